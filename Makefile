@@ -1,0 +1,74 @@
+# Every target sets up what it needs, in a virtual environment of its own.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
+BUILD := build/native
+
+.PHONY: help demo test test-native check bench fuzz stubs format clean
+
+help:
+	@echo "make demo    build recmap and run the main job end to end"
+	@echo "make test    run every test, with TensorFlow, PyTorch and JAX installed"
+	@echo "make check   ruff, mypy, import-linter, clang-format, stubs"
+	@echo "make bench   measure against the peers"
+	@echo "make fuzz    fuzz the native core (needs clang)"
+
+$(VENV)/pip: 
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/recmap: $(VENV)/pip $(NATIVE)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/%-group: $(VENV)/pip pyproject.toml
+	$(BIN)/pip install --quiet --group $*
+	touch $@
+
+demo: $(VENV)/recmap
+	$(BIN)/python examples/demo.py
+
+test: test-native $(VENV)/recmap $(VENV)/test-group
+	$(BIN)/python -m pytest --numprocesses 2
+
+# The core's own tests, with the address and undefined behaviour sanitizers.
+test-native:
+	cmake -S . -B $(BUILD)/tests -DRECMAP_TESTS=ON
+	cmake --build $(BUILD)/tests --parallel 2
+	$(BUILD)/tests/native/tests/recmap_tests
+
+check: $(VENV)/recmap $(VENV)/check-group
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cc')
+	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o build/_core.pyi
+	diff build/_core.pyi src/recmap/_core.pyi || (echo "run make stubs"; false)
+
+stubs: $(VENV)/recmap $(VENV)/check-group
+	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o src/recmap/_core.pyi
+
+format: $(VENV)/check-group
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $$(git ls-files 'native/*.h' 'native/*.cc')
+
+bench: $(VENV)/recmap $(VENV)/bench-group
+	$(BIN)/python -m benchmarks
+
+FUZZ_SECONDS ?= 60
+fuzz:
+	@command -v clang++ >/dev/null || (echo "make fuzz needs clang++ with libFuzzer (on Debian: clang)"; false)
+	cmake -S . -B $(BUILD)/fuzz -DRECMAP_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
+	cmake --build $(BUILD)/fuzz --parallel 2
+	for target in scan example sequence; do \
+	  mkdir -p build/corpus/$$target && \
+	  $(BUILD)/fuzz/native/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
+	    build/corpus/$$target || exit 1; \
+	done
+
+clean:
+	rm -rf build $(VENV)

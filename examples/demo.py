@@ -1,0 +1,113 @@
+"""A memmap of numbers becomes TFRecord shards, is verified, and is read back.
+
+Run it with `make demo`. It needs nothing but recmap.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+
+import recmap as rm
+
+ROWS, WIDTH, SHARDS = 4_000_000, 10, 4
+
+
+def anonymous_memory() -> int:
+    """Bytes of memory this process holds that no file backs."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+class Peak:
+    """The most memory held while the block ran, above what was held before."""
+
+    def __enter__(self) -> Self:
+        self.before = self.most = anonymous_memory()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.005):
+            self.most = max(self.most, anonymous_memory())
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def grown(self) -> int:
+        return self.most - self.before
+
+
+def step(name: str, size: int, work: Callable[[], int]) -> None:
+    with Peak() as peak:
+        start = time.perf_counter()
+        rows = work()
+        seconds = time.perf_counter() - start
+    print(
+        f"  {name:<24} {rows:>11,} {seconds:>8.2f} s {rows / seconds / 1e6:>8.1f} M/s "
+        f"{size / seconds / 1e9:>6.2f} GB/s {peak.grown / 1e6:>7.0f} MB"
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = np.memmap(f"{folder}/x.dat", np.float32, "w+", shape=(ROWS, WIDTH))
+        for start in range(0, ROWS, 100_000):
+            rows = np.arange(start, start + 100_000, dtype=np.float32)
+            source[start : start + 100_000] = rows[:, None] + np.arange(WIDTH)
+        source.flush()
+        out = f"{folder}/out/x.tfrecord"
+        pattern = f"{folder}/out/x-*.tfrecord"
+
+        def write() -> int:
+            with rm.TFRecordWriter(out, shards=SHARDS, rows=ROWS) as writer:
+                for start in range(0, ROWS, 100_000):
+                    writer.write({"data": source[start : start + 100_000]})
+            return ROWS
+
+        def verify() -> int:
+            found = rm.verify(pattern)
+            assert found.ok, found.damage
+            return found.records
+
+        def read() -> int:
+            total, rows = 0.0, 0
+            for batch in rm.open(pattern).batches(4096):
+                total += float(batch["data"][:, 0].sum(dtype=np.float64))
+                rows += len(batch["data"])
+            expected = float(source[:, 0].sum(dtype=np.float64))
+            assert total == expected, (total, expected)
+            return rows
+
+        def gather() -> int:
+            picked = np.random.default_rng(0).integers(0, ROWS, 500_000)
+            assert np.array_equal(rm.open(pattern)[picked]["data"], source[picked])
+            return len(picked)
+
+        row = WIDTH * 4
+        print(f"{ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB, as a memmap")
+        print(f"  {'step':<24} {'rows':>11} {'time':>10} {'rate':>12} {'data':>11} {'memory':>10}")
+        step(f"write {SHARDS} TFRecord shards", ROWS * row, write)
+        step("verify every CRC", ROWS * row, verify)
+        step("read in batches of 4096", ROWS * row, read)
+        step("gather 500,000 at random", 500_000 * row, gather)
+        size = sum(entry.stat().st_size for entry in os.scandir(f"{folder}/out"))
+        print(f"The shards take {size / 1e6:,.0f} MB. All values were compared with the memmap.")
+        print("Memory is what the process held beyond its start, without mapped files.")
+
+
+if __name__ == "__main__":
+    main()

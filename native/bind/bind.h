@@ -1,0 +1,63 @@
+// What the binding files share. These files translate between Python objects
+// and the core's spans, and let go of the interpreter lock around the work;
+// they decide nothing.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fault.h"
+#include "wire.h"
+
+namespace nb = nanobind;
+
+namespace recmap::bind {
+
+template <typename T>
+using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+using Buffer = Array<const uint8_t>;
+
+template <typename T>
+std::span<T> as_span(const Array<T>& array) {
+  return {array.data(), array.size()};
+}
+
+// A new numpy array. numpy allocates, so that large arrays get what numpy does
+// for them.
+template <typename T>
+nb::object new_array(size_t size, const char* dtype, std::span<T>& contents) {
+  nb::object array = nb::module_::import_("numpy").attr("empty")(size, dtype);
+  const auto view = nb::cast<Array<T>>(array);
+  contents = {view.data(), view.size()};
+  return array;
+}
+
+template <typename T>
+nb::object copy_array(std::span<const T> from, const char* dtype) {
+  std::span<T> contents;
+  nb::object array = new_array<T>(from.size(), dtype, contents);
+  std::copy(from.begin(), from.end(), contents.begin());
+  return array;
+}
+
+using MaybeFault = std::optional<Fault>;
+
+inline MaybeFault maybe(const Fault& fault) {
+  return fault ? MaybeFault(fault) : std::nullopt;
+}
+
+void bind_frames(nb::module_& m);
+void bind_reading(nb::module_& m);
+void bind_writing(nb::module_& m);
+
+}  // namespace recmap::bind

@@ -1,0 +1,129 @@
+#include "bind.h"
+#include "crc32c.h"
+#include "frame.h"
+
+namespace recmap::bind {
+namespace {
+
+uint32_t crc(const Buffer& data, uint32_t before) {
+  const nb::gil_scoped_release release;
+  return crc32c_extend(before, data.data(), data.size());
+}
+
+std::vector<std::string> crc_paths() {
+  std::vector<std::string> names;
+  for (const CrcPath& path : crc32c_paths()) names.emplace_back(path.name);
+  return names;
+}
+
+Scan scan_records(const Buffer& file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t every,
+                  bool verify, size_t threads) {
+  const nb::gil_scoped_release release;
+  if (limit != UINT64_MAX) return scan(as_span(file), begin, stop, limit, every, verify);
+  return scan_parallel(as_span(file), begin, stop, every, verify, threads);
+}
+
+uint64_t find(const Buffer& file, uint64_t begin, uint64_t stop) {
+  const nb::gil_scoped_release release;
+  return find_record(as_span(file), begin, stop);
+}
+
+std::tuple<nb::object, MaybeFault> locate_rows(const Buffer& file,
+                                               const Array<const uint64_t>& mark_rows,
+                                               const Array<const uint64_t>& mark_offsets,
+                                               const Array<const int64_t>& rows) {
+  if (mark_rows.size() != mark_offsets.size()) throw nb::value_error("marks of unequal length");
+  std::span<uint64_t> offsets;
+  nb::object array = new_array<uint64_t>(rows.size(), "uint64", offsets);
+  Fault fault;
+  {
+    const nb::gil_scoped_release release;
+    fault = locate(as_span(file), as_span(mark_rows), as_span(mark_offsets), as_span(rows), offsets);
+  }
+  return {array, maybe(fault)};
+}
+
+nb::bytes frame(const std::vector<Buffer>& records) {
+  size_t total = 0;
+  for (const Buffer& record : records) total += record.size() + kFrameSize;
+  std::vector<uint8_t> out(total);
+  uint8_t* at = out.data();
+  for (const Buffer& record : records) {
+    write_header(at, record.size());
+    at += kHeaderSize;
+    if (record.size() != 0) std::memcpy(at, record.data(), record.size());
+    write_footer(at + record.size(), Bytes(at, record.size()));
+    at += record.size() + kFooterSize;
+  }
+  return nb::bytes(out.data(), out.size());
+}
+
+}  // namespace
+
+void bind_frames(nb::module_& m) {
+  nb::enum_<FaultCode>(m, "FaultCode")
+      .value("header_cut", FaultCode::kHeaderCut)
+      .value("length_crc", FaultCode::kLengthCrc)
+      .value("data_cut", FaultCode::kDataCut)
+      .value("data_crc", FaultCode::kDataCrc)
+      .value("malformed", FaultCode::kMalformed)
+      .value("too_large", FaultCode::kTooLarge)
+      .value("missing", FaultCode::kMissing)
+      .value("wrong_kind", FaultCode::kWrongKind)
+      .value("wrong_count", FaultCode::kWrongCount)
+      .value("wrong_size", FaultCode::kWrongSize)
+      .value("not_one_string", FaultCode::kNotOneString)
+      .value("not_multiple", FaultCode::kNotMultiple)
+      .value("out_of_range", FaultCode::kOutOfRange)
+      .value("flat_not_nested", FaultCode::kFlatNotNested)
+      .value("changed", FaultCode::kChanged);
+
+  nb::class_<Fault>(m, "Fault", "What is wrong with a record, and where.")
+      .def_ro("code", &Fault::code)
+      .def_ro("row", &Fault::row)
+      .def_ro("offset", &Fault::offset)
+      .def_prop_ro("column",
+                   [](const Fault& f) {
+                     return f.column == kNoColumn ? std::nullopt : std::optional(f.column);
+                   })
+      .def_ro("expected", &Fault::expected)
+      .def_ro("found", &Fault::found);
+
+  nb::class_<Scan>(m, "Scan", "Records that lie end to end.")
+      .def_ro("begin", &Scan::begin)
+      .def_ro("end", &Scan::end)
+      .def_ro("records", &Scan::records)
+      .def_ro("min_length", &Scan::min_length)
+      .def_ro("max_length", &Scan::max_length)
+      .def_prop_ro("mark_rows",
+                   [](const Scan& s) { return copy_array<uint64_t>(s.mark_rows, "uint64"); },
+                   nb::sig("def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def_prop_ro("mark_offsets",
+                   [](const Scan& s) { return copy_array<uint64_t>(s.mark_offsets, "uint64"); },
+                   nb::sig("def mark_offsets(self) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def_prop_ro("fault", [](const Scan& s) { return maybe(s.fault); });
+
+  m.attr("HEADER_SIZE") = kHeaderSize;
+  m.attr("FRAME_SIZE") = kFrameSize;
+  m.attr("MAX_MESSAGE_SIZE") = kMaxMessageSize;
+  m.attr("NO_LIMIT") = UINT64_MAX;
+
+  m.def("crc32c", &crc, nb::arg("data"), nb::arg("crc") = 0,
+        "CRC32C of the data, continued from `crc`.");
+  m.def("crc32c_paths", &crc_paths, "The CRC implementations this CPU can run, best first.");
+  m.def("scan", &scan_records, nb::arg("file"), nb::arg("begin"), nb::arg("stop"), nb::arg("limit"),
+        nb::arg("every"), nb::arg("verify"), nb::arg("threads"),
+        "Records that begin in [begin, stop), with a mark at every `every`-th.");
+  m.def("find_record", &find, nb::arg("file"), nb::arg("begin"), nb::arg("stop"),
+        "Offset of the first sound record that begins in [begin, stop), else `stop`.");
+  m.def("locate", &locate_rows, nb::arg("file"), nb::arg("mark_rows"), nb::arg("mark_offsets"),
+        nb::arg("rows"),
+        nb::sig("def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], "
+                "mark_offsets: numpy.typing.NDArray[numpy.uint64], "
+                "rows: numpy.typing.NDArray[numpy.int64]) -> "
+                "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),
+        "Offsets of the records with these numbers.");
+  m.def("frame", &frame, nb::arg("records"), "The records framed, end to end.");
+}
+
+}  // namespace recmap::bind

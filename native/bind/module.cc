@@ -1,0 +1,8 @@
+#include "bind.h"
+
+NB_MODULE(_core, m) {
+  m.doc() = "The native core: TFRecord framing and tf.train.Example as columns.";
+  recmap::bind::bind_frames(m);
+  recmap::bind::bind_reading(m);
+  recmap::bind::bind_writing(m);
+}

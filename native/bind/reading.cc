@@ -1,0 +1,223 @@
+#include "bind.h"
+#include "decode.h"
+#include "inspect.h"
+
+namespace recmap::bind {
+namespace {
+
+struct Columns {
+  std::vector<Column> list;
+};
+
+void add_column(Columns& columns, const std::string& key, Column::Place place, Dtype dtype,
+                uint32_t itemsize, uint8_t ragged, uint64_t count, uint64_t step,
+                const std::optional<nb::bytes>& fill) {
+  if (itemsize == 0 || ragged > 2 || (ragged != 0 && count == 0)) {
+    throw nb::value_error("not a column that records can hold");
+  }
+  Column column;
+  column.key = key;
+  column.place = place;
+  column.dtype = dtype;
+  column.itemsize = itemsize;
+  column.ragged = ragged;
+  column.count = count;
+  column.step = step;
+  if (fill) {
+    const auto* data = static_cast<const uint8_t*>(fill->data());
+    column.has_fill = true;
+    column.fill.assign(data, data + fill->size());
+    if (dtype != Dtype::kBytes && column.fill.size() != count * itemsize) {
+      throw nb::value_error("a fill value is as large as a row");
+    }
+  }
+  columns.list.push_back(std::move(column));
+}
+
+// Offsets arrays and values of the columns that were only measured.
+struct Allocated {
+  nb::object values = nb::none();
+  nb::object outer = nb::none();
+  nb::object steps = nb::none();
+  nb::object strings = nb::none();
+};
+
+Allocated allocate(const Column& column, const Tally& total, size_t rows, ColumnBuffers& buffers) {
+  Allocated made;
+  const bool strings = column.dtype == Dtype::kBytes;
+  const uint64_t items = column.ragged == 0 ? total.items : total.items * column.count;
+  made.values = new_array<uint8_t>(strings ? total.bytes : items * column.itemsize, "uint8",
+                                   buffers.values);
+  if (column.ragged >= 1) made.outer = new_array<int64_t>(rows + 1, "int64", buffers.outer);
+  if (column.ragged == 2) {
+    made.steps = new_array<int64_t>(total.steps + 1, "int64", buffers.steps);
+  }
+  if (strings) made.strings = new_array<int64_t>(items + 1, "int64", buffers.strings);
+  return made;
+}
+
+std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const uint64_t>& offsets,
+                                        const Columns& wanted, bool verify, size_t threads,
+                                        const std::vector<std::optional<Array<uint8_t>>>& dense) {
+  const std::vector<Column>& columns = wanted.list;
+  if (dense.size() != columns.size()) throw nb::value_error("one dense buffer per column, or None");
+  std::vector<ColumnBuffers> buffers(columns.size());
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (!columns[c].dense_numbers()) continue;
+    const uint64_t size = columns[c].count * columns[c].itemsize * offsets.size();
+    if (!dense[c] || dense[c]->size() != size) {
+      throw nb::value_error("a dense column needs a buffer of its size");
+    }
+    buffers[c].values = as_span(*dense[c]);
+  }
+  Decode work(as_span(file), as_span(offsets), columns, verify, threads);
+  Fault fault;
+  {
+    const nb::gil_scoped_release release;
+    fault = work.first(buffers);
+  }
+  nb::list made;
+  if (fault) return {made, maybe(fault)};
+  bool pending = false;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].dense_numbers()) {
+      made.append(nb::none());
+      continue;
+    }
+    pending = true;
+    const Allocated a = allocate(columns[c], work.totals()[c], offsets.size(), buffers[c]);
+    made.append(nb::make_tuple(a.values, a.outer, a.steps, a.strings));
+  }
+  if (pending) {
+    const nb::gil_scoped_release release;
+    fault = work.second(buffers);
+  }
+  return {made, maybe(fault)};
+}
+
+std::vector<Fault> check(const Buffer& file, const Array<const uint64_t>& offsets,
+                         const Columns& columns, bool verify, size_t threads) {
+  const nb::gil_scoped_release release;
+  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads);
+}
+
+Facts inspect_records(const Buffer& file, const Array<const uint64_t>& offsets, bool verify) {
+  const nb::gil_scoped_release release;
+  return inspect(as_span(file), as_span(offsets), verify);
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> range(const Extent& extent) {
+  if (extent.min > extent.max) return std::nullopt;
+  return std::pair(extent.min, extent.max);
+}
+
+std::vector<Slot> slots_of(const Buffer& file, uint64_t offset, const Columns& columns) {
+  const nb::gil_scoped_release release;
+  return find_slots(as_span(file), offset, columns.list);
+}
+
+std::tuple<std::vector<bool>, MaybeFault> slots_hold(const Buffer& file, uint64_t first,
+                                                     uint64_t stride, uint64_t count,
+                                                     const Columns& columns,
+                                                     const std::vector<Slot>& slots, bool verify,
+                                                     size_t threads) {
+  if (slots.size() != columns.list.size()) throw nb::value_error("one slot per column");
+  if (stride < kFrameSize) throw nb::value_error("a stride no record can have");
+  SlotCheck result;
+  {
+    const nb::gil_scoped_release release;
+    result = check_slots(as_span(file), first, stride, count, columns.list, slots, verify, threads);
+  }
+  return {std::vector<bool>(result.holds.begin(), result.holds.end()), maybe(result.fault)};
+}
+
+}  // namespace
+
+void bind_reading(nb::module_& m) {
+  nb::enum_<Dtype>(m, "Dtype")
+      .value("bytes", Dtype::kBytes)
+      .value("opaque", Dtype::kOpaque)
+      .value("bool", Dtype::kBool)
+      .value("int8", Dtype::kInt8)
+      .value("int16", Dtype::kInt16)
+      .value("int32", Dtype::kInt32)
+      .value("int64", Dtype::kInt64)
+      .value("uint8", Dtype::kUint8)
+      .value("uint16", Dtype::kUint16)
+      .value("uint32", Dtype::kUint32)
+      .value("uint64", Dtype::kUint64)
+      .value("float32", Dtype::kFloat32)
+      .value("float64", Dtype::kFloat64);
+  nb::enum_<Kind>(m, "Kind")
+      .value("none", Kind::kNone)
+      .value("bytes", Kind::kBytes)
+      .value("float", Kind::kFloat)
+      .value("int64", Kind::kInt64);
+  nb::enum_<Column::Place>(m, "Place")
+      .value("any", Column::Place::kAny)
+      .value("features", Column::Place::kFeatures)
+      .value("lists", Column::Place::kLists);
+
+  nb::class_<Columns>(m, "Columns", "What to read from each record.")
+      .def(nb::init<>())
+      .def("__len__", [](const Columns& columns) { return columns.list.size(); })
+      .def("add", &add_column, nb::arg("key"), nb::arg("place"), nb::arg("dtype"),
+           nb::arg("itemsize"), nb::arg("ragged"), nb::arg("count"), nb::arg("step"),
+           nb::arg("fill").none());
+
+  nb::class_<FeatureFacts>(m, "FeatureFacts")
+      .def_ro("rows", &FeatureFacts::rows)
+      .def_prop_ro("kinds",
+                   [](const FeatureFacts& f) {
+                     std::vector<std::pair<Kind, uint64_t>> kinds;
+                     for (const Kind kind : {Kind::kBytes, Kind::kFloat, Kind::kInt64}) {
+                       const uint64_t row = f.first_row[static_cast<size_t>(kind)];
+                       if (row != UINT64_MAX) kinds.emplace_back(kind, row);
+                     }
+                     return kinds;
+                   },
+                   "The kinds seen, each with the first row that has it.")
+      .def_prop_ro("values", [](const FeatureFacts& f) { return range(f.values); })
+      .def_prop_ro("steps", [](const FeatureFacts& f) { return range(f.steps); })
+      .def_prop_ro("string_size", [](const FeatureFacts& f) { return range(f.string_size); })
+      .def_ro("string_size_bits", &FeatureFacts::string_size_bits);
+
+  nb::class_<Facts>(m, "Facts", "What the records seen hold.")
+      .def_ro("rows", &Facts::rows)
+      .def_prop_ro("not_example", [](const Facts& f) { return f.not_example; })
+      .def_prop_ro("features",
+                   [](const Facts& f) {
+                     std::vector<std::tuple<bool, std::string, FeatureFacts>> features;
+                     for (const auto& [key, facts] : f.features) {
+                       features.emplace_back(key.first, key.second, facts);
+                     }
+                     return features;
+                   },
+                   "(in the feature lists, key, facts), sorted.");
+
+  nb::class_<Slot>(m, "Slot", "Where a payload lies in every record.")
+      .def(nb::init<>())
+      .def_ro("offset", &Slot::offset)
+      .def_ro("size", &Slot::size)
+      .def_ro("kind", &Slot::kind);
+
+  m.def("decode", &decode, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
+        nb::arg("verify"), nb::arg("threads"), nb::arg("dense"),
+        nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], "
+                "columns: Columns, verify: bool, threads: int, "
+                "dense: list[numpy.typing.NDArray[numpy.uint8] | None]) -> "
+                "tuple[list[Decoded | None], Fault | None]"),
+        "The records at these offsets as columns. Dense numeric columns are written into "
+        "`dense`; the others come back as (values, outer, steps, strings).");
+  m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
+        nb::arg("verify"), nb::arg("threads"), "The faults of the records that do not decode.");
+  m.def("inspect", &inspect_records, nb::arg("file"), nb::arg("offsets"), nb::arg("verify"),
+        "Facts about the features of these records.");
+  m.def("find_slots", &slots_of, nb::arg("file"), nb::arg("offset"), nb::arg("columns"),
+        "Where each column's payload lies in one record.");
+  m.def("check_slots", &slots_hold, nb::arg("file"), nb::arg("first"), nb::arg("stride"),
+        nb::arg("count"), nb::arg("columns"), nb::arg("slots"), nb::arg("verify"),
+        nb::arg("threads"), "Whether each column lies at its slot in all these records.");
+}
+
+}  // namespace recmap::bind

@@ -1,0 +1,51 @@
+// What a caller wants out of each record: one Column per field of the schema.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace recmap {
+
+// kOpaque is any fixed-size value only raw bytes can hold: float16, complex, ...
+enum class Dtype : uint8_t {
+  kBytes = 0,  // a byte string
+  kOpaque,
+  kBool,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUint8,
+  kUint16,
+  kUint32,
+  kUint64,
+  kFloat32,
+  kFloat64,
+};
+
+struct Column {
+  // Which of a record's two maps holds the feature. kAny prefers the features.
+  enum class Place : uint8_t { kAny = 0, kFeatures, kLists };
+
+  std::string key;
+  Place place = Place::kAny;
+  Dtype dtype = Dtype::kBytes;
+  uint32_t itemsize = 1;  // bytes of a value; 1 for kBytes
+  // Ragged axes, which come first in a row's shape: 0, 1 or 2.
+  uint8_t ragged = 0;
+  // Values below the ragged axes: those of a whole row if there are none.
+  uint64_t count = 1;
+  // For a column without ragged axes: values in one step of a feature list that
+  // fills it.
+  uint64_t step = 1;
+  // The row to use where the feature is missing; its values' bytes, or for
+  // kBytes the one string that every value gets.
+  bool has_fill = false;
+  std::vector<uint8_t> fill;
+
+  bool dense_numbers() const { return ragged == 0 && dtype != Dtype::kBytes; }
+};
+
+}  // namespace recmap

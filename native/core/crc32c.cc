@@ -1,0 +1,61 @@
+#include "crc32c.h"
+
+#include <atomic>
+#include <iterator>
+
+#include "crc32c_paths.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace recmap {
+namespace {
+
+constexpr CrcPath kPaths[] = {
+#if defined(__x86_64__)
+    {"x86 sse4.2+pclmul", crc32c_x86},
+#elif defined(__aarch64__)
+    {"arm64 crc+pmull", crc32c_arm64},
+#endif
+    {"portable", crc32c_portable},
+};
+
+// Asked here because the CPU files may use, anywhere, the instructions asked for.
+bool cpu_runs_all_paths() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+#elif defined(__aarch64__) && defined(__APPLE__)
+  return true;
+#elif defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kNeeded = HWCAP_CRC32 | HWCAP_PMULL;
+  return (getauxval(AT_HWCAP) & kNeeded) == kNeeded;
+#else
+  return false;
+#endif
+}
+
+uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n);
+
+// Constant-initialised, so right even during static initialisation and without
+// a guard on each call. Threads that race to choose all store the same pointer,
+// which is why relaxed order is enough.
+constinit std::atomic<CrcExtend> best_extend{choose_and_extend};
+
+uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n) {
+  const CrcExtend extend = crc32c_paths().front().extend;
+  best_extend.store(extend, std::memory_order_relaxed);
+  return extend(crc, data, n);
+}
+
+}  // namespace
+
+std::span<const CrcPath> crc32c_paths() {
+  return std::span(kPaths).last(cpu_runs_all_paths() ? std::size(kPaths) : 1);
+}
+
+uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n) {
+  return best_extend.load(std::memory_order_relaxed)(crc, data, n);
+}
+
+}  // namespace recmap

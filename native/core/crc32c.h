@@ -1,0 +1,32 @@
+// CRC32C (Castagnoli), the checksum of TFRecord. All functions are pure and
+// safe to call from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "format.h"
+
+namespace recmap {
+
+// One implementation: extends `crc`, the checksum of what came before (0 for
+// nothing), over `n` bytes at any alignment.
+using CrcExtend = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n);
+
+struct CrcPath {
+  const char* name;
+  CrcExtend extend;
+};
+
+// The paths this CPU can run, best first; the portable one is always last.
+std::span<const CrcPath> crc32c_paths();
+
+// Extends by the best path.
+uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n);
+
+inline uint32_t crc32c(const uint8_t* data, size_t n) { return crc32c_extend(0, data, n); }
+
+inline uint32_t masked_crc32c(const uint8_t* data, size_t n) { return mask_crc(crc32c(data, n)); }
+
+}  // namespace recmap

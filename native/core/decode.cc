@@ -1,0 +1,247 @@
+#include "decode.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "parallel.h"
+#include "walker.h"
+
+namespace recmap {
+namespace {
+
+// About this many bytes of records make a block of rows worth handing out.
+constexpr size_t kBlockBytes = size_t{1} << 18;
+// Records this far ahead are fetched while one is decoded; a gather of random
+// rows would otherwise wait for memory at every record.
+constexpr size_t kAhead = 8;
+
+size_t block_rows(Bytes file, std::span<const uint64_t> offsets) {
+  if (offsets.empty()) return 1;
+  // The first few records tell the size well enough.
+  size_t sampled = 0;
+  uint64_t bytes = 0;
+  Fault ignored;
+  for (Bytes data; sampled < std::min<size_t>(offsets.size(), 16); ++sampled) {
+    if (read_frame(file, offsets[sampled], false, data, ignored)) bytes += data.size();
+    bytes += kFrameSize;
+  }
+  return std::clamp<size_t>(kBlockBytes * sampled / bytes, 1, 1 << 14);
+}
+
+// Keeps the fault of the lowest row, so that the result does not depend on how
+// the threads ran.
+class FirstFault {
+ public:
+  void add(const Fault& fault) {
+    const std::lock_guard lock(mutex_);
+    if (!fault_ || fault.row < fault_.row) fault_ = fault;
+  }
+  const Fault& get() const { return fault_; }
+
+ private:
+  std::mutex mutex_;
+  Fault fault_;
+};
+
+bool read_record(Bytes file, uint64_t offset, bool verify, Walker& walker, Fault& fault) {
+  Bytes data;
+  if (!read_frame(file, offset, verify, data, fault)) return false;
+  fault.offset = offset;
+  if (data.size() > kMaxMessageSize) {
+    fault.code = FaultCode::kTooLarge;
+    fault.found = static_cast<int64_t>(data.size());
+    return false;
+  }
+  if (!walker.walk(data)) {
+    fault.code = FaultCode::kMalformed;
+    return false;
+  }
+  return true;
+}
+
+bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out, Fault& fault) {
+  Tally tally;
+  // A packed float list or raw string of the right size needs no counting.
+  const bool exact =
+      cell.form == Cell::Form::kPacked && cell.bytes.size() == out.size() && !out.empty() &&
+      (cell.kind == Kind::kBytes || (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
+  if (exact) {
+    std::memcpy(out.data(), cell.bytes.data(), out.size());
+    return true;
+  }
+  // One int64, by far the most common feature beside the payload.
+  if (cell.form == Cell::Form::kPacked && cell.kind == Kind::kInt64 &&
+      column.dtype == Dtype::kInt64 && column.count == 1) {
+    Cursor cursor(cell.bytes);
+    uint64_t value;
+    if (cursor.varint(value) && cursor.done()) {
+      store_le(out.data(), value);
+      return true;
+    }
+  }
+  if (!measure(column, cell, tally, fault)) return false;
+  Room room{out.data(), out.data() + out.size(), out.data(), nullptr, nullptr};
+  if (!copy_values(column, cell, room, nullptr, nullptr, 0, fault)) return false;
+  if (room.at == room.end) return true;
+  fault.code = FaultCode::kChanged;
+  return false;
+}
+
+}  // namespace
+
+Decode::Decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
+               bool verify, size_t threads)
+    : file_(file),
+      offsets_(offsets),
+      columns_(columns),
+      verify_(verify),
+      threads_(threads),
+      block_(block_rows(file, offsets)),
+      totals_(columns.size()),
+      pending_(columns.size()) {
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (!columns[c].dense_numbers()) pending_[c].resize(offsets.size() + 1);
+  }
+}
+
+Fault Decode::first(std::span<const ColumnBuffers> buffers) {
+  FirstFault faults;
+  std::mutex scratch_mutex;
+  parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
+    Walker walker(columns_);
+    for (size_t row = begin; row < end; ++row) {
+      if (row + kAhead < end && offsets_[row + kAhead] < file_.size()) {
+        __builtin_prefetch(file_.data() + offsets_[row + kAhead]);
+      }
+      Fault fault;
+      fault.row = row;
+      if (!read_record(file_, offsets_[row], verify_, walker, fault)) return faults.add(fault);
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const Column& column = columns_[c];
+        const Cell& cell = walker.cells()[c];
+        bool sound;
+        if (column.dense_numbers()) {
+          const size_t size = column.count * column.itemsize;
+          sound = fill_dense(column, cell, buffers[c].values.subspan(row * size, size), fault);
+        } else {
+          pending_[c][row].cell = cell;
+          sound = measure(column, cell, pending_[c][row].start, fault);
+        }
+        if (!sound) {
+          fault.offset = offsets_[row];
+          fault.column = static_cast<uint32_t>(c);
+          return faults.add(fault);
+        }
+      }
+    }
+    if (!walker.scratch().empty()) {
+      const std::lock_guard lock(scratch_mutex);
+      scratches_.push_back(std::move(walker.scratch()));
+    }
+  });
+  if (faults.get()) return faults.get();
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    Tally sum;
+    for (Pending& pending : pending_[c]) {
+      const Tally own = pending.start;
+      pending.start = sum;
+      sum.steps += own.steps;
+      sum.items += own.items;
+      sum.bytes += own.bytes;
+    }
+    totals_[c] = sum;
+  }
+  return {};
+}
+
+Fault Decode::second(std::span<const ColumnBuffers> buffers) {
+  FirstFault faults;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    for (const std::span<int64_t> offsets : {buffers[c].outer, buffers[c].steps, buffers[c].strings}) {
+      if (!offsets.empty()) offsets[0] = 0;
+    }
+  }
+  parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (pending_[c].empty()) continue;
+      const Column& column = columns_[c];
+      const ColumnBuffers& out = buffers[c];
+      const bool strings = column.dtype == Dtype::kBytes;
+      const uint64_t item_size = column.count * column.itemsize;
+      for (size_t row = begin; row < end; ++row) {
+        const Tally& from = pending_[c][row].start;
+        const Tally& to = pending_[c][row + 1].start;
+        if (column.ragged != 0) out.outer[row + 1] = static_cast<int64_t>(to.steps);
+        Room room;
+        room.base = out.values.data();
+        room.at = out.values.data() + (strings ? from.bytes : from.items * item_size);
+        room.end = out.values.data() + (strings ? to.bytes : to.items * item_size);
+        if (strings) {
+          const uint64_t per_item = column.ragged == 0 ? 1 : column.count;
+          room.strings = out.strings.data() + 1 + from.items * per_item;
+          room.strings_end = out.strings.data() + 1 + to.items * per_item;
+        }
+        int64_t* steps = column.ragged == 2 ? out.steps.data() + 1 + from.steps : nullptr;
+        int64_t* steps_end = column.ragged == 2 ? out.steps.data() + 1 + to.steps : nullptr;
+        Fault fault;
+        bool sound = copy_values(column, pending_[c][row].cell, room, steps, steps_end,
+                                 static_cast<int64_t>(from.items), fault);
+        if (sound && (room.at != room.end || room.strings != room.strings_end)) {
+          fault.code = FaultCode::kChanged;
+          sound = false;
+        }
+        if (!sound) {
+          fault.row = row;
+          fault.offset = offsets_[row];
+          fault.column = static_cast<uint32_t>(c);
+          return faults.add(fault);
+        }
+      }
+    }
+  });
+  return faults.get();
+}
+
+std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
+                              std::span<const Column> columns, bool verify, size_t threads) {
+  std::vector<Fault> faults;
+  std::mutex mutex;
+  parallel_blocks(offsets.size(), block_rows(file, offsets), threads, [&](size_t begin, size_t end) {
+    Walker walker(columns);
+    std::vector<uint8_t> values;
+    std::vector<int64_t> strings;
+    std::vector<int64_t> steps;
+    for (size_t row = begin; row < end; ++row) {
+      Fault fault;
+      bool sound = read_record(file, offsets[row], verify, walker, fault);
+      for (size_t c = 0; sound && c < columns.size(); ++c) {
+        const Column& column = columns[c];
+        Tally tally;
+        sound = measure(column, walker.cells()[c], tally, fault);
+        if (sound) {
+          values.resize(column.dtype == Dtype::kBytes ? tally.bytes
+                        : column.ragged == 0          ? column.count * column.itemsize
+                                             : tally.items * column.count * column.itemsize);
+          strings.resize(column.ragged == 0 ? tally.items : tally.items * column.count);
+          steps.resize(tally.steps);
+          Room room{values.data(), values.data() + values.size(), values.data(), strings.data(),
+                    strings.data() + strings.size()};
+          sound = copy_values(column, walker.cells()[c], room, steps.data(),
+                              steps.data() + steps.size(), 0, fault);
+        }
+        if (!sound) fault.column = static_cast<uint32_t>(c);
+      }
+      walker.scratch().clear();
+      if (sound) continue;
+      fault.row = row;
+      fault.offset = offsets[row];
+      const std::lock_guard lock(mutex);
+      faults.push_back(fault);
+    }
+  });
+  std::sort(faults.begin(), faults.end(),
+            [](const Fault& a, const Fault& b) { return a.row < b.row; });
+  return faults;
+}
+
+}  // namespace recmap

@@ -1,0 +1,104 @@
+#include "example.h"
+
+namespace recmap {
+namespace {
+
+Kind kind_of(uint32_t tag) {
+  switch (tag) {
+    case make_tag(1, WireType::kBytes):
+      return Kind::kBytes;
+    case make_tag(2, WireType::kBytes):
+      return Kind::kFloat;
+    case make_tag(3, WireType::kBytes):
+      return Kind::kInt64;
+    default:
+      return Kind::kNone;
+  }
+}
+
+// The shape every writer gives a Feature: one list that fills it, and in the
+// list one packed run, or one string, that fills the list.
+bool is_plain(Bytes list, Bytes& payload) {
+  Cursor values(list);
+  uint32_t tag;
+  return values.tag(tag) && tag == kTagPacked && values.bytes(payload) && values.done();
+}
+
+// A oneof keeps the kind set last, and what was set before a change of kind is
+// lost. Trims `feature` to the part that counts.
+bool settle_kind(Bytes& feature, Kind& kind) {
+  kind = Kind::kNone;
+  Cursor fields(feature);
+  const uint8_t* counts_from = feature.data();
+  while (!fields.done()) {
+    const uint8_t* begin = fields.position();
+    uint32_t tag;
+    if (!fields.tag(tag) || !fields.skip(tag)) return false;
+    const Kind here = kind_of(tag);
+    if (here == Kind::kNone) continue;
+    if (here != kind) counts_from = begin;
+    kind = here;
+  }
+  feature = Bytes(counts_from, feature.data() + feature.size());
+  return true;
+}
+
+}  // namespace
+
+bool read_feature(Bytes feature, Cell& cell) {
+  cell = Cell{};
+  if (feature.empty()) return true;
+  Cursor fields(feature);
+  uint32_t tag;
+  Bytes list;
+  if (!fields.tag(tag)) return false;
+  const Kind kind = kind_of(tag);
+  if (kind != Kind::kNone && fields.bytes(list) && fields.done()) {
+    Bytes payload;
+    if (is_plain(list, payload)) {
+      cell = Cell{payload, Cell::Form::kPacked, kind};
+      return true;
+    }
+    cell = Cell{feature, Cell::Form::kFeature, kind};
+    return true;
+  }
+  if (!settle_kind(feature, cell.kind)) return false;
+  if (cell.kind == Kind::kNone) return true;
+  cell.bytes = feature;
+  cell.form = Cell::Form::kFeature;
+  return true;
+}
+
+bool read_entry(Bytes entry, bool in_lists, Scratch& scratch, Bytes& key, Cell& cell) {
+  Cursor fields(entry);
+  key = Bytes{};
+  Bytes value;
+  bool has_value = false;
+  std::vector<uint8_t>* joined = nullptr;
+  while (!fields.done()) {
+    uint32_t tag;
+    if (!fields.tag(tag)) return false;
+    if (tag == kTagKey) {
+      if (!fields.bytes(key)) return false;
+    } else if (tag == kTagValue) {
+      Bytes more;
+      if (!fields.bytes(more)) return false;
+      if (has_value) {
+        // Messages merge, and merging is parsing their bytes end to end.
+        if (joined == nullptr) joined = &scratch.emplace_back(value.begin(), value.end());
+        joined->insert(joined->end(), more.begin(), more.end());
+        value = *joined;
+      } else {
+        value = more;
+        has_value = true;
+      }
+    } else if (!fields.skip(tag)) {
+      return false;
+    }
+  }
+  if (!in_lists) return read_feature(value, cell);
+  cell = Cell{value, has_value ? Cell::Form::kSteps : Cell::Form::kMissing, Kind::kNone};
+  return true;
+}
+
+}  // namespace recmap

@@ -1,0 +1,184 @@
+#include "frame.h"
+
+#include <algorithm>
+
+#include "parallel.h"
+
+namespace recmap {
+namespace {
+
+// A piece smaller than this is not worth a thread.
+constexpr uint64_t kMinPiece = uint64_t{1} << 20;
+
+bool length_is_sound(const uint8_t* header) {
+  return masked_crc32c(header, 8) == load_le<uint32_t>(header + 8);
+}
+
+void append(Scan& whole, Scan&& piece, uint64_t every) {
+  if (piece.records != 0) {
+    whole.min_length =
+        whole.records == 0 ? piece.min_length : std::min(whole.min_length, piece.min_length);
+    whole.max_length = std::max(whole.max_length, piece.max_length);
+  }
+  if (every != 0) {
+    for (const uint64_t row : piece.mark_rows) whole.mark_rows.push_back(row + whole.records);
+    whole.mark_offsets.insert(whole.mark_offsets.end(), piece.mark_offsets.begin(),
+                              piece.mark_offsets.end());
+  }
+  whole.fault = piece.fault;
+  whole.fault.row += whole.records;
+  whole.records += piece.records;
+  whole.end = piece.end;
+}
+
+}  // namespace
+
+bool read_frame(Bytes file, uint64_t offset, bool verify, Bytes& data, Fault& fault) {
+  const auto fail = [&](FaultCode code, uint64_t expected, uint64_t found) {
+    fault.code = code;
+    fault.offset = offset;
+    fault.expected = static_cast<int64_t>(expected);
+    fault.found = static_cast<int64_t>(found);
+    return false;
+  };
+  const uint64_t left = offset < file.size() ? file.size() - offset : 0;
+  if (left < kHeaderSize) return fail(FaultCode::kHeaderCut, kHeaderSize, left);
+  const uint8_t* header = file.data() + offset;
+  const uint64_t length = load_le<uint64_t>(header);
+  const uint32_t stored = load_le<uint32_t>(header + 8);
+  // The length is checked before it is believed, so that a flipped bit is not
+  // reported as a cut file.
+  uint8_t length_bytes[8];
+  store_le(length_bytes, length);
+  const uint32_t computed = masked_crc32c(length_bytes, 8);
+  if (computed != stored) return fail(FaultCode::kLengthCrc, computed, stored);
+  if (left < kFrameSize || length > left - kFrameSize) {
+    const uint64_t needed = length > UINT64_MAX - kFrameSize ? UINT64_MAX : length + kFrameSize;
+    return fail(FaultCode::kDataCut, needed, left);
+  }
+  data = Bytes(header + kHeaderSize, length);
+  if (verify) {
+    const uint32_t data_stored = load_le<uint32_t>(header + kHeaderSize + length);
+    const uint32_t data_computed = masked_crc32c(data.data(), data.size());
+    if (data_computed != data_stored) {
+      return fail(FaultCode::kDataCrc, data_computed, data_stored);
+    }
+  }
+  return true;
+}
+
+void write_header(uint8_t* out, uint64_t length) {
+  store_le(out, length);
+  store_le(out + 8, masked_crc32c(out, 8));
+}
+
+void write_footer(uint8_t* out, Bytes data) {
+  store_le(out, masked_crc32c(data.data(), data.size()));
+}
+
+Scan scan(Bytes file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t every, bool verify) {
+  Scan result;
+  result.begin = begin;
+  stop = std::min<uint64_t>(stop, file.size());
+  uint64_t at = begin;
+  uint64_t next_mark = every == 0 ? UINT64_MAX : 0;
+  while (at < stop && result.records < limit) {
+    Bytes data;
+    if (!read_frame(file, at, verify, data, result.fault)) break;
+    if (result.records == 0) {
+      result.min_length = result.max_length = data.size();
+    } else {
+      result.min_length = std::min<uint64_t>(result.min_length, data.size());
+      result.max_length = std::max<uint64_t>(result.max_length, data.size());
+    }
+    if (result.records == next_mark) {
+      result.mark_rows.push_back(result.records);
+      result.mark_offsets.push_back(at);
+      next_mark += every;
+    }
+    ++result.records;
+    at += data.size() + kFrameSize;
+  }
+  result.fault.row = result.records;
+  result.end = at;
+  return result;
+}
+
+uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop) {
+  stop = std::min<uint64_t>(stop, file.size());
+  for (uint64_t at = begin; at < stop && file.size() - at >= kFrameSize; ++at) {
+    if (!length_is_sound(file.data() + at)) continue;
+    Bytes data;
+    Fault ignored;
+    if (read_frame(file, at, true, data, ignored)) return at;
+  }
+  return stop;
+}
+
+Scan scan_parallel(Bytes file, uint64_t begin, uint64_t stop, uint64_t every, bool verify,
+                   size_t threads) {
+  stop = std::min<uint64_t>(stop, file.size());
+  const uint64_t total = stop > begin ? stop - begin : 0;
+  const uint64_t pieces = std::clamp<uint64_t>(total / kMinPiece, 1, std::max<size_t>(threads, 1));
+  if (pieces == 1) return scan(file, begin, stop, UINT64_MAX, every, verify);
+
+  const auto edge = [&](uint64_t i) { return begin + total / pieces * i; };
+  const auto piece_stop = [&](uint64_t i) { return i + 1 == pieces ? stop : edge(i + 1); };
+  std::vector<Scan> scans(pieces);
+  parallel_blocks(pieces, 1, threads, [&](size_t i, size_t) {
+    const uint64_t from = i == 0 ? begin : find_record(file, edge(i), piece_stop(i));
+    scans[i] = scan(file, from, piece_stop(i), UINT64_MAX, every, verify);
+  });
+
+  Scan whole;
+  whole.begin = whole.end = begin;
+  for (uint64_t i = 0; i < pieces && !whole.fault; ++i) {
+    if (whole.end >= piece_stop(i)) continue;  // one record spans the whole piece
+    if (scans[i].begin != whole.end) {
+      scans[i] = scan(file, whole.end, piece_stop(i), UINT64_MAX, every, verify);
+    }
+    append(whole, std::move(scans[i]), every);
+  }
+  return whole;
+}
+
+Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
+             std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
+             std::span<uint64_t> offsets) {
+  Fault fault;
+  size_t mark = 0;
+  uint64_t at_row = UINT64_MAX;
+  uint64_t at = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<uint64_t>(rows[i]);
+    const bool in_mark = at_row != UINT64_MAX && row >= at_row &&
+                         (mark + 1 == mark_rows.size() || row < mark_rows[mark + 1]);
+    if (!in_mark) {
+      if (mark + 1 < mark_rows.size() && row == mark_rows[mark + 1]) {
+        ++mark;  // the common step of a pass in order
+      } else {
+        const auto after = std::upper_bound(mark_rows.begin(), mark_rows.end(), row);
+        if (after == mark_rows.begin()) {
+          fault.code = FaultCode::kChanged;
+          fault.row = i;
+          return fault;
+        }
+        mark = static_cast<size_t>(after - mark_rows.begin()) - 1;
+      }
+      at_row = mark_rows[mark];
+      at = mark_offsets[mark];
+    }
+    for (; at_row < row; ++at_row) {
+      Bytes data;
+      if (!read_frame(file, at, false, data, fault)) {
+        fault.row = i;
+        return fault;
+      }
+      at += data.size() + kFrameSize;
+    }
+    offsets[i] = at;
+  }
+  return fault;
+}
+
+}  // namespace recmap

@@ -1,0 +1,66 @@
+// The framing of TFRecord: finding, checking and writing records in a buffer.
+// A "file" here is any buffer of framed bytes: a mapped file, or a window of an
+// inflated stream. Every function reads only inside the buffer, whatever its
+// bytes say.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "crc32c.h"
+#include "fault.h"
+#include "format.h"
+
+namespace recmap {
+
+using Bytes = std::span<const uint8_t>;
+
+// The data of the record at `offset`. Checks bounds and the CRC of the length,
+// and the CRC of the data if `verify`. On failure fills code, offset, expected
+// and found of `fault` and returns false.
+bool read_frame(Bytes file, uint64_t offset, bool verify, Bytes& data, Fault& fault);
+
+// Writes the 12 bytes before the data.
+void write_header(uint8_t* out, uint64_t length);
+// Writes the 4 bytes after the data.
+void write_footer(uint8_t* out, Bytes data);
+
+// Records that lie end to end from `begin`.
+struct Scan {
+  uint64_t begin = 0;
+  uint64_t end = 0;  // where the next record would begin
+  uint64_t records = 0;
+  uint64_t min_length = 0;  // of the data; both 0 when there are no records
+  uint64_t max_length = 0;
+  // Row and offset of every `every`-th record, the first included.
+  std::vector<uint64_t> mark_rows;
+  std::vector<uint64_t> mark_offsets;
+  // Why the scan ended before `stop`, if it did; its row counts from `begin`.
+  Fault fault;
+};
+
+// Scans the records that begin in [begin, stop), at most `limit` of them.
+Scan scan(Bytes file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t every, bool verify);
+
+// The same result as scan() without a limit, found by `threads` threads that
+// each enter the file at a record found by find_record(). A piece that entered
+// at a false record (a TFRecord file stored inside a record) is scanned anew
+// from where the piece before it ended.
+Scan scan_parallel(Bytes file, uint64_t begin, uint64_t stop, uint64_t every, bool verify,
+                   size_t threads);
+
+// The first offset in [begin, stop) at which a record begins whose length and
+// data both match their CRCs; `stop` if there is none.
+uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop);
+
+// The offsets of the records with the numbers `rows`, found by walking from the
+// nearest mark at or before each. Marks are sorted by row; the first is row 0,
+// and the records between two marks lie end to end. Ascending rows are walked
+// once. Returns the first fault, with `row` the position in `rows`.
+Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
+             std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
+             std::span<uint64_t> offsets);
+
+}  // namespace recmap

@@ -1,0 +1,189 @@
+#include "inspect.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "example.h"
+#include "parallel.h"
+#include "walker.h"
+
+namespace recmap {
+namespace {
+
+// protobuf refuses a string that is not UTF-8, so a record with such a key is
+// no Example.
+bool is_utf8(Bytes text) {
+  for (size_t i = 0; i < text.size();) {
+    const uint8_t lead = text[i];
+    const size_t more = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : 4;
+    if (more == 4 || more >= text.size() - i) return false;
+    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
+    for (size_t k = 1; k <= more; ++k) {
+      if (text[i + k] >> 6 != 2) return false;
+      point = point << 6 | (text[i + k] & 0x3f);
+    }
+    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+bool add_values(const Cell& cell, uint64_t row, FeatureFacts& facts) {
+  uint64_t values = 0;
+  bool sound = true;
+  const bool walked = visit_chunks(cell, [&](uint32_t tag, Bytes chunk) {
+    if (cell.kind == Kind::kBytes) {
+      ++values;
+      facts.string_size.add(chunk.size());
+      facts.string_size_bits |= chunk.size();
+    } else if (tag != kTagPacked) {
+      ++values;
+    } else if (cell.kind == Kind::kFloat) {
+      sound &= chunk.size() % 4 == 0;
+      values += chunk.size() / 4;
+    } else {
+      sound &= chunk.empty() || chunk.back() < 0x80;
+      values += static_cast<uint64_t>(
+          std::count_if(chunk.begin(), chunk.end(), [](uint8_t byte) { return byte < 0x80; }));
+    }
+    return true;
+  });
+  facts.values.add(values);
+  uint64_t& first = facts.first_row[static_cast<size_t>(cell.kind)];
+  first = std::min(first, row);
+  return walked && sound;
+}
+
+bool add_cell(const Cell& cell, uint64_t row, FeatureFacts& facts) {
+  if (cell.form == Cell::Form::kMissing) return true;
+  ++facts.rows;
+  if (cell.form != Cell::Form::kSteps) return add_values(cell, row, facts);
+  uint64_t steps = 0;
+  const bool walked = visit_steps(cell, [&](const Cell& step) {
+    ++steps;
+    if (step.form == Cell::Form::kMissing) {
+      facts.values.add(0);
+      return true;
+    }
+    return add_values(step, row, facts);
+  });
+  facts.steps.add(steps);
+  return walked;
+}
+
+// All entries of one record; of equal keys the last.
+using RecordCells = std::map<FactsKey, Cell>;
+
+bool collect(Bytes record, bool lists, Scratch& scratch, RecordCells& cells) {
+  bool sound = true;
+  const bool walked =
+      walk_example(record, lists, scratch, [&](bool in_lists, Bytes key, const Cell& cell, Bytes) {
+        sound = sound && is_utf8(key);
+        cells[{in_lists, std::string(key.begin(), key.end())}] = cell;
+      });
+  return walked && sound;
+}
+
+bool add_record(Bytes record, uint64_t row, Facts& facts) {
+  Scratch scratch;
+  RecordCells cells;
+  bool lists = true;
+  if (!collect(record, lists, scratch, cells)) {
+    // Field 2 of a plain Example is unknown and may hold anything.
+    cells.clear();
+    lists = false;
+    if (!collect(record, lists, scratch, cells)) return false;
+  }
+  for (const auto& [key, cell] : cells) {
+    if (!add_cell(cell, row, facts.features[key])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Facts inspect(Bytes file, std::span<const uint64_t> offsets, bool verify) {
+  Facts facts;
+  for (size_t row = 0; row < offsets.size(); ++row) {
+    Fault fault;
+    fault.row = row;
+    Bytes data;
+    if (!read_frame(file, offsets[row], verify, data, fault)) {
+      facts.not_example = fault;
+      return facts;
+    }
+    if (data.size() > kMaxMessageSize || !add_record(data, row, facts)) {
+      fault.offset = offsets[row];
+      fault.code = FaultCode::kMalformed;
+      facts.not_example = fault;
+      return facts;
+    }
+    ++facts.rows;
+  }
+  return facts;
+}
+
+std::vector<Slot> find_slots(Bytes file, uint64_t offset, std::span<const Column> columns) {
+  std::vector<Slot> slots;
+  Bytes data;
+  Fault ignored;
+  Walker walker(columns);
+  if (!read_frame(file, offset, false, data, ignored) || !walker.walk(data)) return slots;
+  for (const Cell& cell : walker.cells()) {
+    // A payload put together in scratch does not lie in the file.
+    const bool in_file = cell.form == Cell::Form::kPacked && cell.bytes.data() >= data.data() &&
+                         cell.bytes.data() <= data.data() + data.size();
+    slots.push_back(in_file ? Slot{static_cast<uint64_t>(cell.bytes.data() - file.data()) - offset,
+                                   cell.bytes.size(), cell.kind}
+                            : Slot{});
+  }
+  return slots;
+}
+
+SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t count,
+                      std::span<const Column> columns, std::span<const Slot> slots, bool verify,
+                      size_t threads) {
+  SlotCheck result;
+  std::vector<std::atomic<uint8_t>> holds(columns.size());
+  for (size_t c = 0; c < columns.size(); ++c) holds[c] = slots[c].kind != Kind::kNone;
+  std::mutex mutex;
+  const size_t block = std::clamp<size_t>((size_t{1} << 20) / stride, 1, 1 << 16);
+  parallel_blocks(count, block, threads, [&](size_t begin, size_t end) {
+    Walker walker(columns);
+    for (size_t row = begin; row < end; ++row) {
+      const uint64_t offset = first + row * stride;
+      Fault fault;
+      Bytes data;
+      bool sound = read_frame(file, offset, verify, data, fault);
+      if (sound && data.size() + kFrameSize != stride) {
+        fault.code = FaultCode::kChanged;
+        sound = false;
+      }
+      if (sound && !walker.walk(data)) {
+        fault.code = FaultCode::kMalformed;
+        sound = false;
+      }
+      if (!sound) {
+        fault.row = row;
+        fault.offset = offset;
+        const std::lock_guard lock(mutex);
+        if (!result.fault || row < result.fault.row) result.fault = fault;
+        return;
+      }
+      for (size_t c = 0; c < columns.size(); ++c) {
+        const Cell& cell = walker.cells()[c];
+        const bool here = cell.form == Cell::Form::kPacked && cell.kind == slots[c].kind &&
+                          cell.bytes.size() == slots[c].size &&
+                          cell.bytes.data() == file.data() + offset + slots[c].offset;
+        if (!here && holds[c].load(std::memory_order_relaxed) != 0) holds[c] = 0;
+      }
+      walker.scratch().clear();
+    }
+  });
+  result.holds.assign(holds.begin(), holds.end());
+  return result;
+}
+
+}  // namespace recmap

@@ -1,0 +1,46 @@
+// Work split over short-lived threads. Nothing outlives a call, so a process
+// may fork between calls.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace recmap {
+
+// Calls work(begin, end) for blocks of `block` that together cover [0, n), on
+// up to `threads` threads including the caller's. The first exception of any
+// block is rethrown here after all threads have ended.
+template <typename Work>
+void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
+  block = std::max<size_t>(block, 1);
+  const size_t blocks = n / block + (n % block != 0);
+  threads = std::clamp<size_t>(threads, 1, std::max<size_t>(blocks, 1));
+  std::atomic<size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+  const auto run = [&] {
+    try {
+      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
+        work(i * block, std::min(n, (i + 1) * block));
+      }
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+      next.store(blocks, std::memory_order_relaxed);
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    helpers.reserve(threads - 1);
+    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
+    run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace recmap

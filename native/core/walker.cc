@@ -1,0 +1,144 @@
+#include "walker.h"
+
+#include <algorithm>
+
+namespace recmap {
+namespace {
+
+// Learning a skeleton costs about as much as walking ten records; files that do
+// not repeat themselves give it up.
+constexpr int kPatience = 64;
+constexpr size_t kMaxSkeleton = 4096;
+
+bool wants(const Column& column, bool in_lists) {
+  return column.place != (in_lists ? Column::Place::kFeatures : Column::Place::kLists);
+}
+
+std::string_view as_text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Walker::Walker(std::span<const Column> columns)
+    : columns_(columns),
+      wants_lists_(std::any_of(columns.begin(), columns.end(),
+                               [](const Column& c) { return wants(c, true); })),
+      needs_lists_(std::any_of(columns.begin(), columns.end(),
+                               [](const Column& c) { return !wants(c, false); })),
+      cells_(columns.size()),
+      from_lists_(columns.size()),
+      patience_(kPatience) {
+  for (size_t i = 0; i < columns.size(); ++i) {
+    for (const bool in_lists : {false, true}) {
+      if (wants(columns[i], in_lists)) by_key_[in_lists][columns[i].key] = static_cast<int>(i);
+    }
+  }
+}
+
+bool Walker::walk(Bytes record) {
+  if (record.size() == learned_length_ && matches(record)) {
+    for (size_t i = 0; i < cells_.size(); ++i) {
+      cells_[i].bytes = record.subspan(cell_ranges_[i].begin, cell_ranges_[i].size);
+    }
+    return true;
+  }
+  // A key that may be in either map makes us look into field 2, which in a plain
+  // Example is unknown and may hold anything.
+  if (!walk_anew(record, wants_lists_)) {
+    if (needs_lists_ || !wants_lists_ || !walk_anew(record, false)) return false;
+  }
+  if (record.size() == last_length_ && plain_ && patience_ > 0) learn(record);
+  last_length_ = record.size();
+  return true;
+}
+
+bool Walker::walk_anew(Bytes record, bool lists) {
+  learned_length_ = SIZE_MAX;
+  std::fill(cells_.begin(), cells_.end(), Cell{});
+  std::fill(from_lists_.begin(), from_lists_.end(), uint8_t{0});
+  payloads_.clear();
+  entry_ = 0;
+  plain_ = true;
+  return walk_example(record, lists, scratch_,
+                      [this](bool in_lists, Bytes key, const Cell& cell, Bytes) {
+                        if (in_lists || cell.form == Cell::Form::kFeature) {
+                          plain_ = false;
+                        } else if (cell.form == Cell::Form::kPacked) {
+                          payloads_.push_back(cell.bytes);
+                        }
+                        place(in_lists, key, cell);
+                      });
+}
+
+int Walker::find(bool in_lists, Bytes key) {
+  if (entry_ == order_.size()) order_.push_back(-1);
+  int& guess = order_[entry_++];
+  if (guess >= 0) {
+    const Column& column = columns_[static_cast<size_t>(guess)];
+    if (column.key == as_text(key) && wants(column, in_lists)) return guess;
+  }
+  const auto found = by_key_[in_lists].find(as_text(key));
+  guess = found == by_key_[in_lists].end() ? -1 : found->second;
+  return guess;
+}
+
+void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
+  const int found = find(in_lists, key);
+  if (found < 0) return;
+  const auto i = static_cast<size_t>(found);
+  // Where both maps hold the key, a feature that has a value goes first.
+  const Cell& other = cells_[i];
+  const bool both = other.form != Cell::Form::kMissing && (from_lists_[i] != 0) != in_lists;
+  if (both && (in_lists || cell.form == Cell::Form::kMissing)) return;
+  cells_[i] = cell;
+  from_lists_[i] = in_lists;
+}
+
+void Walker::learn(Bytes record) {
+  --patience_;
+  size_t payload = 0;
+  for (const Bytes& p : payloads_) payload += p.size();
+  if (record.size() - std::min(payload, record.size()) > kMaxSkeleton) {
+    patience_ = 0;
+    return;
+  }
+  fixed_.clear();
+  skeleton_.clear();
+  size_t at = 0;
+  const auto keep = [&](size_t end) {
+    if (end == at) return;
+    fixed_.push_back({at, end - at});
+    skeleton_.insert(skeleton_.end(), record.begin() + static_cast<std::ptrdiff_t>(at),
+                     record.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  // Payloads come in the order they lie, inside the record: a plain walk uses
+  // no scratch for them unless an entry had its value in pieces.
+  for (const Bytes& p : payloads_) {
+    if (p.data() < record.data() || p.data() + p.size() > record.data() + record.size()) return;
+    const auto begin = static_cast<size_t>(p.data() - record.data());
+    if (begin < at) return;
+    keep(begin);
+    at = begin + p.size();
+  }
+  keep(record.size());
+  cell_ranges_.clear();
+  for (const Cell& cell : cells_) {
+    const bool here = cell.form == Cell::Form::kPacked;
+    cell_ranges_.push_back(
+        here ? Range{static_cast<size_t>(cell.bytes.data() - record.data()), cell.bytes.size()}
+             : Range{0, 0});
+  }
+  learned_length_ = record.size();
+}
+
+bool Walker::matches(Bytes record) const {
+  const uint8_t* expected = skeleton_.data();
+  for (const Range& range : fixed_) {
+    if (std::memcmp(record.data() + range.begin, expected, range.size) != 0) return false;
+    expected += range.size;
+  }
+  return true;
+}
+
+}  // namespace recmap

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "check.h"
+#include "frame.h"
+#include "wire_builder.h"
+
+namespace recmap {
+namespace {
+
+using wire::Buffer;
+using wire::framed;
+
+constexpr int64_t kRecords = 23;
+
+std::vector<Buffer> some_records() {
+  std::vector<Buffer> records;
+  for (size_t i = 0; i < kRecords; ++i) records.emplace_back(i * 7 % 5, uint8_t{0xaa});
+  return records;
+}
+
+struct Located {
+  std::vector<uint64_t> offsets;
+  Fault fault;
+};
+
+Located locate_by(Bytes file, const Scan& marks, const std::vector<int64_t>& rows) {
+  Located located{std::vector<uint64_t>(rows.size()), {}};
+  located.fault = locate(file, marks.mark_rows, marks.mark_offsets, rows, located.offsets);
+  return located;
+}
+
+Located locate_every(Bytes file, uint64_t every, const std::vector<int64_t>& rows) {
+  return locate_by(file, scan(file, 0, file.size(), UINT64_MAX, every, true), rows);
+}
+
+void check_located(const std::vector<int64_t>& rows) {
+  const Buffer file = framed(some_records());
+  const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
+  for (uint64_t every = 1; every <= kRecords + 1; ++every) {
+    const Located located = locate_every(file, every, rows);
+    CHECK(!located.fault);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      CHECK_EQ(located.offsets[i], offsets[static_cast<size_t>(rows[i])]);
+    }
+  }
+}
+
+std::vector<int64_t> all_rows() {
+  std::vector<int64_t> rows(kRecords);
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+TEST(LocateNoRows) { check_located({}); }
+
+TEST(LocateAscendingRows) {
+  check_located(all_rows());
+  check_located({0, 3, 4, 11, 22});
+  check_located({22});
+}
+
+TEST(LocateDescendingRows) {
+  std::vector<int64_t> rows = all_rows();
+  std::reverse(rows.begin(), rows.end());
+  check_located(rows);
+}
+
+TEST(LocateRepeatedRows) {
+  check_located({0, 0, 0});
+  check_located({5, 5, 6, 5, 6, 6, 22, 22, 0, 22});
+}
+
+TEST(LocateRowsInAnyOrder) {
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < 200; ++i) rows.push_back(i * i * 31 % kRecords);
+  check_located(rows);
+}
+
+TEST(LocateWithUnevenMarks) {
+  const Buffer file = framed(some_records());
+  const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
+  Scan marks;
+  for (const uint64_t row : {0u, 1u, 2u, 9u, 20u}) {
+    marks.mark_rows.push_back(row);
+    marks.mark_offsets.push_back(offsets[row]);
+  }
+  const Located located = locate_by(file, marks, all_rows());
+  CHECK(!located.fault);
+  CHECK(located.offsets == offsets);
+}
+
+// Damage before a mark was dropped when the marks were made: the records of two
+// marks need not touch.
+TEST(LocateDoesNotReadWhatLiesBetweenTheRecordsOfTwoMarks) {
+  const Buffer head = framed({Buffer(3, 1), Buffer(3, 2)});
+  const Buffer tail = framed({Buffer(3, 3), Buffer(3, 4)});
+  const Buffer file = wire::join(head, Buffer(50, 0xff), tail);
+  Scan marks;
+  marks.mark_rows = {0, 2};
+  marks.mark_offsets = {0, head.size() + 50};
+  const Located located = locate_by(file, marks, {0, 1, 2, 3, 1});
+  CHECK(!located.fault);
+  CHECK((located.offsets == std::vector<uint64_t>{0, 19, 88, 107, 19}));
+}
+
+TEST(LocateStopsAtDamageAndNamesThePosition) {
+  Buffer file = framed(some_records());
+  const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
+  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 10, true);
+  file[offsets[13]] ^= 1;
+  const Located located = locate_by(file, marks, {21, 12, 13, 14, 2});
+  CHECK_EQ(located.fault.code, FaultCode::kLengthCrc);
+  CHECK_EQ(located.fault.row, 3);
+  CHECK_EQ(located.fault.offset, offsets[13]);
+}
+
+TEST(LocateFindsNoRowBeyondTheLast) {
+  const Buffer file = framed(some_records());
+  for (const int64_t row : {kRecords + 1, kRecords + 100, INT64_MAX, INT64_MIN, int64_t{-1}}) {
+    const Located located = locate_every(file, 4, {0, row});
+    CHECK_EQ(located.fault.code, FaultCode::kHeaderCut);
+    CHECK_EQ(located.fault.row, 1);
+  }
+}
+
+TEST(LocateWithMarksThatDoNotFitTheFile) {
+  const Buffer file = framed(some_records());
+  CHECK_EQ(locate_by(file, Scan{}, {0}).fault.code, FaultCode::kChanged);
+  Scan marks;
+  marks.mark_rows = {3};
+  marks.mark_offsets = {UINT64_MAX};
+  CHECK_EQ(locate_by(file, marks, {2}).fault.code, FaultCode::kChanged);
+  CHECK_EQ(locate_by(file, marks, {4}).fault.code, FaultCode::kHeaderCut);
+}
+
+}  // namespace
+}  // namespace recmap

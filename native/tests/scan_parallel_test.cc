@@ -1,0 +1,171 @@
+// A file is cut into pieces of at least a mebibyte, so these buffers are large.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "check.h"
+#include "frame.h"
+#include "wire_builder.h"
+
+namespace recmap {
+namespace {
+
+using wire::Buffer;
+using wire::framed;
+using wire::join;
+
+constexpr size_t kMebibyte = size_t{1} << 20;
+
+class Noise {
+ public:
+  explicit Noise(uint32_t seed) : state_(seed) {}
+
+  uint32_t next() {
+    state_ = state_ * 1664525u + 1013904223u;
+    return state_ >> 8;
+  }
+
+  Buffer bytes(size_t n) {
+    Buffer bytes(n);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(next());
+    return bytes;
+  }
+
+ private:
+  uint32_t state_;
+};
+
+// Records of many sizes, from empty to a tenth of a piece.
+Buffer mixed_records(size_t at_least, uint32_t seed = 1) {
+  Noise noise(seed);
+  std::vector<Buffer> records;
+  for (size_t total = 0; total < at_least; total += records.back().size() + kFrameSize) {
+    const size_t largest = size_t{1} << noise.next() % 17;
+    records.push_back(noise.bytes(noise.next() % largest));
+  }
+  return framed(records);
+}
+
+void check_same(const Scan& a, const Scan& b) {
+  CHECK_EQ(a.begin, b.begin);
+  CHECK_EQ(a.end, b.end);
+  CHECK_EQ(a.records, b.records);
+  CHECK_EQ(a.min_length, b.min_length);
+  CHECK_EQ(a.max_length, b.max_length);
+  CHECK_EQ(a.fault.code, b.fault.code);
+  CHECK_EQ(a.fault.row, b.fault.row);
+  CHECK_EQ(a.fault.offset, b.fault.offset);
+  CHECK_EQ(a.fault.expected, b.fault.expected);
+  CHECK_EQ(a.fault.found, b.fault.found);
+}
+
+void check_parallel_equals_scan(Bytes file, uint64_t begin, uint64_t stop) {
+  for (const bool verify : {true, false}) {
+    const Scan expected = scan(file, begin, stop, UINT64_MAX, 1, verify);
+    for (const size_t threads : {1u, 2u, 3u, 4u, 7u, 64u}) {
+      const Scan found = scan_parallel(file, begin, stop, 1, verify, threads);
+      check_same(found, expected);
+      CHECK(found.mark_rows == expected.mark_rows);
+      CHECK(found.mark_offsets == expected.mark_offsets);
+    }
+  }
+}
+
+void check_parallel_equals_scan(Bytes file) { check_parallel_equals_scan(file, 0, file.size()); }
+
+TEST(ParallelScanOfMixedRecords) {
+  const Buffer file = mixed_records(6 * kMebibyte);
+  check_parallel_equals_scan(file);
+  CHECK_EQ(scan_parallel(file, 0, file.size(), 0, true, 4).end, file.size());
+}
+
+TEST(ParallelScanOfSmallAndEmptyFiles) {
+  check_parallel_equals_scan({});
+  check_parallel_equals_scan(framed({Buffer{}}));
+  check_parallel_equals_scan(mixed_records(kMebibyte));
+  CHECK(!scan_parallel({}, 0, 0, 1, true, 0).fault);
+}
+
+TEST(ParallelScanOfEmptyRecordsOnly) {
+  check_parallel_equals_scan(framed(std::vector<Buffer>(3 * kMebibyte / kFrameSize)));
+}
+
+TEST(ParallelScanOfAWindow) {
+  const Buffer file = mixed_records(6 * kMebibyte);
+  const Scan all = scan(file, 0, file.size(), UINT64_MAX, 1, false);
+  const uint64_t begin = all.mark_offsets[all.records / 8];
+  const uint64_t stop = all.mark_offsets[all.records / 8 * 7] + 1;
+  check_parallel_equals_scan(file, begin, stop);
+  check_parallel_equals_scan(file, begin, UINT64_MAX);
+  check_parallel_equals_scan(file, stop, begin);
+}
+
+// Threads enter the nested file at records that are sound but not this file's.
+TEST(ParallelScanIsNotLedAstrayByATfrecordInsideARecord) {
+  const Buffer nested = mixed_records(5 * kMebibyte, 2);
+  const Buffer inside = framed({nested});
+  check_parallel_equals_scan(inside);
+  check_parallel_equals_scan(
+      join(mixed_records(kMebibyte / 2, 3), inside, mixed_records(kMebibyte, 4)));
+  CHECK_EQ(scan_parallel(inside, 0, inside.size(), 1, true, 5).records, 1);
+}
+
+// Here a thread leaves the nested file at its damaged end and must not report it.
+TEST(ParallelScanForgetsFaultsInsideARecord) {
+  Buffer nested = mixed_records(2 * kMebibyte, 5);
+  nested.resize(nested.size() - 3);
+  const Buffer file = join(framed({nested}), mixed_records(2 * kMebibyte, 6));
+  check_parallel_equals_scan(file);
+  CHECK(!scan_parallel(file, 0, file.size(), 0, true, 4).fault);
+}
+
+TEST(ParallelScanOfARecordLargerThanAPiece) {
+  const Buffer large = framed({Noise(7).bytes(4 * kMebibyte)});
+  check_parallel_equals_scan(large);
+  check_parallel_equals_scan(
+      join(mixed_records(kMebibyte, 8), large, mixed_records(kMebibyte / 2, 9)));
+}
+
+TEST(ParallelScanEndsAtADamagedRecordAnywhere) {
+  const Buffer sound = mixed_records(4 * kMebibyte, 10);
+  const Scan all = scan(sound, 0, sound.size(), UINT64_MAX, 1, false);
+  for (uint64_t eighth = 0; eighth < 8; ++eighth) {
+    const uint64_t at = all.mark_offsets[all.records * eighth / 8];
+    for (const uint64_t byte : {uint64_t{3}, uint64_t{kHeaderSize}}) {
+      Buffer damaged = sound;
+      damaged[at + byte] ^= 0x40;
+      check_parallel_equals_scan(damaged);
+    }
+  }
+}
+
+TEST(ParallelScanOfACutFile) {
+  const Buffer sound = mixed_records(3 * kMebibyte, 11);
+  const uint64_t last = scan(sound, 0, sound.size(), UINT64_MAX, 1, false).mark_offsets.back();
+  for (const uint64_t size : {last + 5, last + kHeaderSize, sound.size() - 1}) {
+    check_parallel_equals_scan(Bytes(sound).first(size));
+  }
+}
+
+// Pieces count their marks from their own first record, so marks may lie closer
+// than `every`, never farther.
+TEST(ParallelMarksAreWhereTheySayAndNeverFartherThanEvery) {
+  const Buffer file = mixed_records(4 * kMebibyte, 12);
+  const std::vector<uint64_t> offsets =
+      scan(file, 0, file.size(), UINT64_MAX, 1, false).mark_offsets;
+  for (const uint64_t every : {2u, 7u, 100u}) {
+    const Scan found = scan_parallel(file, 0, file.size(), every, true, 4);
+    check_same(found, scan(file, 0, file.size(), UINT64_MAX, every, true));
+    CHECK_EQ(found.mark_rows.size(), found.mark_offsets.size());
+    CHECK_EQ(found.mark_rows.front(), 0);
+    for (size_t i = 0; i < found.mark_rows.size(); ++i) {
+      const uint64_t row = found.mark_rows[i];
+      const uint64_t next = i + 1 < found.mark_rows.size() ? found.mark_rows[i + 1] : found.records;
+      CHECK_EQ(found.mark_offsets[i], offsets[row]);
+      CHECK(row < next && next - row <= every);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace recmap

@@ -1,0 +1,60 @@
+"""Index TFRecord files like NumPy arrays without loading them. No TensorFlow needed."""
+
+from recmap import tfrecord
+from recmap.dataset import ColumnView, Dataset, open
+from recmap.errors import (
+    ColumnError,
+    CompressionError,
+    CorruptRecordError,
+    DataError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    FieldTextError,
+    IndexFileError,
+    NotExampleError,
+    OptionError,
+    OutputExistsError,
+    PathNotFoundError,
+    RecmapError,
+    RecordTooLargeError,
+    RowNotFoundError,
+    SkippedRecordsWarning,
+    StaleIndexWarning,
+)
+from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.ragged import Ragged
+from recmap.tfrecord.indexing import index
+from recmap.tfrecord.verifying import verify
+from recmap.types import Field, Schema
+
+__all__ = [
+    "ColumnError",
+    "ColumnView",
+    "CompressionError",
+    "CorruptRecordError",
+    "DataError",
+    "Dataset",
+    "Field",
+    "FieldMismatchError",
+    "FieldNotFoundError",
+    "FieldTextError",
+    "IndexFileError",
+    "NotExampleError",
+    "OptionError",
+    "OutputExistsError",
+    "PathNotFoundError",
+    "Ragged",
+    "RecmapError",
+    "RecordTooLargeError",
+    "RowNotFoundError",
+    "Schema",
+    "SkippedRecordsWarning",
+    "StaleIndexWarning",
+    "TFRecordWriter",
+    "index",
+    "open",
+    "tfrecord",
+    "verify",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,7 @@
+"""python -m recmap."""
+
+import sys
+
+from recmap.cli import main
+
+sys.exit(main())

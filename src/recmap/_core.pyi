@@ -1,0 +1,247 @@
+"""The native core: TFRecord framing and tf.train.Example as columns."""
+
+from collections.abc import Sequence
+import enum
+from typing import Annotated
+
+import numpy
+import numpy.typing
+from numpy.typing import NDArray
+
+
+from typing import TypeAlias
+Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
+
+class FaultCode(enum.Enum):
+    header_cut = 1
+
+    length_crc = 2
+
+    data_cut = 3
+
+    data_crc = 4
+
+    malformed = 5
+
+    too_large = 6
+
+    missing = 7
+
+    wrong_kind = 8
+
+    wrong_count = 9
+
+    wrong_size = 10
+
+    not_one_string = 11
+
+    not_multiple = 12
+
+    out_of_range = 13
+
+    flat_not_nested = 14
+
+    changed = 15
+
+class Fault:
+    """What is wrong with a record, and where."""
+
+    @property
+    def code(self) -> FaultCode: ...
+
+    @property
+    def row(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def column(self) -> int | None: ...
+
+    @property
+    def expected(self) -> int: ...
+
+    @property
+    def found(self) -> int: ...
+
+class Scan:
+    """Records that lie end to end."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def min_length(self) -> int: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    @property
+    def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+    @property
+    def mark_offsets(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+    @property
+    def fault(self) -> Fault | None: ...
+
+HEADER_SIZE: int = 12
+
+FRAME_SIZE: int = 16
+
+MAX_MESSAGE_SIZE: int = 2147483647
+
+NO_LIMIT: int = 18446744073709551615
+
+def crc32c(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], crc: int = 0) -> int:
+    """CRC32C of the data, continued from `crc`."""
+
+def crc32c_paths() -> list[str]:
+    """The CRC implementations this CPU can run, best first."""
+
+def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int, limit: int, every: int, verify: bool, threads: int) -> Scan:
+    """Records that begin in [begin, stop), with a mark at every `every`-th."""
+
+def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int) -> int:
+    """
+    Offset of the first sound record that begins in [begin, stop), else `stop`.
+    """
+
+def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], rows: numpy.typing.NDArray[numpy.int64]) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
+    """Offsets of the records with these numbers."""
+
+def frame(records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> bytes:
+    """The records framed, end to end."""
+
+class Dtype(enum.Enum):
+    bytes = 0
+
+    opaque = 1
+
+    bool = 2
+
+    int8 = 3
+
+    int16 = 4
+
+    int32 = 5
+
+    int64 = 6
+
+    uint8 = 7
+
+    uint16 = 8
+
+    uint32 = 9
+
+    uint64 = 10
+
+    float32 = 11
+
+    float64 = 12
+
+class Kind(enum.Enum):
+    none = 0
+
+    bytes = 1
+
+    float = 2
+
+    int64 = 3
+
+class Place(enum.Enum):
+    any = 0
+
+    features = 1
+
+    lists = 2
+
+class Columns:
+    """What to read from each record."""
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, key: str, place: Place, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, fill: bytes | None) -> None: ...
+
+class FeatureFacts:
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def kinds(self) -> list[tuple[Kind, int]]:
+        """The kinds seen, each with the first row that has it."""
+
+    @property
+    def values(self) -> tuple[int, int] | None: ...
+
+    @property
+    def steps(self) -> tuple[int, int] | None: ...
+
+    @property
+    def string_size(self) -> tuple[int, int] | None: ...
+
+    @property
+    def string_size_bits(self) -> int: ...
+
+class Facts:
+    """What the records seen hold."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def not_example(self) -> Fault | None: ...
+
+    @property
+    def features(self) -> list[tuple[bool, str, FeatureFacts]]:
+        """(in the feature lists, key, facts), sorted."""
+
+class Slot:
+    """Where a payload lies in every record."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None]) -> tuple[list[Decoded | None], Fault | None]:
+    """
+    The records at these offsets as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings).
+    """
+
+def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> list[Fault]:
+    """The faults of the records that do not decode."""
+
+def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], verify: bool) -> Facts:
+    """Facts about the features of these records."""
+
+def find_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, columns: Columns) -> list[Slot]:
+    """Where each column's payload lies in one record."""
+
+def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None]:
+    """Whether each column lies at its slot in all these records."""
+
+class Batch:
+    """Columns to be written; add them sorted by key, lists last."""
+
+    def __init__(self, rows: int) -> None: ...
+
+    def add_dense(self, key: str, kind: Kind, in_lists: bool, dtype: Dtype, itemsize: int, count: int, step: int, values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)]) -> None: ...
+
+    def add_ragged(self, key: str, kind: Kind, in_lists: bool, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], outer: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, strings: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
+
+    def encode(self, align: int, threads: int) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]: ...

@@ -1,0 +1,134 @@
+"""Every error recmap raises.
+
+RecmapError
+├── OptionError (ValueError)             an argument that cannot mean anything
+│   └── FieldTextError                   a field such as "float32[10" that cannot be read
+├── PathNotFoundError (FileNotFoundError)
+├── OutputExistsError (FileExistsError)
+├── FieldNotFoundError (KeyError)        no such column
+├── RowNotFoundError (IndexError)        no such row
+├── DataError (ValueError)               what a file holds is not what was asked for
+│   ├── CorruptRecordError               framing or checksum is broken
+│   ├── CompressionError                 a compressed stream is broken or mislabelled
+│   ├── NotExampleError                  sound records, but no tf.train.Example in them
+│   ├── FieldMismatchError               a feature does not fit the field asked for
+│   └── IndexFileError                   an index file that cannot be read
+└── ColumnError (ValueError)             a column handed to a writer does not fit
+    └── RecordTooLargeError (OverflowError)
+
+Each inherits the builtin a caller would expect, so `except FileNotFoundError`
+works. The warnings are SkippedRecordsWarning and StaleIndexWarning.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ColumnError",
+    "CompressionError",
+    "CorruptRecordError",
+    "DataError",
+    "FieldMismatchError",
+    "FieldNotFoundError",
+    "FieldTextError",
+    "IndexFileError",
+    "NotExampleError",
+    "OptionError",
+    "OutputExistsError",
+    "PathNotFoundError",
+    "RecmapError",
+    "RecordTooLargeError",
+    "RowNotFoundError",
+    "SkippedRecordsWarning",
+    "StaleIndexWarning",
+]
+
+
+class RecmapError(Exception):
+    """The root of all errors recmap raises."""
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of the message, and the errors of the
+        # operating system would look for a number.
+        return str(self.args[0]) if self.args else ""
+
+
+class OptionError(RecmapError, ValueError):
+    """An argument that cannot mean anything."""
+
+
+class FieldTextError(OptionError):
+    """The text of a field, such as ``"float32[10]"``, that cannot be read."""
+
+
+class PathNotFoundError(RecmapError, FileNotFoundError):
+    """No file at a path, or none that a pattern matches."""
+
+
+class OutputExistsError(RecmapError, FileExistsError):
+    """The output is there already, and overwriting was not asked for."""
+
+
+class FieldNotFoundError(RecmapError, KeyError):
+    """No column of that name."""
+
+
+class RowNotFoundError(RecmapError, IndexError):
+    """No row of that number."""
+
+
+class DataError(RecmapError, ValueError):
+    """What a file holds is not what was asked for.
+
+    ``file``, ``record``, ``byte`` and ``field`` say where, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        record: int | None = None,
+        byte: int | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.record = record
+        self.byte = byte
+        self.field = field
+
+
+class CorruptRecordError(DataError):
+    """A record whose framing or checksum is broken."""
+
+
+class CompressionError(DataError):
+    """A compressed stream that is broken, or not compressed as was said."""
+
+
+class NotExampleError(DataError):
+    """Records that are sound but hold no ``tf.train.Example``."""
+
+
+class FieldMismatchError(DataError):
+    """A feature that does not fit the field asked for."""
+
+
+class IndexFileError(DataError):
+    """An index file that cannot be read."""
+
+
+class ColumnError(RecmapError, ValueError):
+    """A column handed to a writer that does not fit its schema or encoding."""
+
+
+class RecordTooLargeError(ColumnError, OverflowError):
+    """A row that would make a record no protobuf reader can read."""
+
+
+class SkippedRecordsWarning(UserWarning):
+    """Bad records were left out, as ``errors="skip"`` asks."""
+
+
+class StaleIndexWarning(UserWarning):
+    """An index file does not belong to the data beside it and was not used."""

@@ -1,0 +1,1 @@
+"""One file per format: where rows come from and where they go."""

@@ -1,0 +1,227 @@
+"""TFRecord files as a source of rows."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import (
+    FieldMismatchError,
+    OptionError,
+    SkippedRecordsWarning,
+    StaleIndexWarning,
+)
+from recmap.ragged import Column, concatenate
+from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.example import Codec
+from recmap.tfrecord.index import Index, Skipped
+from recmap.tfrecord.infer import Summary
+from recmap.tfrecord.inflate import CompressionOption, check_compression
+from recmap.tfrecord.paths import PathLike
+from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
+from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.types import Batch, Field, FieldLike, Schema, as_field
+
+__all__ = ["Errors", "FieldsLike", "TFRecordSource"]
+
+Errors: TypeAlias = Literal["raise", "skip"]
+FieldsLike: TypeAlias = "Mapping[str, FieldLike | None] | Iterable[str]"
+
+
+class TFRecordSource:
+    """The rows of one or more TFRecord files, end to end."""
+
+    def __init__(
+        self,
+        files: list[str],
+        fields: FieldsLike | None = None,
+        *,
+        errors: Errors = "raise",
+        verify: bool = True,
+        compression: CompressionOption = "auto",
+        index: PathLike | None = None,
+    ) -> None:
+        if errors not in ("raise", "skip"):
+            raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
+        if index is not None and len(files) != 1:
+            raise OptionError("index= takes the index of one file; open the files one by one")
+        self.files = files
+        self.verify = verify
+        self._sidecars = [load_sidecar(file) for file in files]
+        self._shards = [
+            self._open(file, sidecar, compression)
+            for file, sidecar in zip(files, self._sidecars, strict=True)
+        ]
+        if index is not None:
+            self._use_text_index(os.fspath(index))
+        # Rows before each shard, as far as they are known.
+        self._starts = [0]
+        self._skipped: list[Skipped] = []
+        self._summary: Summary | None = None
+        self._columns: dict[str, npt.NDArray[Any]] | None = None
+        skip = errors == "skip"
+        self.origin, self._codec = self._choose_schema(fields, skip)
+        if skip:
+            self._leave_out_bad()
+
+    def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
+        compression = check_compression(file, option)
+        if compression is None:
+            return PlainShard(file, self.verify, sidecar.index if sidecar else None)
+        return CompressedShard(
+            file, compression, self.verify, sidecar.index.count if sidecar else None
+        )
+
+    def _use_text_index(self, path: str) -> None:
+        shard = self._shards[0]
+        if not isinstance(shard, PlainShard):
+            raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
+        if os.stat(path).st_mtime_ns < os.stat(shard.path).st_mtime_ns:
+            warnings.warn(
+                f"{path} was not used: it is older than the data", StaleIndexWarning, stacklevel=4
+            )
+            return
+        offsets = read_text_index(path, shard.size)
+        rows = np.arange(len(offsets), dtype=np.uint64)
+        shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
+
+    def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
+        known = self._sidecars[0]
+        if fields is None and known and all(s and s.schema == known.schema for s in self._sidecars):
+            return "from the index", Codec(known.schema)
+        summary = sample(self._shards, skip)
+        if fields is None:
+            self._summary = summary
+            return f"inferred from {summary.rows:,} records", Codec(
+                summary.schema(), summary.places()
+            )
+        asked: dict[str, FieldLike | None] = (
+            dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+        )
+        absent = [name for name in asked if name not in summary.features]
+        if absent and summary.rows:
+            self._refuse(absent, asked, summary)
+        inferred = summary.schema(n for n, f in asked.items() if f is None and n not in absent)
+        schema = Schema({n: inferred[n] if f is None else as_field(f) for n, f in asked.items()})
+        return "given", Codec(schema, summary.places())
+
+    def _refuse(
+        self, absent: list[str], asked: Mapping[str, FieldLike | None], summary: Summary
+    ) -> None:
+        # A feature may be rare: if its field says what to do without it, go on.
+        for name in absent:
+            field = asked[name]
+            typed = as_field(field) if field is not None else Field("bytes")
+            if field is None or (typed.fill is None and not typed.ragged):
+                raise FieldMismatchError(
+                    f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
+                    f"at; they hold: {summary.describe()}",
+                    file=self.files[0],
+                    field=name,
+                )
+
+    def _leave_out_bad(self) -> None:
+        for shard in self._shards:
+            self._codec, skipped = survey(shard, self._codec, self._summary, True)
+            self._skipped += skipped
+        if self._skipped:
+            warnings.warn(
+                f"{len(self._skipped):,} bad records were left out, the first: {self._skipped[0]}",
+                SkippedRecordsWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def schema(self) -> Schema:
+        return self._codec.schema
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The records that ``errors="skip"`` left out."""
+        return list(self._skipped)
+
+    @property
+    def summary(self) -> Summary:
+        """What a sample of the records holds."""
+        if self._summary is None:
+            self._summary = sample(self._shards, True)
+        return self._summary
+
+    def shards(self) -> list[Shard]:
+        """The files."""
+        return list(self._shards)
+
+    def known_rows(self) -> int | None:
+        """The number of rows, if it is known without looking for them."""
+        counts = [shard.known_count() for shard in self._shards]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def __len__(self) -> int:
+        return sum(shard.count() for shard in self._shards)
+
+    def _start_of(self, i: int) -> int:
+        while len(self._starts) <= i:
+            self._starts.append(self._starts[-1] + self._shards[len(self._starts) - 1].count())
+        return self._starts[i]
+
+    def read(self, start: int, stop: int) -> Batch:
+        parts = []
+        for i, shard in enumerate(self._shards):
+            first = self._start_of(i)
+            if first >= stop:
+                break
+            known = shard.known_count()
+            if known is not None and first + known <= start:
+                continue
+            batch = shard.read(self._codec, max(start - first, 0), stop - first)
+            parts.append(batch)
+            if shard.known_count() is None:
+                break
+        return self._join(parts)
+
+    def _join(self, parts: list[Batch]) -> Batch:
+        if not parts:
+            return self._shards[0].read(self._codec, 0, 0)
+        columns: dict[str, list[Column]] = {
+            name: [part[name] for part in parts] for name in parts[0]
+        }
+        filled = [i for i in range(len(parts)) if any(len(c[i]) for c in columns.values())]
+        if len(filled) == 1:
+            return parts[filled[0]]
+        return {name: concatenate(column) for name, column in columns.items()}
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        if len(self._shards) == 1:
+            return self._shards[0].take(self._codec, rows)
+        self._start_of(len(self._shards) - 1)
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(owner, kind="stable")
+        parts = []
+        for i in np.unique(owner):
+            mine = order[owner[order] == i]
+            parts.append(self._shards[i].take(self._codec, rows[mine] - self._starts[i]))
+        if not parts:
+            return self._join(parts)
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return {name: column[back] for name, column in self._join(parts).items()}
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        shard = self._shards[0]
+        if len(self._shards) != 1 or not isinstance(shard, PlainShard) or self._skipped:
+            return None
+        if self._columns is None:
+            sidecar = self._sidecars[0]
+            trusted = sidecar is not None and (sidecar.verified or not self.verify)
+            mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
+            self._columns = dict(shard.columns(self._codec, mapped))
+        return self._columns.get(name)
+
+    def row_bytes(self) -> int:
+        return self._shards[0].row_bytes()

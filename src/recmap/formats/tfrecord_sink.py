@@ -1,0 +1,237 @@
+"""TFRecord files as a sink of rows."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from recmap.errors import ColumnError, OptionError
+from recmap.tfrecord.columns import as_batch, infer_schema
+from recmap.tfrecord.encode import Encoder
+from recmap.tfrecord.index import Index
+from recmap.tfrecord.inflate import Compression
+from recmap.tfrecord.output import OutputFile, Spooler, refuse_existing
+from recmap.tfrecord.paths import PathLike
+from recmap.tfrecord.sidecar import Sidecar, save_sidecar, sidecar_path
+from recmap.types import Batch, FieldLike, Schema
+
+__all__ = ["TFRecordWriter"]
+
+# Bytes encoded at a time.
+_CHUNK = 4 << 20
+
+
+class TFRecordWriter:
+    """Writes batches of columns as TFRecord files.
+
+    The files appear under their names when the ``with`` block ends without an
+    exception; otherwise nothing does. ``schema`` is that of the first batch if
+    not given. With ``shards`` rows are dealt out one by one, or, if the number of
+    ``rows`` is known in advance, consecutive rows stay together. ``align=64`` pads
+    records so that rows of one size can be mapped as an aligned array.
+    ``encoding`` overrides how a field is stored (``{"x": "raw"}``).
+
+    >>> import numpy as np, recmap as rm
+    >>> with rm.TFRecordWriter("train.tfrecord") as w:
+    ...     w.write({"image": np.zeros((4, 8, 8), "uint8"), "label": np.arange(4)})
+    >>> rm.open("train.tfrecord").schema
+    Schema(image: uint8[8,8], label: int64)
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        schema: Mapping[str, FieldLike] | None = None,
+        *,
+        shards: int = 1,
+        rows: int | None = None,
+        compression: Compression = None,
+        align: int | None = None,
+        encoding: Mapping[str, str] | None = None,
+        index: bool = True,
+        durable: bool = True,
+        overwrite: bool = False,
+    ) -> None:
+        if shards < 1 or (rows is not None and rows < 0):
+            raise OptionError("shards must be 1 or more, and rows 0 or more")
+        if align and compression:
+            raise OptionError("align has no use in a compressed file, which cannot be mapped")
+        self._paths = shard_paths(os.fspath(path), shards)
+        self._old = _older(self._paths)
+        for old in self._old:
+            refuse_existing(old, overwrite)
+        self._encoding, self._align = encoding, align
+        self._encoder = Encoder(Schema(schema), encoding, align) if schema is not None else None
+        self._write_index, self._durable, self._compression = index, durable, compression
+        self._rows = rows
+        self._written = 0
+        self._indexes = [Index() for _ in self._paths]
+        self._open = True
+        self._spooler = Spooler()
+        self._files: list[OutputFile] = []
+        try:
+            for p in self._paths:
+                self._files.append(OutputFile(p, compression, self._spooler))
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema, once it is known."""
+        return self._encoder.schema if self._encoder else None
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        """Writes the rows of a batch: columns of equal length by name."""
+        if not self._open:
+            raise OptionError("the writer is closed")
+        if self._encoder is None:
+            self._encoder = Encoder(infer_schema(batch), self._encoding, self._align)
+        columns, rows = as_batch(batch, self._encoder.schema)
+        if self._rows is not None and self._written + rows > self._rows:
+            raise ColumnError(f"more than the {self._rows:,} rows that were announced")
+        size = sum(column.nbytes for column in columns.values())
+        step = max(1, _CHUNK * rows // max(size, 1))
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            self._deal({n: c[start:stop] for n, c in columns.items()}, stop - start)
+
+    def _deal(self, chunk: Batch, rows: int) -> None:
+        shards, first = len(self._files), self._written
+        if shards == 1:
+            self._encode(0, chunk, rows, first)
+        elif self._rows is None:
+            for shard in range(shards):
+                mine = slice((shard - first) % shards, rows, shards)
+                count = len(range(*mine.indices(rows)))
+                self._encode(shard, _pick(chunk, mine), count, first)
+        else:
+            edges = np.arange(1, shards + 1) * self._rows // shards
+            start = 0
+            while start < rows:
+                shard = int(np.searchsorted(edges, first + start, side="right"))
+                stop = min(rows, int(edges[shard]) - first)
+                part = {n: c[start:stop] for n, c in chunk.items()}
+                self._encode(shard, part, stop - start, first + start)
+                start = stop
+        self._written += rows
+
+    def _encode(self, shard: int, chunk: Batch, rows: int, first: int) -> None:
+        assert self._encoder is not None
+        if rows == 0:
+            return
+        records, offsets = self._encoder.encode(chunk, rows, first)
+        self._indexes[shard].add_written(offsets)
+        self._files[shard].write(records)
+
+    def commit(self) -> None:
+        """Finishes the files and gives them their names."""
+        if not self._open:
+            return
+        try:
+            if self._rows is not None and self._written != self._rows:
+                raise ColumnError(f"{self._rows:,} rows were announced, {self._written:,} written")
+            for file in self._files:
+                file.flush()
+            self._spooler.close()
+            for file in self._files:
+                file.finish(self._durable)
+            self._save_indexes()
+        except BaseException:
+            self.abort()
+            raise
+        self._open = False
+        for file in self._files:
+            file.commit(self._durable)
+        for old in set(self._old) - set(self._paths):
+            os.unlink(old)
+
+    def _save_indexes(self) -> None:
+        for file, written in zip(self._files, self._indexes, strict=True):
+            index = written
+            if not self._write_index or self._encoder is None:
+                if os.path.exists(sidecar_path(file.path)):
+                    os.unlink(sidecar_path(file.path))
+                continue
+            if self._compression is not None:
+                start = np.zeros(min(index.count, 1), np.uint64)
+                index = Index.of_marks(index.count, None, start, start, index.end)
+            save_sidecar(
+                file.temporary,
+                Sidecar(
+                    index,
+                    self._encoder.schema,
+                    {name: str(e) for name, e in self._encoder.encoding.items()},
+                    verified=True,
+                    mapped=self._encoder.fixed_fields(),
+                ),
+                beside=file.path,
+            )
+
+    def abort(self) -> None:
+        """Leaves nothing behind."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._spooler.close()
+        finally:
+            for file in self._files:
+                file.abort()
+
+    close = commit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and hasattr(self, "_files"):
+            self.abort()
+
+
+def shard_paths(path: str, shards: int) -> list[str]:
+    """The names of the files: the path itself, or ``name-00003-of-00016.tfrecord``."""
+    if path.endswith(os.sep) or os.path.isdir(path):
+        path = os.path.join(path, "data.tfrecord")
+    if shards == 1:
+        return [path]
+    stem, extension = _split(path)
+    return [f"{stem}-{i:05d}-of-{shards:05d}{extension}" for i in range(shards)]
+
+
+def _split(path: str) -> tuple[str, str]:
+    folder, name = os.path.split(path)
+    match = re.fullmatch(r"(.+?)((\.\w+)(\.gz|\.zlib)?)?", name)
+    stem, extension = (match[1], match[2]) if match else (name, None)
+    return os.path.join(folder, stem), extension or ".tfrecord"
+
+
+def _older(paths: list[str]) -> list[str]:
+    """Files that are there already: of the same names, or of another number of shards."""
+    if len(paths) == 1:
+        return [path for path in paths if os.path.exists(path)]
+    stem, extension = re.split(r"-\d{5}-of-\d{5}", paths[0])[0], _split(paths[0])[1]
+    pattern = f"{glob.escape(stem)}-[0-9]*-of-[0-9]*{glob.escape(extension)}"
+    return sorted(glob.glob(pattern))
+
+
+def _pick(chunk: Batch, rows: slice) -> Batch:
+    # Every n-th row of an array is a view; of a Ragged it is gathered.
+    return {name: column[rows] for name, column in chunk.items()}

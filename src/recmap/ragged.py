@@ -1,0 +1,196 @@
+"""Ragged: a column whose rows differ in length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, OptionError, RowNotFoundError
+
+__all__ = ["BYTE", "Column", "Ragged", "column_rows", "concatenate"]
+
+# The dtype of the values of a column of byte strings. It keeps them apart from
+# a ragged column of uint8, which holds numbers.
+BYTE = np.dtype("S1")
+
+# Rows longer than this are gathered slice by slice; shorter ones by one index
+# array, which costs eight bytes per value but no work per row.
+_SLICE_FROM = 64
+
+
+class Ragged:
+    """Rows of different lengths: all values end to end, and where each row ends.
+
+    Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more
+    axes, or be a ``Ragged`` themselves; byte strings are a ``Ragged`` whose
+    values have dtype ``S1``, and their rows are ``bytes``.
+
+    >>> r = Ragged.from_rows([[1, 2], [], [3]])
+    >>> r[0], len(r), r.lengths
+    (array([1, 2]), 3, array([2, 0, 1]))
+    >>> r.pad(fill=-1)
+    array([[ 1,  2],
+           [-1, -1],
+           [ 3, -1]])
+    >>> Ragged.from_bytes([b"ab", b""])[0]
+    b'ab'
+    """
+
+    __slots__ = ("offsets", "values")
+    __hash__ = None  # type: ignore[assignment]  # compared by value
+
+    def __init__(self, values: Column, offsets: npt.ArrayLike) -> None:
+        self.values: Column = values if isinstance(values, Ragged) else np.asarray(values)
+        self.offsets: npt.NDArray[np.int64] = np.asarray(offsets, dtype=np.int64)
+        if self.offsets.ndim != 1 or self.offsets.size == 0:
+            raise ColumnError("offsets of a Ragged must be one-dimensional and begin with row 0")
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
+        """A ragged column of a sequence of arrays or lists."""
+        arrays = [np.asarray(row, dtype=dtype) for row in rows]
+        # An empty list has no dtype of its own.
+        filled = [array for array in arrays if array.size] or arrays[:1]
+        if not filled:
+            return cls(np.empty(0, dtype or np.float64), np.zeros(1, np.int64))
+        inner = filled[0].shape[1:]
+        arrays = [a if a.size else np.empty((0, *inner), filled[0].dtype) for a in arrays]
+        return cls(np.concatenate(arrays), _offsets([len(array) for array in arrays]))
+
+    @classmethod
+    def from_bytes(cls, rows: Iterable[bytes | bytearray | memoryview]) -> Ragged:
+        """A column of byte strings."""
+        strings = list(rows)
+        return cls(
+            np.frombuffer(b"".join(strings), dtype=BYTE), _offsets([len(s) for s in strings])
+        )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values; ``S1`` for byte strings."""
+        return self.values.dtype
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the rows are byte strings."""
+        return isinstance(self.values, np.ndarray) and self.values.dtype == BYTE
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The number of items in each row."""
+        return np.diff(self.offsets)
+
+    @property
+    def flat(self) -> Column:
+        """The values of these rows and no others."""
+        return self.values[int(self.offsets[0]) : int(self.offsets[-1])]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values of these rows and of their offsets."""
+        return self.flat.nbytes + self.offsets.nbytes
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Any: ...
+    @overload
+    def __getitem__(
+        self, key: slice | npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | Sequence[int]
+    ) -> Ragged: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int | np.integer):
+            row = int(key) + len(self) if key < 0 else int(key)
+            if not 0 <= row < len(self):
+                raise RowNotFoundError(f"row {key:,} of a Ragged of {len(self):,} rows")
+            items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
+            return items.tobytes() if self.is_bytes and isinstance(items, np.ndarray) else items
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
+        return self._take(np.arange(len(self))[key])
+
+    def _take(self, rows: npt.NDArray[np.int64]) -> Ragged:
+        starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
+        offsets = _offsets(lengths)
+        total = int(offsets[-1])
+        if isinstance(self.values, np.ndarray) and total > _SLICE_FROM * len(rows):
+            ends = starts + lengths
+            slices = [self.values[a:b] for a, b in zip(starts, ends, strict=True)]
+            return Ragged(np.concatenate(slices), offsets)
+        within = np.arange(total) - np.repeat(offsets[:-1], lengths)
+        return Ragged(self.values[within + np.repeat(starts, lengths)], offsets)
+
+    def pad(self, length: int | None = None, fill: Any = 0) -> npt.NDArray[Any]:
+        """The rows as one dense array: cut to ``length`` (the longest row if None)
+        and filled up with ``fill``.
+        """
+        values = self.flat
+        if not isinstance(values, np.ndarray) or self.is_bytes:
+            raise OptionError("pad() takes rows of numbers; pad the rows of a nested column alone")
+        lengths = self.lengths
+        width = int(lengths.max(initial=0)) if length is None else length
+        out = np.full((len(self), width, *values.shape[1:]), fill, dtype=values.dtype)
+        kept = np.minimum(lengths, width)
+        inside = np.arange(width) < kept[:, None]
+        if int(kept.sum()) == len(values):
+            out[inside] = values
+        else:
+            starts = self.offsets[:-1] - self.offsets[0]
+            out[inside] = values[(starts[:, None] + np.arange(width))[inside]]
+        return out
+
+    def tolist(self) -> list[Any]:
+        """The rows as nested lists, or as ``bytes``."""
+        return [row if isinstance(row, bytes) else row.tolist() for row in self]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ragged):
+            return NotImplemented
+        if len(self) != len(other) or self.dtype != other.dtype:
+            return False
+        if not np.array_equal(self.lengths, other.lengths):
+            return False
+        mine, theirs = self.flat, other.flat
+        if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
+            nan = mine.dtype.kind in "fc"
+            return np.array_equal(mine, theirs, equal_nan=nan)
+        return bool(mine == theirs)
+
+    def __repr__(self) -> str:
+        kind = "bytes" if self.is_bytes else str(self.dtype)
+        longest = int(self.lengths.max(initial=0))
+        return f"Ragged({len(self):,} rows of {kind}, longest {longest:,})"
+
+
+Column: TypeAlias = "npt.NDArray[Any] | Ragged"
+
+
+def column_rows(column: Column) -> int:
+    """The number of rows of a column."""
+    return len(column)
+
+
+def concatenate(columns: Sequence[Column]) -> Column:
+    """Columns of one field, rows end to end."""
+    if len(columns) == 1:
+        return columns[0]
+    ragged = [column for column in columns if isinstance(column, Ragged)]
+    if not ragged:
+        return np.concatenate([c for c in columns if isinstance(c, np.ndarray)])
+    values = concatenate([column.flat for column in ragged])
+    return Ragged(values, _offsets(np.concatenate([column.lengths for column in ragged])))
+
+
+def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    steps = np.asarray(lengths, dtype=np.int64)
+    offsets = np.zeros(len(steps) + 1, dtype=np.int64)
+    np.cumsum(steps, out=offsets[1:])
+    return offsets

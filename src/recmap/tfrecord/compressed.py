@@ -1,0 +1,226 @@
+"""The rows of one compressed file, read as a stream.
+
+Nothing is kept but a window of the stream: rows in order are read in one pass,
+and a row that was passed is reached by beginning anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
+from recmap.errors import CompressionError, CorruptRecordError
+from recmap.ragged import concatenate
+from recmap.tfrecord.example import Codec, thread_count
+from recmap.tfrecord.faults import fault_error, fault_text
+from recmap.tfrecord.index import Skipped
+from recmap.tfrecord.inflate import inflate
+from recmap.tfrecord.window import Window
+from recmap.types import Batch
+
+__all__ = ["CompressedShard"]
+
+_WINDOW_SIZE = 4 << 20
+_CUT = {FaultCode.header_cut, FaultCode.data_cut}
+
+
+class CompressedShard:
+    """A file compressed with gzip or zlib."""
+
+    def __init__(
+        self, path: str, compression: Literal["gzip", "zlib"], verify: bool, count: int | None
+    ) -> None:
+        self.path = path
+        self.compression = compression
+        self.verify = verify
+        self._count = count
+        # Rows to leave out of each pass, by number in the stream.
+        self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._skip = False
+        self._pass: Iterator[tuple[int, Window]] = iter(())
+        self._at: tuple[int, Window] | None = None
+
+    def known_count(self) -> int | None:
+        """The number of rows, if a pass has reached the end."""
+        return self._count
+
+    def count(self) -> int:
+        """The number of rows."""
+        if self._count is None:
+            for _ in self._rows_from(0):
+                pass
+            assert self._count is not None
+        return self._count
+
+    def read(self, codec: Codec, start: int, stop: int) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the file ends before."""
+        parts = []
+        if start < stop:
+            for first, window in self._rows_from(start):
+                a, b = max(start - first, 0), min(stop - first, len(window.offsets))
+                if a < b:
+                    parts.append(self._decode(codec, window, first, slice(a, b)))
+                if stop <= first + len(window.offsets):
+                    break
+        return _join(parts) if parts else self._nothing(codec)
+
+    def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
+        """Rows by number, in one pass."""
+        wanted, order = np.unique(rows, return_inverse=True)
+        parts, done = [], 0
+        if len(wanted):
+            for first, window in self._rows_from(int(wanted[0])):
+                upto = int(np.searchsorted(wanted, first + len(window.offsets)))
+                if upto > done:
+                    here = wanted[done:upto] - first
+                    parts.append(self._decode(codec, window, first, here))
+                    done = upto
+                if done == len(wanted):
+                    break
+        batch = _join(parts) if parts else self._nothing(codec)
+        return {name: column[order] for name, column in batch.items()}
+
+    def _nothing(self, codec: Codec) -> Batch:
+        return codec.decode(np.empty(0, np.uint8), np.empty(0, np.uint64), False, 1)[0]
+
+    def _decode(self, codec: Codec, window: Window, first: int, rows: Any) -> Batch:
+        offsets = np.ascontiguousarray(window.offsets[rows])
+        # The CRCs were checked when the window was made.
+        batch, fault = codec.decode(window.bytes, offsets, False, thread_count())
+        if fault is not None:
+            numbers = np.arange(first, first + len(window.offsets))[rows]
+            raise self._error(fault, int(numbers[fault.row]), window.base, codec)
+        return batch
+
+    def _rows_from(self, start: int) -> Iterator[tuple[int, Window]]:
+        """Windows of good rows from the one that holds row ``start``, each with the
+        number of its first row.
+        """
+        if self._at is None or start < self._at[0]:
+            self._pass, self._at = self._good_windows(), None
+        if self._at is not None:
+            yield self._at
+        for here in self._pass:
+            self._at = here
+            if start < here[0] + len(here[1].offsets):
+                yield here
+        self._at = None
+
+    def _good_windows(self) -> Iterator[tuple[int, Window]]:
+        row, seen = 0, 0
+        for window in self.windows(self._skip):
+            numbers = np.arange(seen, seen + len(window.offsets))
+            seen += len(numbers)
+            good = window.offsets[~np.isin(numbers, self._bad)]
+            yield (
+                row,
+                Window(window.bytes, good, window.record, window.base, window.scan, window.skipped),
+            )
+            row += len(good)
+        self._count = row
+
+    def row_bytes(self) -> int:
+        """About how many bytes a record takes, inflated; 1 or more."""
+        for window in self.sample(1):
+            return max(1, window.scan.end // max(window.scan.records, 1))
+        return 1
+
+    def use(self, bad: npt.NDArray[np.int64], count: int) -> None:
+        """Leaves these rows, counted among the undamaged, out of every pass."""
+        self._bad, self._count, self._skip = bad, count, True
+        self._at = None
+
+    def sample(self, spots: int) -> Iterator[Window]:
+        """Some records: those of the first window."""
+        del spots  # only the beginning can be reached without inflating all
+        for window in self.windows(False):
+            yield window
+            return
+
+    def windows(self, skip: bool) -> Iterator[Window]:
+        """All records in order. With ``skip`` damage is passed over; without it, it
+        is raised.
+        """
+        held, base, record = bytearray(), 0, 0
+        pieces = inflate(self.path, self.compression)
+        ended = False
+        searching = False
+        while not ended or held:
+            lost: list[Skipped] = []
+            try:
+                ended = not _fill(held, pieces)
+            except CompressionError as e:
+                if not skip:
+                    raise
+                lost.append(Skipped(self.path, record, base + len(held), str(e)))
+                ended = True
+            # A copy: rows that are handed out must outlive the window.
+            data = np.frombuffer(bytes(held), np.uint8)
+            if searching:
+                at = _core.find_record(data, 0, len(data))
+                if at == len(data) and not ended:
+                    base += _drop(held, max(0, len(held) - 4 * _WINDOW_SIZE))
+                    _grow(held, pieces)
+                    continue
+                base += _drop(held, at)
+                data, searching = data[at:], False
+            found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
+            fault = found.fault
+            first, used = record, found.end
+            record += found.records
+            if fault is not None:
+                cut = fault.code in _CUT
+                if cut and not ended and 0 <= fault.expected <= MAX_MESSAGE_SIZE:
+                    # The record goes on in what has not been inflated yet.
+                    ended = not _fill(held, pieces, used + fault.expected)
+                elif not skip:
+                    raise self._error(fault, record, base, None)
+                else:
+                    lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
+                    record += 1
+                    if fault.code == FaultCode.data_crc:
+                        used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
+                    else:
+                        used, searching = used + 1, True
+            if found.records or lost:
+                yield Window(data, found.mark_offsets, first, base, found, lost)
+            base += _drop(held, used)
+
+    def _error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
+        schema = codec.schema if codec else None
+        error = fault_error(fault, self.path, record, schema)
+        place = f"at byte {fault.offset:,}"
+        text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
+        if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
+            text += f"; the {self.compression} data holds no TFRecord framing"
+        return type(error)(
+            text, file=self.path, record=record, byte=base + fault.offset, field=error.field
+        )
+
+
+def _fill(held: bytearray, pieces: Iterator[bytes], size: int = _WINDOW_SIZE) -> bool:
+    """Inflates until so much is held; False if the stream ended."""
+    while len(held) < size:
+        if not _grow(held, pieces):
+            return False
+    return True
+
+
+def _grow(held: bytearray, pieces: Iterator[bytes]) -> bool:
+    piece = next(pieces, None)
+    held += piece or b""
+    return piece is not None
+
+
+def _drop(held: bytearray, size: int) -> int:
+    del held[:size]
+    return size
+
+
+def _join(parts: list[Batch]) -> Batch:
+    return {name: concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,233 @@
+"""Columns as records: which list holds a field, and the encoding of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import Dtype, Fault, FaultCode, Kind
+from recmap.errors import ColumnError, OptionError, RecmapError, RecordTooLargeError
+from recmap.ragged import Column, Ragged
+from recmap.tfrecord.example import LISTS, dtype_code, thread_count
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["Encoder", "Encoding", "choose_encoding"]
+
+_KINDS = {"float_list": Kind.float, "int64_list": Kind.int64, "bytes_list": Kind.bytes}
+_STEPS = "feature_list"
+# Integers other than int64 go into an int64_list up to this many a row, those of
+# one byte only alone: labels and sizes do, images and audio do not.
+_FEW = 16
+_INTS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a field is stored: ``float_list``, ``int64_list``, ``bytes_list`` (byte
+    strings) or ``raw`` (one string of the values' bytes), and whether as the steps
+    of a feature list.
+    """
+
+    list: str
+    in_lists: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS.get(self.list, Kind.bytes)
+
+    def __str__(self) -> str:
+        return f"{_STEPS}/{self.list}" if self.in_lists else self.list
+
+
+def choose_encoding(name: str, field: Field, asked: str | None = None) -> Encoding:
+    """How to store a field: as asked, else by the rule that no bit is lost.
+
+    float32 goes into a float_list; int64, and other integers of few values or of
+    ragged rows, into an int64_list; everything else is stored as raw bytes.
+    """
+    in_lists = field.ragged == 2 or name.startswith(LISTS)
+    wanted = asked
+    if asked is not None and asked.split("/")[0] == _STEPS:
+        in_lists, wanted = True, asked.partition("/")[2] or None
+    if in_lists and not field.shape:
+        raise OptionError(f"field {name!r}: {field} has no axis for the steps of a feature list")
+    encoding = Encoding(wanted or _default(field), in_lists)
+    _check(name, field, encoding, asked)
+    return encoding
+
+
+def _default(field: Field) -> str:
+    if field.is_bytes:
+        return "bytes_list"
+    if field.dtype == np.float32:
+        return "float_list"
+    if field.dtype == np.int64:
+        return "int64_list"
+    small = field.dtype.name in _INTS and field.dtype.name != "uint64"
+    bytewise = field.dtype.itemsize == 1
+    few = not bytewise if field.ragged else field.count <= (1 if bytewise else _FEW)
+    return "int64_list" if small and few else "raw"
+
+
+def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> None:
+    fits = {
+        "bytes_list": field.is_bytes,
+        "float_list": field.dtype == np.float32,
+        "int64_list": field.dtype.name in _INTS,
+        "raw": not field.is_bytes,
+    }
+    if encoding.list not in fits:
+        raise OptionError(
+            f"encoding of field {name!r}: {asked!r} is not one of {', '.join(fits)}, "
+            f"{_STEPS} or {_STEPS}/ before one of them"
+        )
+    if not fits[encoding.list]:
+        raise ColumnError(
+            f"field {name!r}: a {encoding.list} cannot hold {field} without losing bits "
+            f"(cast it first, or leave the encoding out: {_default(field)})"
+        )
+    if field.ragged == 2 and not encoding.in_lists:
+        raise ColumnError(f"field {name!r}: {field} needs encoding={_STEPS!r}")
+
+
+class Encoder:
+    """Turns batches of one schema into framed records."""
+
+    def __init__(
+        self, schema: Schema, encoding: Mapping[str, str] | None = None, align: int | None = None
+    ) -> None:
+        unknown = set(encoding or {}) - set(schema)
+        if unknown:
+            raise OptionError(f"encoding names no field of the schema: {sorted(unknown)}")
+        self.schema = schema
+        self.encoding = {
+            name: choose_encoding(name, field, (encoding or {}).get(name))
+            for name, field in schema.items()
+        }
+        self.align = align or 0
+        self._check_align()
+        # protobuf's deterministic order: maps by key, features before lists.
+        self._order = sorted(schema, key=lambda n: (self.encoding[n].in_lists, _key(n).encode()))
+        keys = [(self.encoding[n].in_lists, _key(n)) for n in schema]
+        if len(set(keys)) != len(keys):
+            raise OptionError("two fields of the schema have the same key in a record")
+
+    def _check_align(self) -> None:
+        if not self.align:
+            return
+        if self.align & (self.align - 1) or not 8 <= self.align <= 4096:
+            raise OptionError(f"align={self.align}: use a power of two from 8 to 4096")
+        for name, field in self.schema.items():
+            if field.row_bytes is None or self.encoding[name].in_lists:
+                raise OptionError(
+                    f"align={self.align} needs rows of one size, but field {name!r} is {field}"
+                )
+
+    def encode(
+        self, batch: Batch, rows: int, first_row: int
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        """The records of a batch, and their offsets with the end of the last.
+
+        ``first_row`` is the number of the batch's first row, for errors.
+        """
+        native = _core.Batch(rows)
+        for name in self._order:
+            _add(native, name, self.schema[name], self.encoding[name], batch[name], rows)
+        records, offsets, fault = native.encode(self.align, thread_count())
+        if fault is not None:
+            raise self._error(fault, first_row)
+        return records, offsets
+
+    def fixed_fields(self) -> tuple[str, ...]:
+        """The fields whose payloads lie at the same place in every record, given that
+        all records have one size.
+        """
+        varying = [name for name in self._order if not self._is_fixed(name)]
+        # One field of varying size among records of one size does not vary, and
+        # padding keeps what follows in place; otherwise it moves.
+        firm = bool(self.align) or len(varying) <= 1
+        before = self._order if firm else self._order[: self._order.index(varying[0])]
+        return tuple(name for name in before if self._is_fixed(name))
+
+    def _is_fixed(self, name: str) -> bool:
+        encoding = self.encoding[name]
+        fixed = self.schema[name].row_bytes is not None and not encoding.in_lists
+        return fixed and encoding.list != "int64_list"
+
+    def _error(self, fault: Fault, first_row: int) -> RecmapError:
+        row = first_row + fault.row
+        if fault.code == FaultCode.too_large:
+            return RecordTooLargeError(
+                f"row {row:,} makes a record of {fault.found:,} bytes: protobuf, and so every "
+                "other reader, refuses 2 GiB and more (split the row)"
+            )
+        if fault.code == FaultCode.out_of_range and fault.column is not None:
+            name = self._order[fault.column]
+            return ColumnError(
+                f"field {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an int64_list "
+                f'(use encoding={{"{name}": "raw"}})'
+            )
+        return ColumnError(f"row {row:,}: the arrays were changed while they were written")
+
+
+def _key(name: str) -> str:
+    return name.removeprefix(LISTS)
+
+
+def _add(
+    native: _core.Batch, name: str, field: Field, encoding: Encoding, column: Column, rows: int
+) -> None:
+    code = dtype_code(field.dtype)
+    size = max(field.dtype.itemsize, 1)
+    step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
+    common = (_key(name), encoding.kind, encoding.in_lists, code, size)
+    if isinstance(column, np.ndarray):
+        native.add_dense(*common, field.count, step, _row_bytes(column, rows))
+        return
+    outer = steps = strings = None
+    inside: Column = column
+    if field.ragged >= 1:
+        outer, inside = column.offsets, column.values
+    if field.ragged == 2:
+        assert isinstance(inside, Ragged)
+        steps, inside = inside.offsets, inside.values
+    if code == Dtype.bytes:
+        for _ in field.inner:
+            assert isinstance(inside, Ragged)
+            inside = _regular(name, field, inside)
+        assert isinstance(inside, Ragged)
+        strings, inside = inside.offsets, inside.values
+    assert isinstance(inside, np.ndarray)
+    flat = np.ascontiguousarray(inside).reshape(-1).view(np.uint8)
+    native.add_ragged(*common, field.ragged, field.count, step, flat, outer, steps, strings)
+
+
+def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
+    """The rows as bytes, copied only if a row is not contiguous."""
+    if column.dtype.byteorder == ">" or (column.dtype.byteorder == "=" and not np.little_endian):
+        column = column.astype(column.dtype.newbyteorder("<"))
+    per_row = column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
+    if rows == 0 or per_row == 0:
+        return np.empty((rows, per_row), np.uint8)
+    if not column[0].flags.c_contiguous:
+        column = np.ascontiguousarray(column)
+    return column.reshape(rows, -1).view(np.uint8)
+
+
+def _regular(name: str, field: Field, column: Ragged) -> Ragged:
+    """The strings below a fixed axis, which every item must fill."""
+    axis = field.inner[0]
+    wrong = np.flatnonzero(column.lengths != axis)
+    if len(wrong):
+        raise ColumnError(
+            f"field {name!r} is {field}, but item {int(wrong[0]):,} has "
+            f"{int(column.lengths[wrong[0]]):,} strings"
+        )
+    inside = column.flat
+    assert isinstance(inside, Ragged)
+    return inside

@@ -1,0 +1,154 @@
+"""Records as columns: the schema's side of the native codec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import Dtype, Fault, Kind, Place
+from recmap.errors import OptionError
+from recmap.ragged import BYTE, Column, Ragged
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["LISTS", "Codec", "dtype_code", "is_array", "split_name", "thread_count"]
+
+# A field of this prefix is read from the feature lists, where a record has a
+# feature of the same name as well.
+LISTS = "feature_lists/"
+
+Offsets = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+_CODES = {
+    "bool": Dtype.bool,
+    "int8": Dtype.int8,
+    "int16": Dtype.int16,
+    "int32": Dtype.int32,
+    "int64": Dtype.int64,
+    "uint8": Dtype.uint8,
+    "uint16": Dtype.uint16,
+    "uint32": Dtype.uint32,
+    "uint64": Dtype.uint64,
+    "float32": Dtype.float32,
+    "float64": Dtype.float64,
+}
+
+
+def thread_count() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def dtype_code(dtype: np.dtype[Any]) -> Dtype:
+    """The native core's name for a dtype; ``opaque`` if only raw bytes can hold it."""
+    if dtype.kind == "S":
+        return Dtype.bytes
+    if dtype.kind in "mM":
+        return Dtype.int64 if dtype.isnative else Dtype.opaque
+    return _CODES.get(dtype.name, Dtype.opaque) if dtype.isnative else Dtype.opaque
+
+
+def split_name(name: str) -> tuple[str, Place]:
+    """The key in a record and the map that holds it, of a field's name."""
+    if name.startswith(LISTS):
+        return name[len(LISTS) :], Place.lists
+    return name, Place.any
+
+
+class Codec:
+    """Reads the fields of a schema from records.
+
+    ``places`` says which of a record's two maps holds a field, where that is
+    known; other fields are looked for in both.
+    """
+
+    def __init__(self, schema: Schema, places: Mapping[str, Place] | None = None) -> None:
+        self.schema = schema
+        self.columns = _core.Columns()
+        for name, field in schema.items():
+            key, place = split_name(name)
+            place = (places or {}).get(name, place)
+            if field.ragged > 2:
+                raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
+            # The steps of a feature list run along the first axis.
+            step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
+            self.columns.add(
+                key,
+                place,
+                dtype_code(field.dtype),
+                max(field.dtype.itemsize, 1),
+                field.ragged,
+                field.count,
+                step,
+                _fill_bytes(field),
+            )
+
+    def decode(
+        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
+    ) -> tuple[Batch, Fault | None]:
+        """The records at these offsets, or the fault of the first that is bad."""
+        rows = len(offsets)
+        dense = {
+            name: np.empty((rows, *field.inner), field.dtype)
+            for name, field in self.schema.items()
+            if field.row_bytes is not None
+        }
+        buffers = [
+            dense[name].reshape(-1).view(np.uint8) if name in dense else None
+            for name in self.schema
+        ]
+        made, fault = _core.decode(file, offsets, self.columns, verify, threads, buffers)
+        if fault is not None:
+            return {}, fault
+        batch: Batch = {}
+        for (name, field), parts in zip(self.schema.items(), made, strict=True):
+            batch[name] = dense[name] if parts is None else _assemble(field, parts)
+        return batch, None
+
+    def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
+        """The faults of the records that do not decode."""
+        return _core.check_rows(file, offsets, self.columns, verify, threads)
+
+
+def is_array(slot: _core.Slot, field: Field) -> bool:
+    """Whether the payload at this slot is the field's row as it is in memory."""
+    if field.row_bytes is None or slot.size != field.row_bytes or slot.size == 0:
+        return False
+    return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)
+
+
+def _fill_bytes(field: Field) -> bytes | None:
+    if field.fill is None:
+        return None
+    row = field.fill_row()
+    return row if isinstance(row, bytes) else row.tobytes()
+
+
+def _assemble(field: Field, parts: _core.Decoded) -> Column:
+    raw, outer, steps, strings = parts
+    column: Column
+    if strings is not None:
+        column = Ragged(raw.view(BYTE), strings)
+        if field.inner and (field.ragged or field.shape):
+            column = _group(column, field)
+    else:
+        column = raw.view(field.dtype).reshape(-1, *field.inner)
+    if steps is not None:
+        column = Ragged(column, steps)
+    return column if outer is None else Ragged(column, outer)
+
+
+def _group(strings: Ragged, field: Field) -> Ragged:
+    """Fixed axes of byte strings: each item is so many strings."""
+    column = strings
+    for axis in reversed(field.inner):
+        items = len(column) // axis if axis else 0
+        column = Ragged(column, np.arange(items + 1, dtype=np.int64) * axis)
+    return column

@@ -1,0 +1,126 @@
+"""Records as they are, whatever they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal, overload
+
+import numpy as np
+
+from recmap._core import frame
+from recmap.errors import OptionError
+from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.inflate import Compression, CompressionOption, check_compression
+from recmap.tfrecord.output import OutputFile, Spooler, refuse_existing
+from recmap.tfrecord.paths import PathLike, PathsLike, expand
+from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.survey import Shard
+from recmap.tfrecord.window import Window
+
+__all__ = ["open_shard", "records", "write_records"]
+
+_GATHER = 1 << 20
+
+
+def open_shard(path: str, verify: bool, compression: CompressionOption = "auto") -> Shard:
+    """One file, without an index."""
+    found = check_compression(path, compression)
+    if found is None:
+        return PlainShard(path, verify)
+    return CompressedShard(path, found, verify, None)
+
+
+@overload
+def records(
+    path: PathsLike,
+    *,
+    view: Literal[False] = False,
+    errors: Literal["raise", "skip"] = "raise",
+    verify: bool = True,
+    compression: CompressionOption = "auto",
+) -> Iterator[bytes]: ...
+@overload
+def records(
+    path: PathsLike,
+    *,
+    view: Literal[True],
+    errors: Literal["raise", "skip"] = "raise",
+    verify: bool = True,
+    compression: CompressionOption = "auto",
+) -> Iterator[memoryview]: ...
+def records(
+    path: PathsLike,
+    *,
+    view: bool = False,
+    errors: Literal["raise", "skip"] = "raise",
+    verify: bool = True,
+    compression: CompressionOption = "auto",
+) -> Iterator[bytes] | Iterator[memoryview]:
+    """Iterates over the raw records of files, for records that are no Examples.
+
+    With ``view`` they are memoryviews of the mapped file, which stay valid as
+    long as they are held.
+
+    >>> import recmap as rm
+    >>> rm.tfrecord.write_records("raw.tfrecord", [b"one", b"two"])
+    2
+    >>> list(rm.tfrecord.records("raw.tfrecord"))
+    [b'one', b'two']
+    """
+    if errors not in ("raise", "skip"):
+        raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
+    shards = [open_shard(file, verify, compression) for file in expand(path)]
+    views = (
+        record
+        for shard in shards
+        for window in shard.windows(errors == "skip")
+        for record in _views(window)
+    )
+    return views if view else (bytes(record) for record in views)
+
+
+def _views(window: Window) -> Iterator[memoryview]:
+    data = window.bytes.data
+    starts = window.offsets.tolist()
+    # Records lie end to end, so each ends 4 bytes of CRC before the next begins.
+    ends = [*starts[1:], window.scan.end] if starts else []
+    for start, end in zip(starts, ends, strict=True):
+        yield data[start + 12 : end - 4]
+
+
+def write_records(
+    path: PathLike,
+    records: Iterable[bytes | bytearray | memoryview],
+    *,
+    compression: Compression = None,
+    overwrite: bool = False,
+) -> int:
+    """Writes raw records to a file, which appears when all are written; how many."""
+    target = os.fspath(path)
+    refuse_existing(target, overwrite)
+    spooler = Spooler()
+    file = OutputFile(target, compression, spooler)
+    count = 0
+    try:
+        held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+        size = 0
+        for record in records:
+            held.append(np.frombuffer(record, np.uint8))
+            size += len(held[-1])
+            count += 1
+            if size >= _GATHER:
+                file.write(frame(held))
+                held, size = [], 0
+        file.write(frame(held))
+        file.flush()
+        spooler.close()
+        file.finish(durable=True)
+    except BaseException:
+        try:
+            spooler.close()
+        finally:
+            file.abort()
+        raise
+    file.commit(durable=True)
+    return count

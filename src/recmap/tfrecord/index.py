@@ -1,0 +1,155 @@
+"""Where the records of a file lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap._core import FRAME_SIZE, Fault, Scan, locate
+
+__all__ = ["MARK_EVERY", "Index", "Skipped"]
+
+Offsets = npt.NDArray[np.uint64]
+
+# One record in this many is marked; the others are found by walking from there.
+MARK_EVERY = 16
+# With more marks than this (32 MB), every second one is dropped.
+_MAX_MARKS = 1 << 21
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was left out."""
+
+    file: str
+    record: int
+    byte: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: record {self.record:,} at byte {self.byte:,}: {self.reason}"
+
+
+@dataclass
+class Index:
+    """The records found so far, as marks from which all others are reached.
+
+    A file whose records all have one size needs no marks: record ``i`` is at
+    ``i * stride``. ``end`` is where the search goes on; ``complete`` says that it
+    has seen the whole file, and ``fault`` why it cannot.
+    """
+
+    count: int = 0
+    end: int = 0
+    complete: bool = False
+    length: int | None = None
+    fault: Fault | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+    every: int = MARK_EVERY
+    _rows: list[Offsets] = field(default_factory=list)
+    _offsets: list[Offsets] = field(default_factory=list)
+    # Rows behind a gap, whose marks must stay: they cannot be walked to.
+    _behind_gap: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of_marks(
+        cls, count: int, length: int | None, rows: Offsets, offsets: Offsets, end: int
+    ) -> Index:
+        """A complete index."""
+        return cls(count, end, True, length, _rows=[rows], _offsets=[offsets])
+
+    @property
+    def stride(self) -> int | None:
+        """Bytes from each record to the next, if they are all the same."""
+        return None if self.length is None else self.length + FRAME_SIZE
+
+    def add(self, scan: Scan) -> None:
+        """Adds records that were found, at ``end`` or behind a gap that follows it."""
+        if scan.records:
+            uniform = scan.min_length == scan.max_length and (
+                self.count == 0 or self.length == scan.min_length
+            )
+            if scan.begin != self.end:
+                self._behind_gap.add(self.count)
+                uniform = False
+            if uniform and not self._rows:
+                self.length = scan.min_length
+            else:
+                self._leave_uniform()
+                self._rows.append(scan.mark_rows + np.uint64(self.count))
+                self._offsets.append(scan.mark_offsets)
+                self._thin()
+        self.count += scan.records
+        self.end = scan.end
+
+    def add_written(self, offsets: Offsets) -> None:
+        """Adds records that were appended: the offset of each, and of their end, from
+        ``end`` on.
+        """
+        lengths = np.diff(offsets) - np.uint64(FRAME_SIZE)
+        if not len(lengths):
+            return
+        first = int(lengths[0])
+        if not self._rows and self.length in (None, first) and bool((lengths == first).all()):
+            self.length = first
+        else:
+            self._leave_uniform()
+            rows = np.arange(0, len(lengths), self.every, dtype=np.uint64)
+            self._rows.append(rows + np.uint64(self.count))
+            self._offsets.append(offsets[:-1][:: self.every] + np.uint64(self.end))
+            self._thin()
+        self.count += len(lengths)
+        self.end += int(offsets[-1])
+
+    def add_good(self, scan: Scan, good: npt.NDArray[np.bool_]) -> None:
+        """Adds those records of a scan with a mark at every record that are ``good``."""
+        if good.all():
+            self.add(scan)
+            return
+        numbers = np.flatnonzero(good)
+        # A record can be walked to only from the one right before it.
+        gap = np.diff(numbers, prepend=-2) != 1
+        marked = gap | (np.arange(len(numbers)) % self.every == 0)
+        self._leave_uniform()
+        self._rows.append((np.flatnonzero(marked) + self.count).astype(np.uint64))
+        self._offsets.append(scan.mark_offsets[numbers[marked]])
+        self._behind_gap.update((np.flatnonzero(gap) + self.count).tolist())
+        self.count += len(numbers)
+        self.end = scan.end
+
+    def _leave_uniform(self) -> None:
+        if self.stride is None:
+            return
+        rows = np.arange(0, self.count, self.every, dtype=np.uint64)
+        self._rows.append(rows)
+        self._offsets.append(rows * np.uint64(self.stride))
+        self.length = None
+
+    def _thin(self) -> None:
+        if sum(map(len, self._rows)) <= _MAX_MARKS:
+            return
+        rows, offsets = self.marks
+        keep = np.zeros(len(rows), dtype=bool)
+        keep[::2] = True
+        keep |= np.isin(rows, np.fromiter(self._behind_gap, np.uint64, len(self._behind_gap)))
+        self._rows, self._offsets = [rows[keep]], [offsets[keep]]
+        self.every *= 2
+
+    @property
+    def marks(self) -> tuple[Offsets, Offsets]:
+        """Row and offset of each mark, ascending."""
+        if len(self._rows) != 1:
+            empty = [np.empty(0, np.uint64)]
+            self._rows = [np.concatenate(self._rows or empty)]
+            self._offsets = [np.concatenate(self._offsets or empty)]
+        return self._rows[0], self._offsets[0]
+
+    def offsets(
+        self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]
+    ) -> tuple[Offsets, Fault | None]:
+        """The offsets of records by number, all of which must have been found."""
+        if self.stride is not None:
+            return rows.astype(np.uint64) * np.uint64(self.stride), None
+        return locate(file, *self.marks, rows)

@@ -1,0 +1,69 @@
+"""Making the index files of data that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.tfrecord.example import Codec
+from recmap.tfrecord.framing import open_shard
+from recmap.tfrecord.index import Index
+from recmap.tfrecord.paths import PathsLike, expand
+from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.sidecar import Sidecar, save_sidecar, write_text_index
+from recmap.tfrecord.survey import sample, survey
+
+__all__ = ["index"]
+
+
+def index(path: PathsLike, *, text: bool = False) -> list[str]:
+    """Writes an index beside each file, and returns their names.
+
+    Every record is checked on the way, and the schema in the index holds for all
+    of them. With ``text`` it is the list of offsets and sizes that DALI and the
+    ``tfrecord`` package read, ``file.idx``, and records may hold anything.
+
+    >>> import recmap as rm
+    >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)
+    2
+    >>> rm.index("one.tfrecord", text=True)
+    ['one.tfrecord.idx']
+    >>> from pathlib import Path
+    >>> Path("one.tfrecord.idx").read_text()
+    '0 16\\n16 19\\n'
+    """
+    return [_index_text(file) if text else _index(file) for file in expand(path)]
+
+
+def _index(path: str) -> str:
+    shard = open_shard(path, verify=True)
+    summary = sample([shard], False)
+    codec = Codec(summary.schema(), summary.places())
+    codec, _ = survey(shard, codec, summary, False)
+    mapped: tuple[str, ...] = ()
+    if isinstance(shard, PlainShard):
+        found = shard.index
+        _, holds = shard.slots(codec)
+        mapped = tuple(n for n, held in zip(codec.schema, holds, strict=True) if held)
+    else:
+        start = np.zeros(min(shard.count(), 1), np.uint64)
+        found = Index.of_marks(shard.count(), None, start, start, 0)
+    return save_sidecar(path, Sidecar(found, codec.schema, {}, True, mapped))
+
+
+def _index_text(path: str) -> str:
+    shard = open_shard(path, verify=True)
+    if not isinstance(shard, PlainShard):
+        raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
+    target = f"{path}.idx"
+    write_text_index(target, _lines(shard))
+    return target
+
+
+def _lines(shard: PlainShard) -> Iterator[tuple[int, int]]:
+    for window in shard.windows(False):
+        starts = window.offsets.tolist()
+        ends = [*starts[1:], window.scan.end] if starts else []
+        yield from ((start, end - start) for start, end in zip(starts, ends, strict=True))

@@ -1,0 +1,92 @@
+"""Compressed files as a stream of plain bytes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import numpy as np
+from isal import isal_zlib
+
+from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
+from recmap.errors import CompressionError, OptionError
+
+__all__ = ["Compression", "CompressionOption", "check_compression", "detect", "inflate"]
+
+Compression: TypeAlias = Literal["gzip", "zlib"] | None
+CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
+
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_WBITS = {"gzip": 31, "zlib": 15}
+_READ_SIZE = 1 << 18
+_OUT_SIZE = 1 << 20
+
+
+def detect(head: bytes) -> Compression:
+    """How a file that begins with these bytes is compressed, by its content.
+
+    A plain file begins with a record's length, which can look like the magic of
+    gzip; its CRC tells them apart.
+    """
+    first = scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
+    sound = first.records == 1 or (first.fault and first.fault.code == FaultCode.data_cut)
+    if sound and len(head) >= HEADER_SIZE:
+        return None
+    if head.startswith(_GZIP_MAGIC):
+        return "gzip"
+    if len(head) >= 2 and head[0] & 0x0F == 8 and head[0] >> 4 <= 7:
+        return "zlib" if int.from_bytes(head[:2], "big") % 31 == 0 else None
+    return None
+
+
+def check_compression(path: str, asked: CompressionOption) -> Compression:
+    """How the file is compressed; an error if that is not what was asked for."""
+    if asked not in ("auto", "gzip", "zlib", None):
+        raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
+    with open(path, "rb") as file:
+        head = file.read(FRAME_SIZE)
+    found = detect(head)
+    if asked in ("auto", found) or not head:
+        return found
+    raise CompressionError(
+        f"{path}: compression={asked!r} was asked for, but the content is "
+        f'{found or "not compressed"} (use compression="auto")',
+        file=path,
+    )
+
+
+def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
+    """The plain bytes of a file in pieces of about a megabyte, through all its members."""
+    with open(path, "rb", buffering=0) as file:
+        engine = isal_zlib.decompressobj(wbits=_WBITS[compression])
+        fresh, position, pending = True, 0, b""
+        while True:
+            data = pending or file.read(_READ_SIZE)
+            pending = b""
+            if not data:
+                if fresh and position > 0:
+                    return
+                raise CompressionError(
+                    f"{path}: the {compression} stream ends early, at byte {position:,}",
+                    file=path,
+                    byte=position,
+                )
+            if fresh and position > 0 and not data.strip(b"\0"):
+                position += len(data)  # padding behind the last member, as tapes have it
+                continue
+            try:
+                plain = engine.decompress(data, _OUT_SIZE)
+            except zlib.error as e:
+                raise CompressionError(
+                    f"{path}: damaged {compression} stream near byte {position:,}: {e}",
+                    file=path,
+                    byte=position,
+                ) from e
+            rest = engine.unused_data if engine.eof else engine.unconsumed_tail
+            position += len(data) - len(rest)
+            fresh, pending = False, rest
+            if engine.eof:
+                engine, fresh = isal_zlib.decompressobj(wbits=_WBITS[compression]), True
+            if plain:
+                yield plain

@@ -1,0 +1,138 @@
+"""Files that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError, OutputExistsError
+from recmap.tfrecord.inflate import Compression
+
+__all__ = ["Buffer", "OutputFile", "Spooler", "refuse_existing"]
+
+Buffer = bytes | npt.NDArray[np.uint8]
+
+_WBITS = {"gzip": 31, "zlib": 15}
+# Smaller pieces are gathered before they are handed over.
+_PIECE = 1 << 20
+
+
+class Spooler:
+    """Writes in the background, so that encoding and writing overlap.
+
+    Holds at most a few pieces. An error is raised in the caller's thread at its
+    next call.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[tuple[OutputFile, Buffer] | None] = queue.Queue(maxsize=2)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="recmap-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, file: OutputFile, piece: Buffer) -> None:
+        self._raise()
+        self._queue.put((file, piece))
+
+    def close(self) -> None:
+        """Waits until everything is written."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._raise()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._error is not None:
+                continue  # drained, so that nobody waits for room
+            file, piece = item
+            try:
+                file.write_now(piece)
+            except BaseException as e:  # raised in the caller's thread
+                self._error = e
+
+
+class OutputFile:
+    """A file under a temporary name, until commit() gives it its own."""
+
+    def __init__(self, path: str, compression: Compression, spooler: Spooler) -> None:
+        if compression not in ("gzip", "zlib", None):
+            raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
+        self.path = path
+        folder, name = os.path.split(path)
+        os.makedirs(folder or ".", exist_ok=True)
+        self.temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
+        self._file = open(self.temporary, "xb", buffering=0)  # noqa: SIM115 - closed by commit
+        self._engine: Any = (
+            zlib.compressobj(wbits=_WBITS[compression]) if compression is not None else None
+        )
+        self._spooler = spooler
+        self._pieces: list[Buffer] = []
+        self._held = 0
+
+    def write(self, piece: Buffer) -> None:
+        """Appends; small pieces are gathered first."""
+        self._pieces.append(piece)
+        self._held += len(piece)
+        if self._held >= _PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands over what is held."""
+        pieces, self._pieces, self._held = self._pieces, [], 0
+        if len(pieces) == 1:
+            self._spooler.put(self, pieces[0])
+        elif pieces:
+            self._spooler.put(
+                self, np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
+            )
+
+    def write_now(self, piece: Buffer) -> None:
+        """Compresses and writes, in the spooler's thread."""
+        data = piece if self._engine is None else self._engine.compress(piece)
+        view = np.frombuffer(data, np.uint8).data
+        while view:
+            view = view[self._file.write(view) :]
+
+    def finish(self, durable: bool) -> None:
+        """Writes the end of the stream; the spooler must have been closed."""
+        if self._engine is not None:
+            view = memoryview(self._engine.flush())
+            while view:
+                view = view[self._file.write(view) :]
+        if durable:
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def commit(self, durable: bool) -> None:
+        """Gives the finished file its name."""
+        os.replace(self.temporary, self.path)
+        if durable:
+            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def abort(self) -> None:
+        """Leaves nothing behind."""
+        self._file.close()
+        if os.path.exists(self.temporary):
+            os.unlink(self.temporary)
+
+
+def refuse_existing(path: str, overwrite: bool) -> None:
+    """Raises if there is something at ``path`` that may not be overwritten."""
+    if os.path.exists(path) and not overwrite:
+        raise OutputExistsError(f"{path} exists already (use overwrite=True to replace it)")

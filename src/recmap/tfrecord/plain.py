@@ -1,0 +1,201 @@
+"""The rows of one file that is not compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import NO_LIMIT, FaultCode
+from recmap.tfrecord.example import Codec, is_array, thread_count
+from recmap.tfrecord.faults import fault_error, fault_text
+from recmap.tfrecord.index import Index, Skipped
+from recmap.tfrecord.mapped import MappedFile
+from recmap.tfrecord.window import Window
+from recmap.types import Batch
+
+__all__ = ["PlainShard"]
+
+# Bytes searched for records at a time.
+_SCAN_SIZE = 64 << 20
+# A stretch this long is mapped before and given back after it is read.
+_ADVISE_FROM = 1 << 20
+
+
+class PlainShard:
+    """Finds its records as they are needed: reading the first rows of a large file
+    does not look at the rest.
+    """
+
+    def __init__(self, path: str, verify: bool, index: Index | None = None) -> None:
+        self.path = path
+        self.verify = verify
+        self.file = MappedFile(path)
+        self.index = index or Index()
+        if self.file.size == 0:
+            self.index.complete = True
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    def known_count(self) -> int | None:
+        """The number of records, if the whole file has been seen."""
+        return self.index.count if self.index.complete else None
+
+    def ensure(self, rows: int) -> int:
+        """Looks for that many records; how many there are, up to what was asked."""
+        index = self.index
+        while not index.complete and index.count < rows and index.fault is None:
+            self.file.check_size()
+            stop = min(index.end + _SCAN_SIZE, self.size)
+            found = _core.scan(
+                self.file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
+            )
+            index.add(found)
+            index.fault = found.fault
+            index.complete = index.fault is None and index.end >= self.size
+        if index.count < rows and index.fault is not None:
+            raise fault_error(index.fault, self.path, index.count)
+        return min(rows, index.count)
+
+    def count(self) -> int:
+        """The number of records."""
+        return self.ensure(NO_LIMIT)
+
+    def read(self, codec: Codec, start: int, stop: int) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the file ends before."""
+        stop = self.ensure(stop)
+        return self._decode(codec, np.arange(min(start, stop), stop, dtype=np.int64), True)
+
+    def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
+        """Rows by number, all of which must exist."""
+        self.ensure(int(rows.max(initial=-1)) + 1)
+        return self._decode(codec, rows, False)
+
+    def _decode(self, codec: Codec, rows: npt.NDArray[np.int64], in_order: bool) -> Batch:
+        self.file.check_size()
+        offsets, fault = self.index.offsets(self.file.bytes, rows)
+        if fault is not None:
+            raise fault_error(fault, self.path, int(rows[fault.row]))
+        begin, end = (int(offsets[0]), int(offsets[-1])) if len(rows) else (0, 0)
+        advise = in_order and end - begin >= _ADVISE_FROM
+        if advise:
+            self.file.will_read(begin, end)
+        batch, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
+        if advise:
+            self.file.have_read(begin, end)
+        if fault is not None:
+            raise fault_error(fault, self.path, int(rows[fault.row]), codec.schema)
+        return batch
+
+    def row_bytes(self) -> int:
+        """About how many bytes a record takes; 1 or more."""
+        self.ensure(1)
+        return max(1, self.index.end // max(self.index.count, 1))
+
+    def columns(
+        self, codec: Codec, mapped: frozenset[str] | None = None
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """The columns that lie in the file as arrays, as views of it.
+
+        Every record is looked at once to see that they do, and its CRC checked,
+        unless an index has told which are ``mapped``.
+        """
+        slots, holds = self.slots(codec, mapped)
+        return {
+            name: self.file.view(
+                slot.offset, (self.index.count, *field.inner), field.dtype, self.index.stride or 0
+            )
+            for (name, field), slot, held in zip(codec.schema.items(), slots, holds, strict=True)
+            if held and is_array(slot, field)
+        }
+
+    def slots(
+        self, codec: Codec, mapped: frozenset[str] | None = None
+    ) -> tuple[Sequence[_core.Slot], Sequence[bool]]:
+        """Where each column's payload lies in the first record, and whether it lies
+        there in all.
+        """
+        count, stride = self.count(), self.index.stride
+        nowhere = [_core.Slot()] * len(codec.schema), [False] * len(codec.schema)
+        if stride is None or count == 0:
+            return nowhere
+        slots = _core.find_slots(self.file.bytes, 0, codec.columns)
+        if not slots:
+            return nowhere
+        if mapped is not None and all(
+            name in mapped or not is_array(slot, field)
+            for (name, field), slot in zip(codec.schema.items(), slots, strict=True)
+        ):
+            return slots, [name in mapped for name in codec.schema]
+        holds, fault = _core.check_slots(
+            self.file.bytes, 0, stride, count, codec.columns, slots, self.verify, thread_count()
+        )
+        self.file.have_read(0, self.size)
+        if fault is not None:
+            raise fault_error(fault, self.path, fault.row, codec.schema)
+        return slots, holds
+
+    def windows(self, skip: bool) -> Iterator[Window]:
+        """All records, stretch by stretch, their CRCs checked if the shard verifies.
+
+        With ``skip`` damage is passed over and listed in the index; without it,
+        it is raised. Windows do not add to the index.
+        """
+        begin, record = 0, 0
+        while begin < self.size:
+            stop = min(begin + _SCAN_SIZE, self.size)
+            found = _core.scan(
+                self.file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count()
+            )
+            fault = found.fault
+            skipped = []
+            record += found.records
+            next_begin = found.end
+            if fault is not None:
+                if not skip:
+                    raise fault_error(fault, self.path, record)
+                skipped.append(Skipped(self.path, record, fault.offset, fault_text(fault)))
+                record += 1
+                next_begin = self._behind(fault)
+            yield Window(
+                self.file.bytes, found.mark_offsets, record - found.records - len(skipped), 0,
+                found, skipped,
+            )  # fmt: skip
+            self.file.have_read(begin, next_begin)
+            begin = next_begin
+
+    def _behind(self, fault: _core.Fault) -> int:
+        after = fault.offset + 1
+        if fault.code == FaultCode.data_crc:
+            length = int.from_bytes(self.file.bytes[fault.offset : fault.offset + 8], "little")
+            after = fault.offset + _core.FRAME_SIZE + length
+        return _core.find_record(self.file.bytes, after, self.size)
+
+    def use(self, index: Index) -> None:
+        """Takes over an index that was made from the windows."""
+        self.index = index
+
+    def sample(self, spots: int) -> Iterator[Window]:
+        """Some records: the first ones, and a few at each of ``spots`` places."""
+        size = self.size
+        head = _core.scan(self.file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
+        yield Window(self.file.bytes, head.mark_offsets, 0, 0, head, [])
+        if head.fault is not None:
+            return
+        for i in range(1, spots):
+            begin = max(size * i // spots, head.end)
+            at = _core.find_record(self.file.bytes, begin, min(begin + _SEEK_BYTES, size))
+            some = _core.scan(
+                self.file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1
+            )
+            yield Window(self.file.bytes, some.mark_offsets, None, 0, some, [])
+
+
+_HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
+_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 20
+_SEEK_BYTES = 16 << 20

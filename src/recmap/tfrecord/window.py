@@ -1,0 +1,30 @@
+"""A stretch of records found in a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap._core import Scan
+from recmap.tfrecord.index import Skipped
+
+__all__ = ["Window"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Records and where they lie in ``bytes``.
+
+    ``record`` is the number of the first among all records of the file, bad ones
+    included; None where it is not known. ``base`` is the place of ``bytes`` in
+    the plain stream. ``skipped`` are the records behind these that were damaged.
+    """
+
+    bytes: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.uint64]
+    record: int | None
+    base: int
+    scan: Scan
+    skipped: list[Skipped]

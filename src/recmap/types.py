@@ -1,0 +1,275 @@
+"""Fields and schemas, and what every format can do."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import FieldNotFoundError, FieldTextError
+from recmap.ragged import Column
+
+__all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "Sink", "Source", "as_field"]
+
+# The dtype of a field of byte strings: numpy's strings without a length.
+BYTES = np.dtype("S")
+
+Batch: TypeAlias = dict[str, Column]
+"""Columns of equal length by name."""
+
+Shape: TypeAlias = tuple[int | None, ...]
+FieldLike: TypeAlias = "Field | str"
+
+_TEXT = re.compile(
+    r"""\s*(?P<dtype>[<>=|]?[A-Za-z_]\w*(\[\s*\d*\s*[A-Za-z]+\s*\])?)
+        \s*(\[(?P<shape>[\d\s,*]*)\])?
+        \s*(=\s*(?P<fill>\S.*?))?\s*""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """The type of one column: what a row holds.
+
+    ``shape`` is that of one row; ``None`` is an axis whose length differs from
+    row to row. ``fill`` is the value of a row that has none in the file; without
+    it, a missing value is an error (or an empty row, if the first axis is
+    ragged).
+
+    >>> Field.parse("float32[10]")
+    Field('float32[10]')
+    >>> Field.parse("int64[*, 4]").shape
+    (None, 4)
+    >>> Field.parse("int64 = -1").fill
+    -1
+    """
+
+    dtype: np.dtype[Any]
+    shape: Shape = ()
+    fill: Any = None
+
+    def __init__(self, dtype: npt.DTypeLike, shape: Shape | int = (), fill: Any = None) -> None:
+        object.__setattr__(self, "dtype", _dtype(dtype))
+        object.__setattr__(self, "shape", (shape,) if isinstance(shape, int) else tuple(shape))
+        object.__setattr__(self, "fill", fill)
+        self._check()
+
+    def _check(self) -> None:
+        if any(axis is not None and axis < 0 for axis in self.shape):
+            raise FieldTextError(f"field {self}: an axis cannot be negative")
+        ragged = self.ragged
+        if ragged and None in self.shape[ragged:]:
+            raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
+        if None in self.shape and not ragged:
+            raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
+        if ragged and 0 in self.shape:
+            raise FieldTextError(f"field {self}: an axis of 0 below a ragged one holds nothing")
+        if self.fill is not None:
+            if ragged:
+                raise FieldTextError(f"field {self}: a missing ragged row is empty, not filled")
+            self.fill_row()
+
+    @classmethod
+    def parse(cls, text: str) -> Field:
+        """A field from its text: ``float32[10]``, ``int64[*]``, ``bytes``, ``int64 = 0``."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise FieldTextError(
+                f"cannot read the field {text!r}: write it like 'float32[10]', 'int64[*]', "
+                "'float32[*,4]', 'bytes' or 'int64 = 0'"
+            )
+        shape = []
+        for axis in map(str.strip, (match["shape"] or "").split(",")):
+            if axis and axis != "*" and not axis.isdigit():
+                raise FieldTextError(f"cannot read the shape of the field {text!r}")
+            if axis:
+                shape.append(None if axis == "*" else int(axis))
+        dtype = _dtype(match["dtype"])
+        return cls(dtype, tuple(shape), _fill(dtype, match["fill"], text))
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the values are byte strings."""
+        return self.dtype == BYTES
+
+    @property
+    def ragged(self) -> int:
+        """The number of leading axes whose length differs from row to row."""
+        count = 0
+        while count < len(self.shape) and self.shape[count] is None:
+            count += 1
+        return count
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The axes below the ragged ones."""
+        return tuple(axis for axis in self.shape if axis is not None)
+
+    @property
+    def count(self) -> int:
+        """Values below the ragged axes: those of a row if there are none."""
+        return math.prod(self.inner)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row in memory, if all rows take the same."""
+        return None if self.ragged or self.is_bytes else self.count * self.dtype.itemsize
+
+    def fill_row(self) -> npt.NDArray[Any] | bytes:
+        """The row that stands for a missing one."""
+        if self.is_bytes:
+            if not isinstance(self.fill, bytes):
+                raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
+            return self.fill
+        try:
+            row = np.broadcast_to(np.asarray(self.fill), self.inner).astype(self.dtype)
+        except (TypeError, ValueError) as e:
+            raise FieldTextError(f"field {self}: {self.fill!r} cannot fill a row: {e}") from e
+        return row
+
+    def __str__(self) -> str:
+        name = "bytes" if self.is_bytes else _dtype_text(self.dtype)
+        axes = ",".join("*" if axis is None else str(axis) for axis in self.shape)
+        text = f"{name}[{axes}]" if self.shape else name
+        if self.fill is None:
+            return text
+        fill = self.fill.decode("utf-8", "backslashreplace") if self.is_bytes else self.fill
+        return f"{text} = {fill}"
+
+    def __repr__(self) -> str:
+        return f"Field({str(self)!r})"
+
+
+def as_field(field: FieldLike) -> Field:
+    """A field, or the field its text means."""
+    return field if isinstance(field, Field) else Field.parse(field)
+
+
+def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    if dtype in ("bytes", bytes):
+        return BYTES
+    try:
+        made = np.dtype(dtype)
+    except TypeError:
+        made = _extension_dtype(dtype)
+    if made == BYTES:
+        return BYTES
+    if made.hasobject or made.names is not None or made.kind in "SU":
+        raise FieldTextError(f"dtype {made} is not one a field can have; use bytes for strings")
+    return made.newbyteorder("=") if made.byteorder == "=" else made
+
+
+def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    # numpy knows bfloat16 and its kin only once ml_dtypes has been imported.
+    try:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(dtype)))
+        return found
+    except (ImportError, AttributeError, TypeError):
+        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> str:
+    return str(dtype) if dtype.isnative else dtype.str
+
+
+def _fill(dtype: np.dtype[Any], text: str | None, field: str) -> Any:
+    if text is None:
+        return None
+    if dtype == BYTES:
+        return text.encode()
+    try:
+        if dtype.kind in "iu":
+            return int(text, 0)
+        if dtype.kind == "b":
+            return {"0": False, "1": True, "false": False, "true": True}[text.lower()]
+        if dtype.kind == "c":
+            return complex(text)
+        if dtype.kind in "mM":
+            return dtype.type(text)
+        return float(text)
+    except (KeyError, ValueError):
+        raise FieldTextError(f"cannot read the fill value of the field {field!r}") from None
+
+
+class Schema(Mapping[str, Field]):
+    """The fields of a dataset by name, in order.
+
+    >>> Schema({"x": "float32[10]", "label": "int64"})
+    Schema(x: float32[10], label: int64)
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, FieldLike]) -> None:
+        self._fields = {name: as_field(field) for name, field in fields.items()}
+
+    def __getitem__(self, name: str) -> Field:
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise FieldNotFoundError(
+                f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}"
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return dict(self._fields) == dict(Schema(other)._fields)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._fields))
+
+    def __repr__(self) -> str:
+        return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
+
+
+class Source(Protocol):
+    """Rows to be read. Every format that can be read is one."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the source ends before."""
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        """The rows with these numbers, in this order."""
+        ...
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """The whole column as a view of the file, if it lies there as an array."""
+        ...
+
+    def row_bytes(self) -> int:
+        """About how many bytes a row takes in the file; 1 or more."""
+        ...
+
+
+class Sink(Protocol):
+    """Where rows are written. Nothing shows under the final name before commit()."""
+
+    def write(self, batch: Mapping[str, Any]) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
