@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from recmap.errors import ColumnError, OptionError
-from recmap.tfrecord.columns import as_batch, infer_schema
+from recmap.tfrecord.columns import as_columns, fit, infer_schema
 from recmap.tfrecord.encode import Encoder
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.inflate import Compression
@@ -91,9 +91,10 @@ class TFRecordWriter:
         """Writes the rows of a batch: columns of equal length by name."""
         if not self._open:
             raise OptionError("the writer is closed")
+        given = as_columns(batch)
         if self._encoder is None:
-            self._encoder = Encoder(infer_schema(batch), self._encoding, self._align)
-        columns, rows = as_batch(batch, self._encoder.schema)
+            self._encoder = Encoder(infer_schema(given), self._encoding, self._align)
+        columns, rows = fit(given, self._encoder.schema)
         if self._rows is not None and self._written + rows > self._rows:
             raise ColumnError(f"more than the {self._rows:,} rows that were announced")
         size = sum(column.nbytes for column in columns.values())

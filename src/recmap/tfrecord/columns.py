@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,50 @@ from recmap.errors import ColumnError
 from recmap.ragged import Column, Ragged
 from recmap.types import BYTES, Batch, Field, Schema
 
-__all__ = ["as_batch", "infer_schema"]
+__all__ = ["Given", "as_columns", "fit", "infer_schema"]
+
+_STRINGS = (str, bytes, bytearray, memoryview)
 
 
-def infer_schema(batch: Mapping[str, Any]) -> Schema:
+@dataclass(frozen=True)
+class Given:
+    """A column as it was given; ``exact`` if its dtype was, too. A list says little
+    about its dtype: [1, 2] may be meant for an int32 field.
+    """
+
+    column: Column
+    exact: bool
+
+
+def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
+    """The columns of a batch of anything that looks like columns."""
+    return {
+        name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged))
+        for name, value in batch.items()
+    }
+
+
+def infer_schema(columns: Mapping[str, Given]) -> Schema:
     """The schema of a batch."""
-    return Schema({name: _infer_field(name, _column(name, value)) for name, value in batch.items()})
+    return Schema({name: _infer_field(name, given.column) for name, given in columns.items()})
 
 
-def as_batch(batch: Mapping[str, Any], schema: Schema) -> tuple[Batch, int]:
-    """The columns of a batch, checked against a schema, and how many rows they have."""
-    missing = [name for name in schema if name not in batch]
-    extra = [name for name in batch if name not in schema]
+def fit(columns: Mapping[str, Given], schema: Schema) -> tuple[Batch, int]:
+    """The columns, checked against a schema, and how many rows they have."""
+    missing = [name for name in schema if name not in columns]
+    extra = [name for name in columns if name not in schema]
     if missing or extra:
-        parts = [f"{'lacks' if names is missing else 'has unknown'} {', '.join(map(repr, names))}"
-                 for names in (missing, extra) if names]  # fmt: skip
-        raise ColumnError(f"the batch {' and '.join(parts)}; the schema is {schema}")
-    columns = {name: _fit(name, batch[name], schema[name]) for name in schema}
-    rows = {name: len(column) for name, column in columns.items()}
+        lacks = f"lacks {', '.join(map(repr, missing))}" if missing else ""
+        has = f"has unknown {', '.join(map(repr, extra))}" if extra else ""
+        raise ColumnError(f"the batch {' and '.join(filter(None, (lacks, has)))}; {schema}")
+    batch = {name: _fit(name, columns[name], schema[name]) for name in schema}
+    rows = {name: len(column) for name, column in batch.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(
             "columns of a batch must have equally many rows, but: "
             + ", ".join(f"{name!r} has {n:,}" for name, n in rows.items())
         )
-    return columns, next(iter(rows.values()), 0)
+    return batch, next(iter(rows.values()), 0)
 
 
 def _infer_field(name: str, column: Column) -> Field:
@@ -53,45 +74,40 @@ def _infer_field(name: str, column: Column) -> Field:
 
 
 def _column(name: str, value: Any) -> Column:
-    """A column of anything that looks like one."""
     if isinstance(value, Ragged):
         return value
-    if not isinstance(value, np.ndarray):
-        if isinstance(value, str | bytes | Mapping):
-            raise ColumnError(
-                f"field {name!r}: a column has a value for every row, not one "
-                f"{type(value).__name__}"
-            )
-        value = _from_sequence(name, value)
-    if isinstance(value, Ragged):
-        return value
-    array: npt.NDArray[Any] = value
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ColumnError(
+            f"field {name!r}: a column has a value for every row, not one {type(value).__name__}"
+        )
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+    else:
+        rows = value if isinstance(value, Sequence) else list(value)
+        if len(rows) and isinstance(rows[0], _STRINGS):
+            return _strings(name, rows)
+        try:
+            array = np.asarray(rows)
+        except ValueError:  # rows of different lengths
+            return _from_objects(name, rows)
     if array.ndim == 0:
         raise ColumnError(f"field {name!r}: a column has a value for every row, not one number")
     if array.dtype.kind in "SU":
-        if array.ndim > 1:
-            raise ColumnError(f"field {name!r}: strings come as one per row")
-        return _strings(name, array.tolist())
-    if array.dtype.kind == "O":
-        return _from_objects(name, list(array))
-    return array
+        return _string_array(name, array)
+    return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
 
 
-def _from_sequence(name: str, value: Any) -> Column:
-    rows: Sequence[Any] = value if isinstance(value, Sequence) else list(value)
-    if len(rows) and isinstance(rows[0], str | bytes | bytearray | memoryview):
-        return _strings(name, rows)
-    try:
-        array = np.asarray(rows)
-    except ValueError:
-        return _from_objects(name, rows)
-    return _from_objects(name, rows) if array.dtype.kind == "O" else array
+def _string_array(name: str, array: npt.NDArray[Any]) -> Ragged:
+    column = _strings(name, array.ravel().tolist())
+    for axis in reversed(array.shape[1:]):
+        column = Ragged(column, np.arange(len(column) // max(axis, 1) + 1) * axis)
+    return column
 
 
 def _from_objects(name: str, rows: Sequence[Any]) -> Column:
-    if len(rows) and isinstance(rows[0], str | bytes | bytearray | memoryview):
+    if len(rows) and isinstance(rows[0], _STRINGS):
         return _strings(name, rows)
-    if any(isinstance(item, str | bytes) for row in rows if isinstance(row, list) for item in row):
+    if any(isinstance(item, _STRINGS) for row in rows if isinstance(row, list) for item in row):
         items = [item for row in rows for item in row]
         ends = np.cumsum([0, *(len(row) for row in rows)])
         return Ragged(_strings(name, items), ends)
@@ -108,13 +124,11 @@ def _strings(name: str, rows: Sequence[Any]) -> Ragged:
         raise ColumnError(f"field {name!r}: not all rows are byte strings: {e}") from e
 
 
-def _fit(name: str, value: Any, field: Field) -> Column:
-    column = _column(name, value)
-    if len(column) == 0 and not isinstance(value, np.ndarray | Ragged):
+def _fit(name: str, given: Given, field: Field) -> Column:
+    column = given.column
+    if len(column) == 0 and not given.exact:
         return _empty(field)
     found = _infer_field(name, column)
-    # A list says little about its dtype: [1, 2] may be meant for an int32 field.
-    exact = isinstance(value, np.ndarray | Ragged)
     if field.ragged and not found.ragged and isinstance(column, np.ndarray) and column.ndim > 1:
         rows, width = column.shape[:2]
         column = Ragged(column.reshape(rows * width, *column.shape[2:]),
@@ -124,7 +138,7 @@ def _fit(name: str, value: Any, field: Field) -> Column:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
     if found.is_bytes != field.is_bytes:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
-    return column if field.is_bytes else _cast(name, column, field, exact)
+    return column if field.is_bytes else _cast(name, column, field, given.exact)
 
 
 def _regular_strings(found: Field, field: Field) -> bool:

@@ -7,6 +7,7 @@ and a row that was passed is reached by beginning anew.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +43,8 @@ class CompressedShard:
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
+        # There is one stream, and many threads may read.
+        self._lock = RLock()
         self._pass: Iterator[tuple[int, Window]] = iter(())
         self._at: tuple[int, Window] | None = None
 
@@ -51,17 +54,18 @@ class CompressedShard:
 
     def count(self) -> int:
         """The number of rows."""
-        if self._count is None:
-            for _ in self._rows_from(0):
-                pass
+        with self._lock:
+            if self._count is None:
+                for _ in self._rows_from(0):
+                    pass
             assert self._count is not None
-        return self._count
+            return self._count
 
     def read(self, codec: Codec, start: int, stop: int) -> Batch:
         """Rows ``start`` to ``stop``, fewer where the file ends before."""
         parts = []
-        if start < stop:
-            for first, window in self._rows_from(start):
+        with self._lock:
+            for first, window in self._rows_from(start) if start < stop else ():
                 a, b = max(start - first, 0), min(stop - first, len(window.offsets))
                 if a < b:
                     parts.append(self._decode(codec, window, first, slice(a, b)))
@@ -73,8 +77,8 @@ class CompressedShard:
         """Rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
         parts, done = [], 0
-        if len(wanted):
-            for first, window in self._rows_from(int(wanted[0])):
+        with self._lock:
+            for first, window in self._rows_from(int(wanted[0])) if len(wanted) else ():
                 upto = int(np.searchsorted(wanted, first + len(window.offsets)))
                 if upto > done:
                     here = wanted[done:upto] - first

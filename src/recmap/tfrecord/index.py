@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,8 @@ class Index:
     every: int = MARK_EVERY
     _rows: list[Offsets] = field(default_factory=list)
     _offsets: list[Offsets] = field(default_factory=list)
+    # Held by whoever adds to the index or reads it while others may.
+    lock: RLock = field(default_factory=RLock, repr=False, compare=False)
     # Rows behind a gap, whose marks must stay: they cannot be walked to.
     _behind_gap: set[int] = field(default_factory=set)
 
@@ -150,6 +153,9 @@ class Index:
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]
     ) -> tuple[Offsets, Fault | None]:
         """The offsets of records by number, all of which must have been found."""
-        if self.stride is not None:
-            return rows.astype(np.uint64) * np.uint64(self.stride), None
-        return locate(file, *self.marks, rows)
+        with self.lock:
+            stride = self.stride
+            marks = self.marks if stride is None else None
+        if marks is None:
+            return rows.astype(np.uint64) * np.uint64(stride or 0), None
+        return locate(file, *marks, rows)

@@ -68,6 +68,7 @@ class Summary:
     """All features over all records seen, by the name of the field that reads them."""
 
     rows: int = 0
+    largest: int = 0  # record, in bytes
     features: dict[str, FeatureSummary] = field(default_factory=dict)
 
     def add(self, facts: Facts, where: str) -> None:

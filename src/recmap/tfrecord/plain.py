@@ -49,18 +49,23 @@ class PlainShard:
     def ensure(self, rows: int) -> int:
         """Looks for that many records; how many there are, up to what was asked."""
         index = self.index
-        while not index.complete and index.count < rows and index.fault is None:
-            self.file.check_size()
-            stop = min(index.end + _SCAN_SIZE, self.size)
-            found = _core.scan(
-                self.file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
-            )
-            index.add(found)
-            index.fault = found.fault
-            index.complete = index.fault is None and index.end >= self.size
+        with index.lock:
+            while not index.complete and index.count < rows and index.fault is None:
+                self._look_on(index)
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
         return min(rows, index.count)
+
+    def _look_on(self, index: Index) -> None:
+        self.file.check_size()
+        stop = min(index.end + _SCAN_SIZE, self.size)
+        found = _core.scan(
+            self.file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
+        )
+        self.file.have_read(index.end, stop)
+        index.add(found)
+        index.fault = found.fault
+        index.complete = index.fault is None and index.end >= self.size
 
     def count(self) -> int:
         """The number of records."""

@@ -47,6 +47,12 @@ def sample(shards: Sequence[Shard], skip: bool) -> Summary:
             # A damaged file is reported when its rows are read, or skipped then.
             if not skip:
                 raise
+    if summary.largest and not summary.features and not skip:
+        raise NotExampleError(
+            f"{shards[0].path}: the records have no features, so they are no tf.train.Examples "
+            "(rm.tfrecord.records(path) reads records that are not)",
+            file=shards[0].path,
+        )
     return summary
 
 
@@ -57,6 +63,7 @@ def _inspect(summary: Summary, path: str, window: Window, skip: bool) -> None:
         bad = facts.not_example
         if bad is None:
             summary.add(facts, path)
+            summary.largest = max(summary.largest, window.scan.max_length)
             return
         if not skip:
             if bad.code != FaultCode.malformed:

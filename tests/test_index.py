@@ -1,0 +1,164 @@
+"""Index files: made, used, distrusted, and the text ones of other tools."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
+from tests import wire
+
+
+def mixed(count: int = 300) -> list[bytes]:
+    return [wire.example(a=wire.int64_list(*range(i % 5))) for i in range(count)]
+
+
+def test_an_index_is_a_hidden_file_beside_the_data() -> None:
+    wire.write("x.tfrecord", *mixed())
+    assert rm.index("x.tfrecord") == [".x.tfrecord.recmap"]
+    assert rm.open("x.tfrecord").schema == {"a": "int64[*]"}
+    assert "from the index" in repr(rm.open("x.tfrecord"))
+    assert rm.open(".")[:]["a"].tolist() == [list(range(i % 5)) for i in range(300)]
+
+
+def test_indexed_rows_are_the_same_rows() -> None:
+    wire.write("x.tfrecord", *mixed())
+    before = rm.open("x.tfrecord")[:]
+    rm.index("x.tfrecord")
+    ds = rm.open("x.tfrecord")
+    assert len(ds) == 300
+    assert ds[:]["a"] == before["a"]
+    assert ds[[299, 0, 17, 16, 15, 17]]["a"] == before["a"][[299, 0, 17, 16, 15, 17]]
+
+
+def test_the_schema_in_an_index_holds_for_all_records() -> None:
+    # The record that differs is far from any that is sampled.
+    same = [wire.example(a=wire.int64_list(1))] * 40_000
+    other = wire.example(a=wire.int64_list(1, 2))
+    wire.write("x.tfrecord", *same[:33_333], other, *same)
+    with pytest.raises(rm.FieldMismatchError, match=r"record 33,333.*2 values, expected 1"):
+        rm.open("x.tfrecord", {"a": "int64"})[:]
+    rm.index("x.tfrecord")
+    ds = rm.open("x.tfrecord")
+    assert ds.schema == {"a": "int64[*]"}
+    assert ds[33_333]["a"].tolist() == [1, 2]
+
+
+def test_an_index_of_a_damaged_file_is_not_made() -> None:
+    data = bytearray(b"".join(map(wire.frame, mixed())))
+    data[-1] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    with pytest.raises(rm.CorruptRecordError, match="record 299"):
+        rm.index("x.tfrecord")
+    assert not Path(".x.tfrecord.recmap").exists()
+
+
+def test_an_index_of_a_compressed_file_knows_its_length() -> None:
+    with rm.TFRecordWriter("x.tfrecord", compression="gzip") as w:
+        w.write({"x": np.arange(5.0)})
+    assert "5 rows" in repr(rm.open("x.tfrecord"))
+    assert rm.open("x.tfrecord")[:]["x"].tolist() == [0, 1, 2, 3, 4]
+    Path(".x.tfrecord.recmap").unlink()
+    rm.index("x.tfrecord")
+    assert "5 rows" in repr(rm.open("x.tfrecord", {"x": "float64"}))
+
+
+@pytest.mark.parametrize("change", ["longer", "other bytes", "touched"])
+def test_an_index_that_does_not_belong_to_the_data_is_not_used(change: str) -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord")
+    data = Path("x.tfrecord").read_bytes()
+    if change == "longer":
+        Path("x.tfrecord").write_bytes(data + wire.frame(b""))
+    if change == "other bytes":
+        Path("x.tfrecord").write_bytes(data[::-1])
+    if change == "touched":
+        os.utime("x.tfrecord", ns=(1, 1))
+    with pytest.warns(rm.StaleIndexWarning, match="the data changed after it was made"):
+        assert load_sidecar("x.tfrecord") is None
+
+
+@pytest.mark.parametrize("at", range(0, 200, 7))
+def test_a_damaged_index_is_not_used(at: int) -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord")
+    path = Path(sidecar_path("x.tfrecord"))
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x40
+    path.write_bytes(content)
+    with pytest.warns(rm.StaleIndexWarning, match="was not used"):
+        assert len(rm.open("x.tfrecord")) == 300
+
+
+@pytest.mark.parametrize("size", [0, 3, 24, 100])
+def test_a_cut_index_is_not_used(size: int) -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord")
+    os.truncate(sidecar_path("x.tfrecord"), size)
+    with pytest.warns(rm.StaleIndexWarning, match="was not used"):
+        assert len(rm.open("x.tfrecord")) == 300
+
+
+def test_a_text_index_lists_offset_and_size() -> None:
+    records = mixed(4)
+    wire.write("x.tfrecord", *records)
+    assert rm.index("x.tfrecord", text=True) == ["x.tfrecord.idx"]
+    sizes = [len(wire.frame(record)) for record in records]
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    lines = [f"{start} {size}\n" for start, size in zip(starts, sizes, strict=True)]
+    assert Path("x.tfrecord.idx").read_text() == "".join(lines)
+
+
+def test_a_text_index_is_read() -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord", text=True)
+    ds = rm.open("x.tfrecord", index="x.tfrecord.idx")
+    assert "300 rows" in repr(ds)
+    assert ds[299]["a"].tolist() == list(range(299 % 5))
+
+
+def test_a_text_index_that_does_not_fit_is_refused() -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord", text=True)
+    wire.write("x.tfrecord", *mixed(301))
+    later = time.time_ns() + 10**9
+    os.utime("x.tfrecord.idx", ns=(later, later))
+    with pytest.raises(rm.IndexFileError, match="older than the data"):
+        rm.open("x.tfrecord", index="x.tfrecord.idx")
+    Path("junk.idx").write_text("0 a\n")
+    os.utime("junk.idx", ns=(later, later))
+    with pytest.raises(rm.IndexFileError, match="'offset size' lines"):
+        rm.open("x.tfrecord", index="junk.idx")
+
+
+def test_a_text_index_older_than_the_data_is_not_used() -> None:
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord", text=True)
+    os.utime("x.tfrecord.idx", ns=(1, 1))
+    with pytest.warns(rm.StaleIndexWarning, match="older than the data"):
+        assert len(rm.open("x.tfrecord", index="x.tfrecord.idx")) == 300
+
+
+def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recmap.tfrecord.index._MAX_MARKS", 8)
+    monkeypatch.setattr("recmap.tfrecord.plain._SCAN_SIZE", 2000)
+    data = bytearray(b"".join(map(wire.frame, mixed(2000))))
+    Path("x.tfrecord").write_bytes(data)
+    ds = rm.open("x.tfrecord")
+    assert len(ds) == 2000
+    assert ds[:]["a"].lengths.tolist() == [i % 5 for i in range(2000)]
+    assert ds[[1999, 3, 1000]]["a"].lengths.tolist() == [4, 3, 0]
+    for at in range(500, len(data), 5000):
+        data[at] ^= 1
+    Path("y.tfrecord").write_bytes(data)
+    with pytest.warns(rm.SkippedRecordsWarning):
+        ds = rm.open("y.tfrecord", errors="skip")
+    everything = ds[:]["a"]
+    assert len(everything) == len(ds) == 2000 - len(ds.skipped)
+    picked = np.random.default_rng(0).permutation(len(ds))
+    assert ds[picked]["a"] == everything[picked]

@@ -1,0 +1,102 @@
+"""Bounded memory, held by the operating system in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+MB = 1 << 20
+
+# Above what the interpreter and the imports take. Thread stacks count as data,
+# 8 MB each whether used or not, so that the limit leaves room for a few.
+LIMIT = 100 * MB
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+import recmap as rm
+with open("/proc/self/status") as status:
+    before = next(int(l.split()[1]) * 1024 for l in status if l.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
+{body}
+"""
+
+
+def run_limited(body: str) -> str:
+    program = PROGRAM.format(limit=LIMIT, body=body)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module", params=["uniform", "mixed", "gzip"])
+def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 400 MB or more, several times the limit."""
+    path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
+    x = np.zeros((100_000, 128), np.float32)
+    x[:, 0] = np.arange(100_000)
+    with rm.TFRecordWriter(
+        path,
+        compression="gzip" if request.param == "gzip" else None,
+        index=False,
+        durable=False,
+    ) as w:
+        for i in range(8):
+            batch: dict[str, object] = {"x": x}
+            if request.param == "mixed":
+                batch["n"] = np.arange(100_000) + i * 100_000
+            w.write(batch)
+    return path
+
+
+def test_a_pass_in_batches(big: Path) -> None:
+    body = f"print(sum(len(b['x']) for b in rm.open({str(big)!r}).batches(1000)))"
+    assert run_limited(body) == "800000"
+
+
+def test_length_and_random_rows(big: Path) -> None:
+    body = f"""
+ds = rm.open({str(big)!r})
+print(len(ds), ds[[799_999, 0, 400_001]]["x"][:, 0].tolist())
+"""
+    assert run_limited(body) == "800000 [99999.0, 0.0, 1.0]"
+
+
+def test_verifying_and_indexing(big: Path) -> None:
+    body = f"""
+assert rm.verify({str(big)!r}).ok
+rm.index({str(big)!r})
+print(rm.open({str(big)!r}).info().rows)
+"""
+    assert run_limited(body) == "800000"
+
+
+def test_raw_records(big: Path) -> None:
+    body = f"print(sum(1 for _ in rm.tfrecord.records({str(big)!r})))"
+    assert run_limited(body) == "800000"
+
+
+def test_a_mapped_column_of_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "mapped.tfrecord"
+    with rm.TFRecordWriter(path, index=False, durable=False, align=64) as w:
+        for _ in range(4):
+            w.write({"x": np.ones((100_000, 256), np.float32)})
+    body = f"print(rm.open({str(path)!r})['x'][::1000].sum())"
+    assert run_limited(body) == str(np.float32(400 * 256))
+
+
+def test_writing_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "out.tfrecord"
+    body = f"""
+x = np.memmap({str(tmp_path / "x.dat")!r}, np.float32, "w+", shape=(800_000, 128))
+with rm.TFRecordWriter({str(path)!r}, shards=4, rows=len(x), durable=False) as w:
+    w.write({{"x": x}})
+print("done")
+"""
+    assert run_limited(body) == "done"
