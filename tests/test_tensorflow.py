@@ -109,7 +109,7 @@ def test_our_bytes_are_tensorflows_bytes_with_many_columns() -> None:
 
 
 def feature_lists() -> tuple[dict[str, Any], list[bytes]]:
-    columns = {
+    columns: dict[str, Any] = {
         "id": np.arange(ROWS),
         "frames": rm.Ragged.from_rows([RNG.standard_normal((n, 8), np.float32) for n in lengths()]),
         "labels": rm.Ragged.from_rows([RNG.integers(0, 9, n) for n in lengths()]),

@@ -111,8 +111,7 @@ class Encoder:
         }
         self.align = align or 0
         self._check_align()
-        # protobuf's deterministic order: maps by key, features before lists.
-        self._order = sorted(schema, key=lambda n: (self.encoding[n].in_lists, _key(n).encode()))
+        self._order = sorted(schema, key=lambda n: (self.encoding[n].in_lists, _rank(n)))
         keys = [(self.encoding[n].in_lists, _key(n)) for n in schema]
         if len(set(keys)) != len(keys):
             raise OptionError("two fields of the schema have the same key in a record")
@@ -177,6 +176,13 @@ class Encoder:
 
 def _key(name: str) -> str:
     return name.removeprefix(LISTS)
+
+
+def _rank(name: str) -> tuple[int, ...]:
+    """Sorts keys as protobuf's Python does: by their bytes, and of two keys of which
+    one begins with the other, the longer first.
+    """
+    return (*_key(name).encode(), 256)
 
 
 def _add(
