@@ -139,7 +139,9 @@ class Field:
         text = f"{name}[{axes}]" if self.shape else name
         if self.fill is None:
             return text
-        fill = self.fill.decode("utf-8", "backslashreplace") if self.is_bytes else self.fill
+        fill = self.fill
+        if isinstance(fill, bytes):
+            fill = fill.decode("utf-8", "backslashreplace")
         return f"{text} = {fill}"
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -33,11 +32,17 @@ def detect(head: bytes) -> Compression:
     sound = first.records == 1 or (first.fault and first.fault.code == FaultCode.data_cut)
     if sound and len(head) >= HEADER_SIZE:
         return None
-    if head.startswith(_GZIP_MAGIC):
+    if _begins(head, "gzip"):
         return "gzip"
-    if len(head) >= 2 and head[0] & 0x0F == 8 and head[0] >> 4 <= 7:
-        return "zlib" if int.from_bytes(head[:2], "big") % 31 == 0 else None
-    return None
+    return "zlib" if _begins(head, "zlib") else None
+
+
+def _begins(data: bytes, compression: Literal["gzip", "zlib"]) -> bool:
+    """Whether these can be the first bytes of such a stream."""
+    if compression == "gzip":
+        return data[:3] == _GZIP_MAGIC[: len(data)] and len(data) > 0
+    window = len(data) >= 2 and data[0] & 0x0F == 8 and data[0] >> 4 <= 7
+    return window and int.from_bytes(data[:2], "big") % 31 == 0
 
 
 def check_compression(path: str, asked: CompressionOption) -> Compression:
@@ -72,12 +77,20 @@ def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
                     file=path,
                     byte=position,
                 )
-            if fresh and position > 0 and not data.strip(b"\0"):
-                position += len(data)  # padding behind the last member, as tapes have it
-                continue
+            if fresh and position > 0:
+                if not data.strip(b"\0"):
+                    position += len(data)  # padding behind the last member, as tapes have it
+                    continue
+                if not _begins(data, compression):
+                    raise CompressionError(
+                        f"{path}: what follows the {compression} stream at byte {position:,} is "
+                        f"not {compression}",
+                        file=path,
+                        byte=position,
+                    )
             try:
                 plain = engine.decompress(data, _OUT_SIZE)
-            except zlib.error as e:
+            except isal_zlib.error as e:  # type: ignore[misc]  # isal's stub errs
                 raise CompressionError(
                     f"{path}: damaged {compression} stream near byte {position:,}: {e}",
                     file=path,

@@ -175,11 +175,11 @@ class PlainShard:
             begin = next_begin
 
     def _behind(self, fault: _core.Fault) -> int:
-        after = fault.offset + 1
         if fault.code == FaultCode.data_crc:
+            # The length is sound, so the next record begins where it says.
             length = int.from_bytes(self.file.bytes[fault.offset : fault.offset + 8], "little")
-            after = fault.offset + _core.FRAME_SIZE + length
-        return _core.find_record(self.file.bytes, after, self.size)
+            return fault.offset + _core.FRAME_SIZE + length
+        return _core.find_record(self.file.bytes, fault.offset + 1, self.size)
 
     def use(self, index: Index) -> None:
         """Takes over an index that was made from the windows."""

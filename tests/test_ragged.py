@@ -1,0 +1,90 @@
+"""Ragged columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = [[1, 2, 3], [], [4], [5, 6]]
+
+
+@pytest.fixture
+def ragged() -> rm.Ragged:
+    return rm.Ragged.from_rows(ROWS)
+
+
+def test_rows(ragged: rm.Ragged) -> None:
+    assert len(ragged) == 4
+    assert [row.tolist() for row in ragged] == ROWS
+    assert ragged[-1].tolist() == [5, 6]
+    assert ragged.lengths.tolist() == [3, 0, 1, 2]
+    with pytest.raises(rm.RowNotFoundError):
+        ragged[4]
+
+
+@pytest.mark.parametrize("key", [slice(1, 3), slice(None), slice(3, 1), slice(None, None, -1)])
+def test_slices(ragged: rm.Ragged, key: slice) -> None:
+    assert ragged[key].tolist() == ROWS[key]
+
+
+def test_gathers(ragged: rm.Ragged) -> None:
+    assert ragged[[3, 0, 0, 1]].tolist() == [ROWS[3], ROWS[0], ROWS[0], ROWS[1]]
+    assert ragged[np.array([True, False, True, False])].tolist() == [ROWS[0], ROWS[2]]
+    assert ragged[1:][[2, 0]].tolist() == [ROWS[3], ROWS[1]]
+    long = rm.Ragged.from_rows([np.arange(1000), np.arange(5)])
+    assert long[[1, 0]].lengths.tolist() == [5, 1000]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (None, [[1, 2, 3], [9, 9, 9], [4, 9, 9], [5, 6, 9]]),
+        (2, [[1, 2], [9, 9], [4, 9], [5, 6]]),
+        (4, [[1, 2, 3, 9], [9, 9, 9, 9], [4, 9, 9, 9], [5, 6, 9, 9]]),
+        (0, [[], [], [], []]),
+    ],
+)
+def test_padding(ragged: rm.Ragged, length: int | None, expected: list[list[int]]) -> None:
+    assert ragged.pad(length, fill=9).tolist() == expected
+    if length != 4:
+        assert ragged[1:].pad(length, fill=9).tolist()[0] == [9] * len(
+            ragged[1:].pad(length, fill=9)[0]
+        )
+
+
+def test_padding_rows_with_more_axes() -> None:
+    ragged = rm.Ragged.from_rows([np.ones((2, 2)), np.ones((0, 2))])
+    assert ragged.pad().shape == (2, 2, 2)
+    assert ragged.pad()[1].sum() == 0
+
+
+def test_bytes() -> None:
+    ragged = rm.Ragged.from_bytes([b"a\0", b"", b"bc"])
+    assert ragged.tolist() == [b"a\0", b"", b"bc"]
+    assert ragged[1:][1] == b"bc"
+    assert ragged[[2, 0]].tolist() == [b"bc", b"a\0"]
+    with pytest.raises(rm.OptionError):
+        ragged.pad()
+
+
+def test_equality(ragged: rm.Ragged) -> None:
+    assert ragged == rm.Ragged.from_rows(ROWS)
+    assert ragged[1:] == rm.Ragged.from_rows(ROWS[1:])
+    assert ragged != rm.Ragged.from_rows([[1], *ROWS[1:]])
+    assert ragged != rm.Ragged.from_rows(ROWS, np.int32)
+    assert (ragged == "x") is False
+    assert rm.Ragged.from_rows([[np.nan]]) == rm.Ragged.from_rows([[np.nan]])
+
+
+def test_nested() -> None:
+    nested = rm.Ragged(rm.Ragged.from_rows(ROWS), [0, 2, 4])
+    assert nested[0].tolist() == ROWS[:2]
+    assert nested[[1, 0]].tolist() == [ROWS[2:], ROWS[:2]]
+    assert nested.tolist() == [ROWS[:2], ROWS[2:]]
+
+
+def test_repr(ragged: rm.Ragged) -> None:
+    assert repr(ragged) == "Ragged(4 rows of int64, longest 3)"
+    assert repr(rm.Ragged.from_bytes([b"ab"])) == "Ragged(1 rows of bytes, longest 2)"
