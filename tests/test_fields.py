@@ -23,9 +23,13 @@ def test_text_is_read_and_written_alike(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("loose", "strict"),
-    [(" float32 [ 2 , 3 ] ", "float32[2,3]"), ("f4[*, 4]", "float32[*,4]"), ("int64=0x10", "int64 = 16"),
-     ("float[]", "float64")],
-)  # fmt: skip
+    [
+        (" float32 [ 2 , 3 ] ", "float32[2,3]"),
+        ("f4[*, 4]", "float32[*,4]"),
+        ("int64=0x10", "int64 = 16"),
+        ("float[]", "float64"),
+    ],
+)
 def test_loose_text(loose: str, strict: str) -> None:
     assert str(rm.Field.parse(loose)) == strict
 

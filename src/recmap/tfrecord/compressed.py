@@ -27,6 +27,8 @@ from recmap.types import Batch
 __all__ = ["CompressedShard"]
 
 _WINDOW_SIZE = 4 << 20
+# Held while the next sound record is searched: larger ones are not found.
+_SEARCH_SIZE = 16 << 20
 _CUT = {FaultCode.header_cut, FaultCode.data_cut}
 
 
@@ -130,7 +132,7 @@ class CompressedShard:
 
     def row_bytes(self) -> int:
         """About how many bytes a record takes, inflated; 1 or more."""
-        for window in self.sample(1):
+        for window in self.sample(1, self._skip):
             return max(1, window.scan.end // max(window.scan.records, 1))
         return 1
 
@@ -139,10 +141,10 @@ class CompressedShard:
         self._bad, self._count, self._skip = bad, count, True
         self._at = None
 
-    def sample(self, spots: int) -> Iterator[Window]:
+    def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: those of the first window."""
         del spots  # only the beginning can be reached without inflating all
-        for window in self.windows(False):
+        for window in self.windows(skip):
             yield window
             return
 
@@ -150,50 +152,36 @@ class CompressedShard:
         """All records in order. With ``skip`` damage is passed over; without it, it
         is raised.
         """
-        held, base, record = bytearray(), 0, 0
-        pieces = inflate(self.path, self.compression)
-        ended = False
-        searching = False
-        while not ended or held:
-            lost: list[Skipped] = []
-            try:
-                ended = not _fill(held, pieces)
-            except CompressionError as e:
-                if not skip:
-                    raise
-                lost.append(Skipped(self.path, record, base + len(held), str(e)))
-                ended = True
-            # A copy: rows that are handed out must outlive the window.
-            data = np.frombuffer(bytes(held), np.uint8)
-            if searching:
-                at = _core.find_record(data, 0, len(data))
-                if at == len(data) and not ended:
-                    base += _drop(held, max(0, len(held) - 4 * _WINDOW_SIZE))
-                    _grow(held, pieces)
-                    continue
-                base += _drop(held, at)
-                data, searching = data[at:], False
+        stream = _Stream(self.path, self.compression, skip)
+        record, searching = 0, False
+        while stream.fill(_WINDOW_SIZE):
+            if searching and not stream.seek_record():
+                continue
+            searching = False
+            data, base = stream.copy(), stream.base
             found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
-            fault = found.fault
-            first, used = record, found.end
+            first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
-            if fault is not None:
-                cut = fault.code in _CUT
-                if cut and not ended and 0 <= fault.expected <= MAX_MESSAGE_SIZE:
-                    # The record goes on in what has not been inflated yet.
-                    ended = not _fill(held, pieces, used + fault.expected)
-                elif not skip:
+            if fault is not None and _goes_on(fault) and not stream.ended:
+                # The rest of the record has not been inflated yet.
+                stream.fill(used + fault.expected)
+            elif fault is not None:
+                if not skip:
                     raise self._error(fault, record, base, None)
+                lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
+                record += 1
+                if fault.code == FaultCode.data_crc:
+                    used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
                 else:
-                    lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
-                    record += 1
-                    if fault.code == FaultCode.data_crc:
-                        used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
-                    else:
-                        used, searching = used + 1, True
+                    used, searching = used + 1, True
+            stream.drop(used)
             if found.records or lost:
                 yield Window(data, found.mark_offsets, first, base, found, lost)
-            base += _drop(held, used)
+        if stream.failure is not None:
+            end = np.empty(0, np.uint8)
+            lost = [Skipped(self.path, record, stream.base, stream.failure)]
+            nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
+            yield Window(end, nothing.mark_offsets, record, stream.base, nothing, lost)
 
     def _error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
         schema = codec.schema if codec else None
@@ -207,23 +195,58 @@ class CompressedShard:
         )
 
 
-def _fill(held: bytearray, pieces: Iterator[bytes], size: int = _WINDOW_SIZE) -> bool:
-    """Inflates until so much is held; False if the stream ended."""
-    while len(held) < size:
-        if not _grow(held, pieces):
-            return False
-    return True
+class _Stream:
+    """The plain bytes of a file from ``base`` on, as far as they have been inflated.
+
+    With ``skip`` a stream that breaks ends there, and ``failure`` says why.
+    """
+
+    def __init__(self, path: str, compression: Literal["gzip", "zlib"], skip: bool) -> None:
+        self.base = 0
+        self.ended = False
+        self.failure: str | None = None
+        self._held = bytearray()
+        self._skip = skip
+        self._pieces = inflate(path, compression)
+
+    def fill(self, size: int) -> bool:
+        """Inflates until so much is held, or all there is; False if nothing is left."""
+        try:
+            while len(self._held) < size and not self.ended:
+                piece = next(self._pieces, None)
+                self._held += piece or b""
+                self.ended = piece is None
+        except CompressionError as e:
+            if not self._skip:
+                raise
+            self.ended, self.failure = True, str(e)
+        return len(self._held) > 0
+
+    def drop(self, size: int) -> None:
+        """Moves on."""
+        del self._held[:size]
+        self.base += size
+
+    def copy(self) -> npt.NDArray[np.uint8]:
+        """What is held. A copy, because rows that are handed out outlive it."""
+        return np.frombuffer(bytes(self._held), np.uint8)
+
+    def seek_record(self) -> bool:
+        """Moves to the next sound record; False if none is in sight."""
+        size = len(self._held)
+        at = _core.find_record(np.frombuffer(bytes(self._held), np.uint8), 0, size)
+        if at < size or self.ended:
+            self.drop(at)
+            return at < size
+        # It may have begun near the end of what is held.
+        self.drop(max(0, size - _SEARCH_SIZE))
+        self.fill(len(self._held) + _SEARCH_SIZE)
+        return False
 
 
-def _grow(held: bytearray, pieces: Iterator[bytes]) -> bool:
-    piece = next(pieces, None)
-    held += piece or b""
-    return piece is not None
-
-
-def _drop(held: bytearray, size: int) -> int:
-    del held[:size]
-    return size
+def _goes_on(fault: Fault) -> bool:
+    """Whether a record is cut, and could be whole with more of the stream."""
+    return fault.code in _CUT and 0 <= fault.expected <= MAX_MESSAGE_SIZE
 
 
 def _join(parts: list[Batch]) -> Batch:

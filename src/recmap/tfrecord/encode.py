@@ -134,6 +134,9 @@ class Encoder:
 
         ``first_row`` is the number of the batch's first row, for errors.
         """
+        least = sum(field.row_bytes or 0 for field in self.schema.values())
+        if least > _core.MAX_MESSAGE_SIZE:
+            raise _too_large(first_row, least)  # before anything is copied
         native = _core.Batch(rows)
         for name in self._order:
             _add(native, name, self.schema[name], self.encoding[name], batch[name], rows)
@@ -161,10 +164,7 @@ class Encoder:
     def _error(self, fault: Fault, first_row: int) -> RecmapError:
         row = first_row + fault.row
         if fault.code == FaultCode.too_large:
-            return RecordTooLargeError(
-                f"row {row:,} makes a record of {fault.found:,} bytes: protobuf, and so every "
-                "other reader, refuses 2 GiB and more (split the row)"
-            )
+            return _too_large(row, fault.found)
         if fault.code == FaultCode.out_of_range and fault.column is not None:
             name = self._order[fault.column]
             return ColumnError(
@@ -172,6 +172,13 @@ class Encoder:
                 f'(use encoding={{"{name}": "raw"}})'
             )
         return ColumnError(f"row {row:,}: the arrays were changed while they were written")
+
+
+def _too_large(row: int, size: int) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"row {row:,} makes a record of {size:,} bytes or more: protobuf, and so every other "
+        "reader, refuses 2 GiB (split the row)"
+    )
 
 
 def _key(name: str) -> str:

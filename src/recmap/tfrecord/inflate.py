@@ -19,7 +19,8 @@ CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _WBITS = {"gzip": 31, "zlib": 15}
 _READ_SIZE = 1 << 18
-_OUT_SIZE = 1 << 20
+# What is inflated before a fault in the stream is kept up to the last piece.
+_OUT_SIZE = 1 << 17
 
 
 def detect(head: bytes) -> Compression:
@@ -62,7 +63,7 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
 
 
 def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
-    """The plain bytes of a file in pieces of about a megabyte, through all its members."""
+    """The plain bytes of a file in pieces, through all its members."""
     with open(path, "rb", buffering=0) as file:
         engine = isal_zlib.decompressobj(wbits=_WBITS[compression])
         fresh, position, pending = True, 0, b""

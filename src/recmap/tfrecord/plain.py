@@ -185,8 +185,9 @@ class PlainShard:
         """Takes over an index that was made from the windows."""
         self.index = index
 
-    def sample(self, spots: int) -> Iterator[Window]:
+    def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: the first ones, and a few at each of ``spots`` places."""
+        del skip  # where there is damage, the sample ends
         size = self.size
         head = _core.scan(self.file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
         yield Window(self.file.bytes, head.mark_offsets, 0, 0, head, [])

@@ -38,7 +38,7 @@ def sample(shards: Sequence[Shard], skip: bool) -> Summary:
     spots = max(1, _SPOTS // len(chosen))
     for shard in chosen:
         try:
-            for window in shard.sample(spots):
+            for window in shard.sample(spots, skip):
                 _inspect(summary, shard.path, window, skip)
                 fault = window.scan.fault
                 if fault and window.record == 0 and window.scan.records == 0 and not skip:
