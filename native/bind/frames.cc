@@ -31,14 +31,15 @@ uint64_t find(const Buffer& file, uint64_t begin, uint64_t stop) {
 std::tuple<nb::object, MaybeFault> locate_rows(const Buffer& file,
                                                const Array<const uint64_t>& mark_rows,
                                                const Array<const uint64_t>& mark_offsets,
-                                               const Array<const int64_t>& rows) {
+                                               const Array<const int64_t>& rows, size_t threads) {
   if (mark_rows.size() != mark_offsets.size()) throw nb::value_error("marks of unequal length");
   std::span<uint64_t> offsets;
   nb::object array = new_array<uint64_t>(rows.size(), "uint64", offsets);
   Fault fault;
   {
     const nb::gil_scoped_release release;
-    fault = locate(as_span(file), as_span(mark_rows), as_span(mark_offsets), as_span(rows), offsets);
+    fault = locate(as_span(file), as_span(mark_rows), as_span(mark_offsets), as_span(rows), offsets,
+                   threads);
   }
   return {array, maybe(fault)};
 }
@@ -117,10 +118,10 @@ void bind_frames(nb::module_& m) {
   m.def("find_record", &find, nb::arg("file"), nb::arg("begin"), nb::arg("stop"),
         "Offset of the first sound record that begins in [begin, stop), else `stop`.");
   m.def("locate", &locate_rows, nb::arg("file"), nb::arg("mark_rows"), nb::arg("mark_offsets"),
-        nb::arg("rows"),
+        nb::arg("rows"), nb::arg("threads"),
         nb::sig("def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], "
                 "mark_offsets: numpy.typing.NDArray[numpy.uint64], "
-                "rows: numpy.typing.NDArray[numpy.int64]) -> "
+                "rows: numpy.typing.NDArray[numpy.int64], threads: int) -> "
                 "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),
         "Offsets of the records with these numbers.");
   m.def("frame", &frame, nb::arg("records"), "The records framed, end to end.");

@@ -1,6 +1,7 @@
 #include "frame.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "parallel.h"
 
@@ -142,43 +143,92 @@ Scan scan_parallel(Bytes file, uint64_t begin, uint64_t stop, uint64_t every, bo
   return whole;
 }
 
+namespace {
+
+// Walks from mark to record for one row after another, keeping its place.
+class Locator {
+ public:
+  Locator(Bytes file, std::span<const uint64_t> mark_rows, std::span<const uint64_t> mark_offsets)
+      : file_(file), rows_(mark_rows), offsets_(mark_offsets) {}
+
+  // Has memory fetch what find() will want for a row.
+  void prefetch(uint64_t row) const {
+    const size_t mark = guess(row);
+    if (mark < offsets_.size() && offsets_[mark] < file_.size()) {
+      __builtin_prefetch(file_.data() + offsets_[mark]);
+    }
+  }
+
+  bool find(uint64_t row, uint64_t& offset, Fault& fault) {
+    if (at_row_ > row || !covers(mark_, row)) {
+      if (!find_mark(row)) {
+        fault.code = FaultCode::kChanged;
+        return false;
+      }
+      at_row_ = rows_[mark_];
+      at_ = offsets_[mark_];
+    }
+    for (; at_row_ < row; ++at_row_) {
+      Bytes data;
+      if (!read_frame(file_, at_, false, data, fault)) return false;
+      at_ += data.size() + kFrameSize;
+    }
+    offset = at_;
+    return true;
+  }
+
+ private:
+  bool covers(size_t mark, uint64_t row) const {
+    return mark < rows_.size() && rows_[mark] <= row &&
+           (mark + 1 == rows_.size() || row < rows_[mark + 1]);
+  }
+
+  // Marks are evenly spread but for gaps and the edges of pieces, so this is
+  // usually right.
+  size_t guess(uint64_t row) const {
+    const uint64_t every = rows_.size() > 1 ? std::max<uint64_t>(rows_[1] - rows_[0], 1) : 1;
+    return static_cast<size_t>(row / every);
+  }
+
+  bool find_mark(uint64_t row) {
+    if (covers(mark_ + 1, row)) return ++mark_, true;  // the common step of a pass in order
+    mark_ = guess(row);
+    if (covers(mark_, row)) return true;
+    const auto after = std::upper_bound(rows_.begin(), rows_.end(), row);
+    mark_ = static_cast<size_t>(after - rows_.begin()) - 1;
+    return after != rows_.begin();
+  }
+
+  Bytes file_;
+  std::span<const uint64_t> rows_;
+  std::span<const uint64_t> offsets_;
+  size_t mark_ = 0;
+  uint64_t at_row_ = UINT64_MAX;
+  uint64_t at_ = 0;
+};
+
+}  // namespace
+
 Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
              std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
-             std::span<uint64_t> offsets) {
-  Fault fault;
-  size_t mark = 0;
-  uint64_t at_row = UINT64_MAX;
-  uint64_t at = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto row = static_cast<uint64_t>(rows[i]);
-    const bool in_mark = at_row != UINT64_MAX && row >= at_row &&
-                         (mark + 1 == mark_rows.size() || row < mark_rows[mark + 1]);
-    if (!in_mark) {
-      if (mark + 1 < mark_rows.size() && row == mark_rows[mark + 1]) {
-        ++mark;  // the common step of a pass in order
-      } else {
-        const auto after = std::upper_bound(mark_rows.begin(), mark_rows.end(), row);
-        if (after == mark_rows.begin()) {
-          fault.code = FaultCode::kChanged;
-          fault.row = i;
-          return fault;
-        }
-        mark = static_cast<size_t>(after - mark_rows.begin()) - 1;
-      }
-      at_row = mark_rows[mark];
-      at = mark_offsets[mark];
+             std::span<uint64_t> offsets, size_t threads) {
+  constexpr size_t kBlock = 4096;
+  constexpr size_t kAhead = 16;
+  Fault first;
+  std::mutex mutex;
+  parallel_blocks(rows.size(), kBlock, threads, [&](size_t begin, size_t end) {
+    Locator locator(file, mark_rows, mark_offsets);
+    for (size_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) locator.prefetch(static_cast<uint64_t>(rows[i + kAhead]));
+      Fault fault;
+      if (locator.find(static_cast<uint64_t>(rows[i]), offsets[i], fault)) continue;
+      fault.row = i;
+      const std::lock_guard lock(mutex);
+      if (!first || i < first.row) first = fault;
+      return;
     }
-    for (; at_row < row; ++at_row) {
-      Bytes data;
-      if (!read_frame(file, at, false, data, fault)) {
-        fault.row = i;
-        return fault;
-      }
-      at += data.size() + kFrameSize;
-    }
-    offsets[i] = at;
-  }
-  return fault;
+  });
+  return first;
 }
 
 }  // namespace recmap

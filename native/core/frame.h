@@ -61,6 +61,6 @@ uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop);
 // once. Returns the first fault, with `row` the position in `rows`.
 Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
              std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
-             std::span<uint64_t> offsets);
+             std::span<uint64_t> offsets, size_t threads = 1);
 
 }  // namespace recmap

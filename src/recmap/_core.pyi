@@ -113,7 +113,7 @@ def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     Offset of the first sound record that begins in [begin, stop), else `stop`.
     """
 
-def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], rows: numpy.typing.NDArray[numpy.int64]) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
+def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
     """Offsets of the records with these numbers."""
 
 def frame(records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> bytes:

@@ -15,7 +15,7 @@ __all__ = ["MARK_EVERY", "Index", "Skipped"]
 Offsets = npt.NDArray[np.uint64]
 
 # One record in this many is marked; the others are found by walking from there.
-MARK_EVERY = 16
+MARK_EVERY = 4
 # With more marks than this (32 MB), every second one is dropped.
 _MAX_MARKS = 1 << 21
 
@@ -68,8 +68,10 @@ class Index:
         """Bytes from each record to the next, if they are all the same."""
         return None if self.length is None else self.length + FRAME_SIZE
 
-    def add(self, scan: Scan) -> None:
-        """Adds records that were found, at ``end`` or behind a gap that follows it."""
+    def add(self, scan: Scan, keep: int = 1) -> None:
+        """Adds records that were found, at ``end`` or behind a gap that follows it,
+        with every ``keep``-th of their marks.
+        """
         if scan.records:
             uniform = scan.min_length == scan.max_length and (
                 self.count == 0 or self.length == scan.min_length
@@ -81,8 +83,8 @@ class Index:
                 self.length = scan.min_length
             else:
                 self._leave_uniform()
-                self._rows.append(scan.mark_rows + np.uint64(self.count))
-                self._offsets.append(scan.mark_offsets)
+                self._rows.append(scan.mark_rows[::keep] + np.uint64(self.count))
+                self._offsets.append(scan.mark_offsets[::keep])
                 self._thin()
         self.count += scan.records
         self.end = scan.end
@@ -109,7 +111,7 @@ class Index:
     def add_good(self, scan: Scan, good: npt.NDArray[np.bool_]) -> None:
         """Adds those records of a scan with a mark at every record that are ``good``."""
         if good.all():
-            self.add(scan)
+            self.add(scan, self.every)
             return
         numbers = np.flatnonzero(good)
         # A record can be walked to only from the one right before it.
@@ -150,7 +152,7 @@ class Index:
         return self._rows[0], self._offsets[0]
 
     def offsets(
-        self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]
+        self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, Fault | None]:
         """The offsets of records by number, all of which must have been found."""
         with self.lock:
@@ -158,4 +160,4 @@ class Index:
             marks = self.marks if stride is None else None
         if marks is None:
             return rows.astype(np.uint64) * np.uint64(stride or 0), None
-        return locate(file, *marks, rows)
+        return locate(file, *marks, rows, threads)

@@ -83,7 +83,7 @@ class PlainShard:
 
     def _decode(self, codec: Codec, rows: npt.NDArray[np.int64], in_order: bool) -> Batch:
         self.file.check_size()
-        offsets, fault = self.index.offsets(self.file.bytes, rows)
+        offsets, fault = self.index.offsets(self.file.bytes, rows, thread_count())
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]))
         begin, end = (int(offsets[0]), int(offsets[-1])) if len(rows) else (0, 0)
