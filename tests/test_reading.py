@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,19 @@ def test_paths(tmp_path: Path) -> None:
             rm.open(path)
     with pytest.raises(FileNotFoundError):
         rm.open("nope.tfrecord")
+
+
+def test_more_files_than_a_process_may_hold_open() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for i in range(400):
+        wire.write(f"x-{i:03d}", wire.example(a=wire.int64_list(i)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+    try:
+        ds = rm.open("x-*")
+        assert ds[:]["a"].tolist() == list(range(400))
+        assert ds[[399, 0, 200, 0]]["a"].tolist() == [399, 0, 200, 0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
 def test_a_file_with_the_characters_of_a_pattern_in_its_name() -> None:

@@ -22,6 +22,7 @@ from recmap.tfrecord.example import Codec
 from recmap.tfrecord.index import Index, Skipped
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
+from recmap.tfrecord.mapped import MappedFiles
 from recmap.tfrecord.paths import PathLike
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
@@ -53,6 +54,7 @@ class TFRecordSource:
             raise OptionError("index= takes the index of one file; open the files one by one")
         self.files = files
         self.verify = verify
+        self._mapped = MappedFiles()
         self._sidecars = [load_sidecar(file) for file in files]
         self._shards = [
             self._open(file, sidecar, compression)
@@ -73,7 +75,7 @@ class TFRecordSource:
     def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
         compression = check_compression(file, option)
         if compression is None:
-            return PlainShard(file, self.verify, sidecar.index if sidecar else None)
+            return PlainShard(file, self.verify, sidecar.index if sidecar else None, self._mapped)
         return CompressedShard(
             file, compression, self.verify, sidecar.index.count if sidecar else None
         )
@@ -92,24 +94,31 @@ class TFRecordSource:
         shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
 
     def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
-        known = self._sidecars[0]
-        if fields is None and known and all(s and s.schema == known.schema for s in self._sidecars):
-            return "from the index", Codec(known.schema)
+        indexed = self._indexed_schema()
+        if fields is None and indexed is not None:
+            return "from the index", Codec(indexed)
         summary = sample(self._shards, skip)
         if fields is None:
             self._summary = summary
-            return f"inferred from {summary.rows:,} records", Codec(
-                summary.schema(), summary.places()
-            )
+            origin = f"inferred from {summary.rows:,} records"
+            return origin, Codec(summary.schema(), summary.places())
         asked: dict[str, FieldLike | None] = (
             dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
         )
         absent = [name for name in asked if name not in summary.features]
         if absent and summary.rows:
             self._refuse(absent, asked, summary)
-        inferred = summary.schema(n for n, f in asked.items() if f is None and n not in absent)
-        schema = Schema({n: inferred[n] if f is None else as_field(f) for n, f in asked.items()})
+        untyped = [n for n, field in asked.items() if field is None and n not in absent]
+        known = indexed or summary.schema(untyped)
+        schema = Schema({n: known[n] if f is None else as_field(f) for n, f in asked.items()})
         return "given", Codec(schema, summary.places())
+
+    def _indexed_schema(self) -> Schema | None:
+        """The schema in the indexes, if every file has one and they agree."""
+        first = self._sidecars[0]
+        if first and all(s and s.schema == first.schema for s in self._sidecars):
+            return first.schema
+        return None
 
     def _refuse(
         self, absent: list[str], asked: Mapping[str, FieldLike | None], summary: Summary
@@ -163,7 +172,8 @@ class TFRecordSource:
         return None if None in counts else sum(count or 0 for count in counts)
 
     def __len__(self) -> int:
-        return sum(shard.count() for shard in self._shards)
+        last = len(self._shards) - 1
+        return self._start_of(last) + self._shards[last].count()
 
     def _start_of(self, i: int) -> int:
         while len(self._starts) <= i:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+from collections import OrderedDict
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,15 @@ import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, PathNotFoundError
 
-__all__ = ["MappedFile"]
+__all__ = ["MappedFile", "MappedFiles"]
 
 # Linux 5.14: maps a stretch in one call instead of one fault per few pages.
 _POPULATE_READ = 22
 _LINUX = sys.platform == "linux"
+# Mapped pages a pass keeps behind it.
+_WINDOW_SIZE = 256 << 20
+# A mapped file holds a descriptor, of which a process often has 1,024.
+_OPEN_FILES = 128
 
 
 class MappedFile:
@@ -33,29 +39,48 @@ class MappedFile:
                 )
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
+        # The stretch that was mapped by reading in order.
+        self._window = (0, 0)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map or b"", dtype=np.uint8)
 
-    def check_size(self) -> None:
-        """Raises if the file got shorter: touching what it lost would kill the process."""
-        size = os.stat(self.path).st_size
-        if size < self.size:
+    def check_size(self, expected: int) -> None:
+        """Raises if the file is shorter than it was."""
+        size = min(os.stat(self.path).st_size, self.size)
+        if size < expected:
             raise CorruptRecordError(
-                f"{self.path}: the file shrank from {self.size:,} to {size:,} bytes while it was "
+                f"{self.path}: the file shrank from {expected:,} to {size:,} bytes while it was "
                 "open; open it again",
                 file=self.path,
                 byte=size,
             )
 
     def will_read(self, begin: int, end: int) -> None:
-        """Maps the pages of a stretch that is about to be read."""
-        self._advise(_POPULATE_READ, begin, end)
+        """Maps a stretch that is about to be read, and gives back what lies far behind.
+
+        A pass over a large file holds no more than a window of it in the process;
+        a small file stays mapped, so that the next pass is quicker.
+        """
+        low, high = self._window
+        if low <= begin and end <= high:
+            return
+        if not low <= begin <= high:  # elsewhere in the file
+            self.have_read(low, high)
+            low = begin
+        self._advise(_POPULATE_READ, max(begin, high) if low != begin else begin, end)
+        if end - low > _WINDOW_SIZE:
+            self.have_read(low, begin)
+            low = begin
+        self._window = (low, end)
 
     def have_read(self, begin: int, end: int) -> None:
-        """Gives back the pages of a stretch that was passed; they stay cached."""
-        self._advise(mmap.MADV_DONTNEED, begin, end)
+        """Gives back the pages of a stretch, unless the file is small. They stay cached
+        by the system.
+        """
+        if self.size > _WINDOW_SIZE:
+            self._advise(mmap.MADV_DONTNEED, begin, end)
 
     def _advise(self, advice: int, begin: int, end: int) -> None:
-        if self._map is None or not _LINUX:
+        if self._map is None or not _LINUX or end <= begin:
             return
         begin -= begin % mmap.PAGESIZE
         try:
@@ -68,3 +93,22 @@ class MappedFile:
         """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
         inner = np.empty(shape[1:], dtype).strides
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset, strides=(stride, *inner))
+
+
+class MappedFiles:
+    """Maps files when they are used, and lets go of those that were not for longest."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, MappedFile] = OrderedDict()
+        self._lock = RLock()
+
+    def open(self, path: str) -> MappedFile:
+        """The file, mapped. Hold on to it while you use it."""
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = MappedFile(path)
+            self._files.move_to_end(path)
+            if len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)
+            return file

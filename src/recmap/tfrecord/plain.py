@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from recmap._core import NO_LIMIT, FaultCode
 from recmap.tfrecord.example import Codec, is_array, thread_count
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Skipped
-from recmap.tfrecord.mapped import MappedFile
+from recmap.tfrecord.mapped import MappedFile, MappedFiles
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
@@ -21,8 +22,8 @@ __all__ = ["PlainShard"]
 
 # Bytes searched for records at a time.
 _SCAN_SIZE = 64 << 20
-# A stretch this long is mapped before and given back after it is read.
-_ADVISE_FROM = 1 << 20
+# A stretch this long is mapped at once, rather than page by page.
+_ADVISE_FROM = 1 << 18
 
 
 class PlainShard:
@@ -30,17 +31,29 @@ class PlainShard:
     does not look at the rest.
     """
 
-    def __init__(self, path: str, verify: bool, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        verify: bool,
+        index: Index | None = None,
+        files: MappedFiles | None = None,
+    ) -> None:
         self.path = path
         self.verify = verify
-        self.file = MappedFile(path)
+        self.size = os.path.getsize(path)
+        self._files = files or MappedFiles()
         self.index = index or Index()
-        if self.file.size == 0:
+        if self.size == 0:
             self.index.complete = True
 
     @property
-    def size(self) -> int:
-        return self.file.size
+    def file(self) -> MappedFile:
+        """The mapped file, which is not shorter than when it was opened: touching what
+        it lost would kill the process.
+        """
+        file = self._files.open(self.path)
+        file.check_size(self.size)
+        return file
 
     def known_count(self) -> int | None:
         """The number of records, if the whole file has been seen."""
@@ -57,12 +70,12 @@ class PlainShard:
         return min(rows, index.count)
 
     def _look_on(self, index: Index) -> None:
-        self.file.check_size()
+        file = self.file
         stop = min(index.end + _SCAN_SIZE, self.size)
         found = _core.scan(
-            self.file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
+            file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
         )
-        self.file.have_read(index.end, stop)
+        file.have_read(index.end, stop)
         index.add(found)
         index.fault = found.fault
         index.complete = index.fault is None and index.end >= self.size
@@ -82,17 +95,14 @@ class PlainShard:
         return self._decode(codec, rows, False)
 
     def _decode(self, codec: Codec, rows: npt.NDArray[np.int64], in_order: bool) -> Batch:
-        self.file.check_size()
-        offsets, fault = self.index.offsets(self.file.bytes, rows, thread_count())
+        file = self.file
+        offsets, fault = self.index.offsets(file.bytes, rows, thread_count())
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]))
         begin, end = (int(offsets[0]), int(offsets[-1])) if len(rows) else (0, 0)
-        advise = in_order and end - begin >= _ADVISE_FROM
-        if advise:
-            self.file.will_read(begin, end)
-        batch, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
-        if advise:
-            self.file.have_read(begin, end)
+        if in_order and end - begin >= _ADVISE_FROM:
+            file.will_read(begin, end)
+        batch, fault = codec.decode(file.bytes, offsets, self.verify, thread_count())
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]), codec.schema)
         return batch
@@ -110,9 +120,10 @@ class PlainShard:
         Every record is looked at once to see that they do, and its CRC checked,
         unless an index has told which are ``mapped``.
         """
+        file = self.file
         slots, holds = self.slots(codec, mapped)
         return {
-            name: self.file.view(
+            name: file.view(
                 slot.offset, (self.index.count, *field.inner), field.dtype, self.index.stride or 0
             )
             for (name, field), slot, held in zip(codec.schema.items(), slots, holds, strict=True)
@@ -125,11 +136,12 @@ class PlainShard:
         """Where each column's payload lies in the first record, and whether it lies
         there in all.
         """
+        file = self.file
         count, stride = self.count(), self.index.stride
         nowhere = [_core.Slot()] * len(codec.schema), [False] * len(codec.schema)
         if stride is None or count == 0:
             return nowhere
-        slots = _core.find_slots(self.file.bytes, 0, codec.columns)
+        slots = _core.find_slots(file.bytes, 0, codec.columns)
         if not slots:
             return nowhere
         if mapped is not None and all(
@@ -138,9 +150,9 @@ class PlainShard:
         ):
             return slots, [name in mapped for name in codec.schema]
         holds, fault = _core.check_slots(
-            self.file.bytes, 0, stride, count, codec.columns, slots, self.verify, thread_count()
+            file.bytes, 0, stride, count, codec.columns, slots, self.verify, thread_count()
         )
-        self.file.have_read(0, self.size)
+        file.have_read(0, self.size)
         if fault is not None:
             raise fault_error(fault, self.path, fault.row, codec.schema)
         return slots, holds
@@ -151,12 +163,11 @@ class PlainShard:
         With ``skip`` damage is passed over and listed in the index; without it,
         it is raised. Windows do not add to the index.
         """
+        file = self.file
         begin, record = 0, 0
         while begin < self.size:
             stop = min(begin + _SCAN_SIZE, self.size)
-            found = _core.scan(
-                self.file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count()
-            )
+            found = _core.scan(file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count())
             fault = found.fault
             skipped = []
             record += found.records
@@ -168,18 +179,19 @@ class PlainShard:
                 record += 1
                 next_begin = self._behind(fault)
             yield Window(
-                self.file.bytes, found.mark_offsets, record - found.records - len(skipped), 0,
+                file.bytes, found.mark_offsets, record - found.records - len(skipped), 0,
                 found, skipped,
             )  # fmt: skip
-            self.file.have_read(begin, next_begin)
+            file.have_read(begin, next_begin)
             begin = next_begin
 
     def _behind(self, fault: _core.Fault) -> int:
+        file = self.file
         if fault.code == FaultCode.data_crc:
             # The length is sound, so the next record begins where it says.
-            length = int.from_bytes(self.file.bytes[fault.offset : fault.offset + 8], "little")
+            length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
             return fault.offset + _core.FRAME_SIZE + length
-        return _core.find_record(self.file.bytes, fault.offset + 1, self.size)
+        return _core.find_record(file.bytes, fault.offset + 1, self.size)
 
     def use(self, index: Index) -> None:
         """Takes over an index that was made from the windows."""
@@ -187,19 +199,18 @@ class PlainShard:
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: the first ones, and a few at each of ``spots`` places."""
+        file = self.file
         del skip  # where there is damage, the sample ends
         size = self.size
-        head = _core.scan(self.file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
-        yield Window(self.file.bytes, head.mark_offsets, 0, 0, head, [])
+        head = _core.scan(file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
+        yield Window(file.bytes, head.mark_offsets, 0, 0, head, [])
         if head.fault is not None:
             return
         for i in range(1, spots):
             begin = max(size * i // spots, head.end)
-            at = _core.find_record(self.file.bytes, begin, min(begin + _SEEK_BYTES, size))
-            some = _core.scan(
-                self.file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1
-            )
-            yield Window(self.file.bytes, some.mark_offsets, None, 0, some, [])
+            at = _core.find_record(file.bytes, begin, min(begin + _SEEK_BYTES, size))
+            some = _core.scan(file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1)
+            yield Window(file.bytes, some.mark_offsets, None, 0, some, [])
 
 
 _HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
