@@ -24,6 +24,15 @@ def test_a_run_of_damage_is_passed() -> None:
     assert [batch["a"].tolist() for batch in ds.batches(40)][1] == list(range(45, 50))
 
 
+@pytest.mark.parametrize("at", [0, 13])
+def test_damage_in_the_first_record_is_passed(at: int) -> None:
+    data = bytearray(b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(5)))
+    data[at] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    with pytest.warns(rm.SkippedRecordsWarning):
+        assert rm.open("x.tfrecord", errors="skip")[:]["a"].tolist() == [1, 2, 3, 4]
+
+
 def test_bytes_inserted_between_records_are_passed() -> None:
     frames = [wire.frame(wire.example(a=wire.int64_list(i))) for i in range(5)]
     Path("x.tfrecord").write_bytes(frames[0] + b"junk" + b"".join(frames[1:]))

@@ -52,9 +52,7 @@ nb::object copy_array(std::span<const T> from, const char* dtype) {
 
 using MaybeFault = std::optional<Fault>;
 
-inline MaybeFault maybe(const Fault& fault) {
-  return fault ? MaybeFault(fault) : std::nullopt;
-}
+inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) : std::nullopt; }
 
 void bind_frames(nb::module_& m);
 void bind_reading(nb::module_& m);

@@ -96,12 +96,13 @@ void bind_frames(nb::module_& m) {
       .def_ro("records", &Scan::records)
       .def_ro("min_length", &Scan::min_length)
       .def_ro("max_length", &Scan::max_length)
-      .def_prop_ro("mark_rows",
-                   [](const Scan& s) { return copy_array<uint64_t>(s.mark_rows, "uint64"); },
-                   nb::sig("def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]"))
-      .def_prop_ro("mark_offsets",
-                   [](const Scan& s) { return copy_array<uint64_t>(s.mark_offsets, "uint64"); },
-                   nb::sig("def mark_offsets(self) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def_prop_ro(
+          "mark_rows", [](const Scan& s) { return copy_array<uint64_t>(s.mark_rows, "uint64"); },
+          nb::sig("def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def_prop_ro(
+          "mark_offsets",
+          [](const Scan& s) { return copy_array<uint64_t>(s.mark_offsets, "uint64"); },
+          nb::sig("def mark_offsets(self) -> numpy.typing.NDArray[numpy.uint64]"))
       .def_prop_ro("fault", [](const Scan& s) { return maybe(s.fault); });
 
   m.attr("HEADER_SIZE") = kHeaderSize;
@@ -119,7 +120,8 @@ void bind_frames(nb::module_& m) {
         "Offset of the first sound record that begins in [begin, stop), else `stop`.");
   m.def("locate", &locate_rows, nb::arg("file"), nb::arg("mark_rows"), nb::arg("mark_offsets"),
         nb::arg("rows"), nb::arg("threads"),
-        nb::sig("def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], "
+        nb::sig("def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: "
+                "numpy.typing.NDArray[numpy.uint64], "
                 "mark_offsets: numpy.typing.NDArray[numpy.uint64], "
                 "rows: numpy.typing.NDArray[numpy.int64], threads: int) -> "
                 "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),

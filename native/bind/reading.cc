@@ -46,8 +46,8 @@ Allocated allocate(const Column& column, const Tally& total, size_t rows, Column
   Allocated made;
   const bool strings = column.dtype == Dtype::kBytes;
   const uint64_t items = column.ragged == 0 ? total.items : total.items * column.count;
-  made.values = new_array<uint8_t>(strings ? total.bytes : items * column.itemsize, "uint8",
-                                   buffers.values);
+  made.values =
+      new_array<uint8_t>(strings ? total.bytes : items * column.itemsize, "uint8", buffers.values);
   if (column.ragged >= 1) made.outer = new_array<int64_t>(rows + 1, "int64", buffers.outer);
   if (column.ragged == 2) {
     made.steps = new_array<int64_t>(total.steps + 1, "int64", buffers.steps);
@@ -167,16 +167,17 @@ void bind_reading(nb::module_& m) {
 
   nb::class_<FeatureFacts>(m, "FeatureFacts")
       .def_ro("rows", &FeatureFacts::rows)
-      .def_prop_ro("kinds",
-                   [](const FeatureFacts& f) {
-                     std::vector<std::pair<Kind, uint64_t>> kinds;
-                     for (const Kind kind : {Kind::kBytes, Kind::kFloat, Kind::kInt64}) {
-                       const uint64_t row = f.first_row[static_cast<size_t>(kind)];
-                       if (row != UINT64_MAX) kinds.emplace_back(kind, row);
-                     }
-                     return kinds;
-                   },
-                   "The kinds seen, each with the first row that has it.")
+      .def_prop_ro(
+          "kinds",
+          [](const FeatureFacts& f) {
+            std::vector<std::pair<Kind, uint64_t>> kinds;
+            for (const Kind kind : {Kind::kBytes, Kind::kFloat, Kind::kInt64}) {
+              const uint64_t row = f.first_row[static_cast<size_t>(kind)];
+              if (row != UINT64_MAX) kinds.emplace_back(kind, row);
+            }
+            return kinds;
+          },
+          "The kinds seen, each with the first row that has it.")
       .def_prop_ro("values", [](const FeatureFacts& f) { return range(f.values); })
       .def_prop_ro("steps", [](const FeatureFacts& f) { return range(f.steps); })
       .def_prop_ro("string_size", [](const FeatureFacts& f) { return range(f.string_size); })
@@ -185,15 +186,16 @@ void bind_reading(nb::module_& m) {
   nb::class_<Facts>(m, "Facts", "What the records seen hold.")
       .def_ro("rows", &Facts::rows)
       .def_prop_ro("not_example", [](const Facts& f) { return f.not_example; })
-      .def_prop_ro("features",
-                   [](const Facts& f) {
-                     std::vector<std::tuple<bool, std::string, FeatureFacts>> features;
-                     for (const auto& [key, facts] : f.features) {
-                       features.emplace_back(key.first, key.second, facts);
-                     }
-                     return features;
-                   },
-                   "(in the feature lists, key, facts), sorted.");
+      .def_prop_ro(
+          "features",
+          [](const Facts& f) {
+            std::vector<std::tuple<bool, std::string, FeatureFacts>> features;
+            for (const auto& [key, facts] : f.features) {
+              features.emplace_back(key.first, key.second, facts);
+            }
+            return features;
+          },
+          "(in the feature lists, key, facts), sorted.");
 
   nb::class_<Slot>(m, "Slot", "Where a payload lies in every record.")
       .def(nb::init<>())
@@ -203,7 +205,8 @@ void bind_reading(nb::module_& m) {
 
   m.def("decode", &decode, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
         nb::arg("verify"), nb::arg("threads"), nb::arg("dense"),
-        nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], "
+        nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: "
+                "numpy.typing.NDArray[numpy.uint64], "
                 "columns: Columns, verify: bool, threads: int, "
                 "dense: list[numpy.typing.NDArray[numpy.uint8] | None]) -> "
                 "tuple[list[Decoded | None], Fault | None]"),

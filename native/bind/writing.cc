@@ -86,9 +86,9 @@ class Batch {
   static EncodeColumn base(const std::string& key, Kind kind, bool in_lists, Dtype dtype,
                            uint32_t itemsize, uint8_t ragged, uint64_t count) {
     const bool numbers = dtype >= Dtype::kBool && dtype <= Dtype::kUint64;
-    const bool fits = itemsize != 0 && (kind == Kind::kBytes ||
-                                        (kind == Kind::kFloat && dtype == Dtype::kFloat32) ||
-                                        (kind == Kind::kInt64 && numbers));
+    const bool fits = itemsize != 0 &&
+                      (kind == Kind::kBytes || (kind == Kind::kFloat && dtype == Dtype::kFloat32) ||
+                       (kind == Kind::kInt64 && numbers));
     if (!fits) throw nb::value_error("this list cannot hold this dtype");
     EncodeColumn column;
     column.key = key;

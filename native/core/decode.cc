@@ -157,7 +157,8 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
 Fault Decode::second(std::span<const ColumnBuffers> buffers) {
   FirstFault faults;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    for (const std::span<int64_t> offsets : {buffers[c].outer, buffers[c].steps, buffers[c].strings}) {
+    for (const std::span<int64_t> offsets :
+         {buffers[c].outer, buffers[c].steps, buffers[c].strings}) {
       if (!offsets.empty()) offsets[0] = 0;
     }
   }
@@ -206,39 +207,40 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
                               std::span<const Column> columns, bool verify, size_t threads) {
   std::vector<Fault> faults;
   std::mutex mutex;
-  parallel_blocks(offsets.size(), block_rows(file, offsets), threads, [&](size_t begin, size_t end) {
-    Walker walker(columns);
-    std::vector<uint8_t> values;
-    std::vector<int64_t> strings;
-    std::vector<int64_t> steps;
-    for (size_t row = begin; row < end; ++row) {
-      Fault fault;
-      bool sound = read_record(file, offsets[row], verify, walker, fault);
-      for (size_t c = 0; sound && c < columns.size(); ++c) {
-        const Column& column = columns[c];
-        Tally tally;
-        sound = measure(column, walker.cells()[c], tally, fault);
-        if (sound) {
-          values.resize(column.dtype == Dtype::kBytes ? tally.bytes
-                        : column.ragged == 0          ? column.count * column.itemsize
-                                             : tally.items * column.count * column.itemsize);
-          strings.resize(column.ragged == 0 ? tally.items : tally.items * column.count);
-          steps.resize(tally.steps);
-          Room room{values.data(), values.data() + values.size(), values.data(), strings.data(),
-                    strings.data() + strings.size()};
-          sound = copy_values(column, walker.cells()[c], room, steps.data(),
-                              steps.data() + steps.size(), 0, fault);
+  parallel_blocks(
+      offsets.size(), block_rows(file, offsets), threads, [&](size_t begin, size_t end) {
+        Walker walker(columns);
+        std::vector<uint8_t> values;
+        std::vector<int64_t> strings;
+        std::vector<int64_t> steps;
+        for (size_t row = begin; row < end; ++row) {
+          Fault fault;
+          bool sound = read_record(file, offsets[row], verify, walker, fault);
+          for (size_t c = 0; sound && c < columns.size(); ++c) {
+            const Column& column = columns[c];
+            Tally tally;
+            sound = measure(column, walker.cells()[c], tally, fault);
+            if (sound) {
+              values.resize(column.dtype == Dtype::kBytes ? tally.bytes
+                            : column.ragged == 0 ? column.count * column.itemsize
+                                                 : tally.items * column.count * column.itemsize);
+              strings.resize(column.ragged == 0 ? tally.items : tally.items * column.count);
+              steps.resize(tally.steps);
+              Room room{values.data(), values.data() + values.size(), values.data(), strings.data(),
+                        strings.data() + strings.size()};
+              sound = copy_values(column, walker.cells()[c], room, steps.data(),
+                                  steps.data() + steps.size(), 0, fault);
+            }
+            if (!sound) fault.column = static_cast<uint32_t>(c);
+          }
+          walker.scratch().clear();
+          if (sound) continue;
+          fault.row = row;
+          fault.offset = offsets[row];
+          const std::lock_guard lock(mutex);
+          faults.push_back(fault);
         }
-        if (!sound) fault.column = static_cast<uint32_t>(c);
-      }
-      walker.scratch().clear();
-      if (sound) continue;
-      fault.row = row;
-      fault.offset = offsets[row];
-      const std::lock_guard lock(mutex);
-      faults.push_back(fault);
-    }
-  });
+      });
   std::sort(faults.begin(), faults.end(),
             [](const Fault& a, const Fault& b) { return a.row < b.row; });
   return faults;

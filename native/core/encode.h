@@ -38,9 +38,7 @@ struct EncodeColumn {
   // One string holding the values' bytes, rather than a list of strings.
   bool raw() const { return kind == Kind::kBytes && dtype != Dtype::kBytes; }
   // Every row takes the same number of bytes.
-  bool fixed_size() const {
-    return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw());
-  }
+  bool fixed_size() const { return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()); }
 };
 
 // Whether offsets ascend from 0 or more and end at or below `limit`.

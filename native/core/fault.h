@@ -9,21 +9,21 @@ namespace recmap {
 
 enum class FaultCode : uint8_t {
   kNone = 0,
-  kHeaderCut,        // fewer than 12 bytes are left; found = bytes left
-  kLengthCrc,        // expected = CRC computed, found = CRC stored
-  kDataCut,          // expected = bytes the record needs, found = bytes left
-  kDataCrc,          // expected = CRC computed, found = CRC stored
-  kMalformed,        // the data is not a protobuf message of the right shape
-  kTooLarge,         // over protobuf's 2 GiB; found = size
-  kMissing,          // the feature is absent and the field has no fill value
-  kWrongKind,        // found = Kind of the feature
-  kWrongCount,       // expected and found = number of values
-  kWrongSize,        // raw bytes of the wrong size; expected and found = bytes
-  kNotOneString,     // raw bytes must be one string; found = number of strings
-  kNotMultiple,      // expected = values (or bytes) per item, found = total
-  kOutOfRange,       // found = the value that does not fit the dtype
-  kFlatNotNested,    // a nested field, but the feature is no feature list
-  kChanged,          // the bytes changed while they were read
+  kHeaderCut,      // fewer than 12 bytes are left; found = bytes left
+  kLengthCrc,      // expected = CRC computed, found = CRC stored
+  kDataCut,        // expected = bytes the record needs, found = bytes left
+  kDataCrc,        // expected = CRC computed, found = CRC stored
+  kMalformed,      // the data is not a protobuf message of the right shape
+  kTooLarge,       // over protobuf's 2 GiB; found = size
+  kMissing,        // the feature is absent and the field has no fill value
+  kWrongKind,      // found = Kind of the feature
+  kWrongCount,     // expected and found = number of values
+  kWrongSize,      // raw bytes of the wrong size; expected and found = bytes
+  kNotOneString,   // raw bytes must be one string; found = number of strings
+  kNotMultiple,    // expected = values (or bytes) per item, found = total
+  kOutOfRange,     // found = the value that does not fit the dtype
+  kFlatNotNested,  // a nested field, but the feature is no feature list
+  kChanged,        // the bytes changed while they were read
 };
 
 inline constexpr uint32_t kNoColumn = std::numeric_limits<uint32_t>::max();

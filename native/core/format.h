@@ -25,7 +25,14 @@ inline constexpr uint32_t kCrcMaskDelta = 0xa282ead8u;
 
 constexpr uint32_t mask_crc(uint32_t crc) { return std::rotr(crc, 15) + kCrcMaskDelta; }
 
-enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kStartGroup = 3, kEndGroup = 4, kFixed32 = 5 };
+enum class WireType : uint8_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kBytes = 2,
+  kStartGroup = 3,
+  kEndGroup = 4,
+  kFixed32 = 5
+};
 
 constexpr uint8_t make_tag(uint32_t field, WireType type) {
   return static_cast<uint8_t>(field << 3 | static_cast<uint8_t>(type));

@@ -31,8 +31,8 @@ struct FeatureFacts {
   uint64_t rows = 0;  // records in which it has a kind (or is a feature list)
   // First row with each Kind, indexed by Kind; UINT64_MAX if none.
   uint64_t first_row[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  Extent values;   // per row, or per step of a feature list
-  Extent steps;    // per row; feature lists only
+  Extent values;  // per row, or per step of a feature list
+  Extent steps;   // per row; feature lists only
   Extent string_size;
   uint64_t string_size_bits = 0;  // all string sizes or-ed: low zeros = divisible
 };

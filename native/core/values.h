@@ -12,9 +12,9 @@
 namespace recmap {
 
 struct Tally {
-  uint64_t steps = 0;   // along the first ragged axis
-  uint64_t items = 0;   // below the last ragged axis; strings of a bytes column
-  uint64_t bytes = 0;   // of the strings of a bytes column
+  uint64_t steps = 0;  // along the first ragged axis
+  uint64_t items = 0;  // below the last ragged axis; strings of a bytes column
+  uint64_t bytes = 0;  // of the strings of a bytes column
 };
 
 // A place to put values, with its end. `strings` points at the end offset of

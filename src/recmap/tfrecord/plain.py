@@ -22,6 +22,11 @@ __all__ = ["PlainShard"]
 
 # Bytes searched for records at a time.
 _SCAN_SIZE = 64 << 20
+# What a sample takes from the beginning, and from each other place, which is
+# searched for a record that far.
+_HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
+_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 20
+_SEEK_BYTES = 16 << 20
 # A stretch this long is mapped at once, rather than page by page.
 _ADVISE_FROM = 1 << 18
 
@@ -168,20 +173,16 @@ class PlainShard:
         while begin < self.size:
             stop = min(begin + _SCAN_SIZE, self.size)
             found = _core.scan(file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count())
-            fault = found.fault
-            skipped = []
+            first, next_begin, skipped = record, found.end, []
             record += found.records
-            next_begin = found.end
-            if fault is not None:
+            if found.fault is not None:
                 if not skip:
-                    raise fault_error(fault, self.path, record)
-                skipped.append(Skipped(self.path, record, fault.offset, fault_text(fault)))
+                    raise fault_error(found.fault, self.path, record)
+                reason = fault_text(found.fault)
+                skipped.append(Skipped(self.path, record, found.fault.offset, reason))
                 record += 1
-                next_begin = self._behind(fault)
-            yield Window(
-                file.bytes, found.mark_offsets, record - found.records - len(skipped), 0,
-                found, skipped,
-            )  # fmt: skip
+                next_begin = self._behind(found.fault)
+            yield Window(file.bytes, found.mark_offsets, first, 0, found, skipped)
             file.have_read(begin, next_begin)
             begin = next_begin
 
@@ -198,21 +199,18 @@ class PlainShard:
         self.index = index
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
-        """Some records: the first ones, and a few at each of ``spots`` places."""
-        file = self.file
-        del skip  # where there is damage, the sample ends
-        size = self.size
+        """Some records: the first ones, and a few at each of ``spots`` places; with
+        ``skip`` also behind damage.
+        """
+        file, size = self.file, self.size
         head = _core.scan(file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
         yield Window(file.bytes, head.mark_offsets, 0, 0, head, [])
-        if head.fault is not None:
-            return
-        for i in range(1, spots):
-            begin = max(size * i // spots, head.end)
+        places = [size * i // spots for i in range(1, spots)]
+        if head.fault is not None and skip:
+            places.append(head.fault.offset + 1)
+        for begin in places:
+            if begin < head.end:
+                continue
             at = _core.find_record(file.bytes, begin, min(begin + _SEEK_BYTES, size))
             some = _core.scan(file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1)
             yield Window(file.bytes, some.mark_offsets, None, 0, some, [])
-
-
-_HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
-_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 20
-_SEEK_BYTES = 16 << 20
