@@ -43,30 +43,28 @@ class FirstFault {
   Fault fault_;
 };
 
-bool read_record(Bytes file, uint64_t offset, bool verify, Walker& walker, Fault& fault) {
-  Bytes data;
-  if (!read_frame(file, offset, verify, data, fault)) return false;
-  fault.offset = offset;
+bool walk_record(Bytes data, Walker& walker, Fault& fault) {
   if (data.size() > kMaxMessageSize) {
     fault.code = FaultCode::kTooLarge;
     fault.found = static_cast<int64_t>(data.size());
     return false;
   }
-  if (!walker.walk(data)) {
-    fault.code = FaultCode::kMalformed;
-    return false;
-  }
-  return true;
+  if (walker.walk(data)) return true;
+  fault.code = FaultCode::kMalformed;
+  return false;
+}
+
+// Whether the cell's bytes are the row's bytes.
+bool is_exact(const Column& column, const Cell& cell) {
+  return column.dense_numbers() && cell.form == Cell::Form::kPacked &&
+         cell.bytes.size() == column.count * column.itemsize &&
+         (cell.kind == Kind::kBytes ||
+          (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
 }
 
 bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out, Fault& fault) {
-  Tally tally;
-  // A packed float list or raw string of the right size needs no counting.
-  const bool exact =
-      cell.form == Cell::Form::kPacked && cell.bytes.size() == out.size() && !out.empty() &&
-      (cell.kind == Kind::kBytes || (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
-  if (exact) {
-    std::memcpy(out.data(), cell.bytes.data(), out.size());
+  if (is_exact(column, cell)) {
+    if (!out.empty()) std::memcpy(out.data(), cell.bytes.data(), out.size());
     return true;
   }
   // One int64, by far the most common feature beside the payload.
@@ -79,6 +77,7 @@ bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out, 
       return true;
     }
   }
+  Tally tally;
   if (!measure(column, cell, tally, fault)) return false;
   Room room{out.data(), out.data() + out.size(), out.data(), nullptr, nullptr};
   if (!copy_values(column, cell, room, nullptr, nullptr, 0, fault)) return false;
@@ -104,6 +103,29 @@ Decode::Decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
   }
 }
 
+bool Decode::read_row(size_t row, Walker& walker, std::span<const ColumnBuffers> buffers,
+                      Fault& fault) {
+  Bytes data;
+  if (!read_frame(file_, offsets_[row], verify_, data, fault)) return false;
+  if (!walk_record(data, walker, fault)) return false;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const Cell& cell = walker.cells()[c];
+    bool sound;
+    if (columns_[c].dense_numbers()) {
+      const size_t size = columns_[c].count * columns_[c].itemsize;
+      sound = fill_dense(columns_[c], cell, buffers[c].values.subspan(row * size, size), fault);
+    } else {
+      pending_[c][row].cell = cell;
+      sound = measure(columns_[c], cell, pending_[c][row].start, fault);
+    }
+    if (!sound) {
+      fault.column = static_cast<uint32_t>(c);
+      return false;
+    }
+  }
+  return true;
+}
+
 Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   FirstFault faults;
   std::mutex scratch_mutex;
@@ -114,24 +136,10 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
         __builtin_prefetch(file_.data() + offsets_[row + kAhead]);
       }
       Fault fault;
-      fault.row = row;
-      if (!read_record(file_, offsets_[row], verify_, walker, fault)) return faults.add(fault);
-      for (size_t c = 0; c < columns_.size(); ++c) {
-        const Column& column = columns_[c];
-        const Cell& cell = walker.cells()[c];
-        bool sound;
-        if (column.dense_numbers()) {
-          const size_t size = column.count * column.itemsize;
-          sound = fill_dense(column, cell, buffers[c].values.subspan(row * size, size), fault);
-        } else {
-          pending_[c][row].cell = cell;
-          sound = measure(column, cell, pending_[c][row].start, fault);
-        }
-        if (!sound) {
-          fault.offset = offsets_[row];
-          fault.column = static_cast<uint32_t>(c);
-          return faults.add(fault);
-        }
+      if (!read_row(row, walker, buffers, fault)) {
+        fault.row = row;
+        fault.offset = offsets_[row];
+        return faults.add(fault);
       }
     }
     if (!walker.scratch().empty()) {
@@ -215,7 +223,9 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
         std::vector<int64_t> steps;
         for (size_t row = begin; row < end; ++row) {
           Fault fault;
-          bool sound = read_record(file, offsets[row], verify, walker, fault);
+          Bytes data;
+          bool sound = read_frame(file, offsets[row], verify, data, fault) &&
+                       walk_record(data, walker, fault);
           for (size_t c = 0; sound && c < columns.size(); ++c) {
             const Column& column = columns[c];
             Tally tally;

@@ -30,6 +30,8 @@ struct ColumnBuffers {
   std::span<int64_t> strings;  // per string, in bytes
 };
 
+class Walker;
+
 // Totals over all rows, from which the buffers of the second phase are sized.
 using Totals = std::vector<Tally>;
 
@@ -49,6 +51,9 @@ class Decode {
   Fault second(std::span<const ColumnBuffers> buffers);
 
  private:
+  // Reads one row: dense columns are filled, others measured.
+  bool read_row(size_t row, Walker& walker, std::span<const ColumnBuffers> buffers, Fault& fault);
+
   struct Pending {
     Cell cell;
     Tally start;  // a row's own tally after first(), its start after summing

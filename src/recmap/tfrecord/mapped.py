@@ -16,8 +16,7 @@ from recmap.errors import CorruptRecordError, PathNotFoundError
 
 __all__ = ["MappedFile", "MappedFiles"]
 
-# Linux 5.14: maps a stretch in one call instead of one fault per few pages.
-_POPULATE_READ = 22
+# Elsewhere the advice means something else, or nothing.
 _LINUX = sys.platform == "linux"
 # Mapped pages a pass keeps behind it.
 _WINDOW_SIZE = 256 << 20
@@ -55,39 +54,28 @@ class MappedFile:
             )
 
     def will_read(self, begin: int, end: int) -> None:
-        """Maps a stretch that is about to be read, and gives back what lies far behind.
+        """Gives back what lies far behind a stretch that is about to be read.
 
         A pass over a large file holds no more than a window of it in the process;
         a small file stays mapped, so that the next pass is quicker.
         """
         low, high = self._window
-        if low <= begin and end <= high:
-            return
         if not low <= begin <= high:  # elsewhere in the file
             self.have_read(low, high)
             low = begin
-        self._advise(_POPULATE_READ, max(begin, high) if low != begin else begin, end)
         if end - low > _WINDOW_SIZE:
             self.have_read(low, begin)
             low = begin
-        self._window = (low, end)
+        self._window = (low, max(end, high) if low != begin else end)
 
     def have_read(self, begin: int, end: int) -> None:
         """Gives back the pages of a stretch, unless the file is small. They stay cached
         by the system.
         """
-        if self.size > _WINDOW_SIZE:
-            self._advise(mmap.MADV_DONTNEED, begin, end)
-
-    def _advise(self, advice: int, begin: int, end: int) -> None:
-        if self._map is None or not _LINUX or end <= begin:
+        if self._map is None or not _LINUX or end <= begin or self.size <= _WINDOW_SIZE:
             return
         begin -= begin % mmap.PAGESIZE
-        try:
-            self._map.madvise(advice, begin, min(end, self.size) - begin)
-        except OSError:
-            # Advice is only that: an older kernel does without.
-            return
+        self._map.madvise(mmap.MADV_DONTNEED, begin, min(end, self.size) - begin)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
         """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""

@@ -27,8 +27,6 @@ _SCAN_SIZE = 64 << 20
 _HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
 _SPOT_ROWS, _SPOT_BYTES = 50, 1 << 20
 _SEEK_BYTES = 16 << 20
-# A stretch this long is mapped at once, rather than page by page.
-_ADVISE_FROM = 1 << 18
 
 
 class PlainShard:
@@ -105,7 +103,7 @@ class PlainShard:
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]))
         begin, end = (int(offsets[0]), int(offsets[-1])) if len(rows) else (0, 0)
-        if in_order and end - begin >= _ADVISE_FROM:
+        if in_order:
             file.will_read(begin, end)
         batch, fault = codec.decode(file.bytes, offsets, self.verify, thread_count())
         if fault is not None:
