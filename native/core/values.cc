@@ -18,11 +18,29 @@ bool fail(Fault& fault, FaultCode code, uint64_t expected = 0, uint64_t found = 
   return false;
 }
 
+constexpr uint64_t kTopBits = 0x8080808080808080u;
+
+// Every varint ends in the one byte whose top bit is clear.
 uint64_t count_varints(Bytes packed) {
   uint64_t count = 0;
-  for (const uint8_t byte : packed) count += byte < 0x80;
+  size_t i = 0;
+  for (; packed.size() - i >= 8; i += 8) {
+    const uint64_t ends = (~load_le<uint64_t>(packed.data() + i) & kTopBits) >> 7;
+    count += ends * 0x0101010101010101u >> 56;  // the sum of the bytes
+  }
+  for (; i < packed.size(); ++i) count += packed[i] < 0x80;
   return count;
 }
+
+// Pulls the seven-bit groups of a varint of up to eight bytes together, pairwise.
+uint64_t join_groups(uint64_t x) {
+  x &= ~kTopBits;
+  x = (x & 0x007f007f007f007fu) | (x & 0x7f007f007f007f00u) >> 1;
+  x = (x & 0x00003fff00003fffu) | (x & 0x3fff00003fff0000u) >> 2;
+  return (x & 0x000000000fffffffu) | (x & 0x0fffffff00000000u) >> 4;
+}
+
+uint64_t low_bits(uint64_t x, int bits) { return x & ~uint64_t{0} >> (64 - bits); }
 
 bool takes_ints(Dtype dtype) { return dtype >= Dtype::kBool && dtype <= Dtype::kUint64; }
 bool takes_floats(Dtype dtype) { return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64; }
@@ -118,19 +136,20 @@ bool decode_varints(Bytes packed, Put&& put, Fault& fault) {
   const uint8_t* at = packed.data();
   const uint8_t* const end = at + packed.size();
   while (at != end) {
-    // Eight bytes at a time: the first clear top bit ends the varint, and its
-    // seven-bit groups are pulled together pairwise.
     if (end - at >= 8) {
+      // A word holds one varint and often a second; both are taken, because the
+      // next load has to wait until it is known where they end.
       const auto word = load_le<uint64_t>(at);
-      const uint64_t stops = ~word & 0x8080808080808080u;
-      if (stops != 0) {
-        const int bits = std::countr_zero(stops) + 1;
-        uint64_t x = word & (~uint64_t{0} >> (64 - bits)) & 0x7f7f7f7f7f7f7f7fu;
-        x = (x & 0x007f007f007f007fu) | (x & 0x7f007f007f007f00u) >> 1;
-        x = (x & 0x00003fff00003fffu) | (x & 0x3fff00003fff0000u) >> 2;
-        x = (x & 0x000000000fffffffu) | (x & 0x0fffffff00000000u) >> 4;
-        if (!put(static_cast<int64_t>(x))) return false;
-        at += bits / 8;
+      const uint64_t ends = ~word & kTopBits;
+      const uint64_t more = ends & (ends - 1);
+      if (ends != 0) {
+        const int first = std::countr_zero(ends) + 1;
+        if (!put(static_cast<int64_t>(join_groups(low_bits(word, first))))) return false;
+        at += first / 8;
+        if (more == 0) continue;
+        const int second = std::countr_zero(more) + 1 - first;
+        if (!put(static_cast<int64_t>(join_groups(low_bits(word >> first, second))))) return false;
+        at += second / 8;
         continue;
       }
     }
@@ -157,9 +176,11 @@ bool in_range(int64_t value) {
 
 template <typename T>
 bool copy_ints(Bytes packed, Room& room, Fault& fault) {
+  // Copies, because what is stored could lie anywhere as far as the compiler knows.
   uint8_t* at = room.at;
+  const uint8_t* const end = room.end;
   const auto put = [&](int64_t value) {
-    if (static_cast<size_t>(room.end - at) < sizeof(T)) return fail(fault, FaultCode::kChanged);
+    if (static_cast<size_t>(end - at) < sizeof(T)) return fail(fault, FaultCode::kChanged);
     if (!in_range<T>(value)) {
       return fail(fault, FaultCode::kOutOfRange, 0, static_cast<uint64_t>(value));
     }
