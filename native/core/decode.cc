@@ -79,9 +79,11 @@ bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out, 
   }
   Tally tally;
   if (!measure(column, cell, tally, fault)) return false;
-  Room room{out.data(), out.data() + out.size(), out.data(), nullptr, nullptr};
-  if (!copy_values(column, cell, room, nullptr, nullptr, 0, fault)) return false;
-  if (room.at == room.end) return true;
+  Room room;
+  room.at = out.data();
+  room.end = out.data() + out.size();
+  if (!copy_values(column, cell, room, fault)) return false;
+  if (room.full()) return true;
   fault.code = FaultCode::kChanged;
   return false;
 }
@@ -162,6 +164,33 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   return {};
 }
 
+bool Decode::copy_row(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
+  const Column& column = columns_[c];
+  const Tally& from = pending_[c][row].start;
+  const Tally& to = pending_[c][row + 1].start;
+  const bool strings = column.dtype == Dtype::kBytes;
+  const uint64_t item_size = column.count * column.itemsize;
+  Room room;
+  room.base = out.values.data();
+  room.at = out.values.data() + (strings ? from.bytes : from.items * item_size);
+  room.end = out.values.data() + (strings ? to.bytes : to.items * item_size);
+  if (strings) {
+    const uint64_t per_item = column.ragged == 0 ? 1 : column.count;
+    room.strings = out.strings.data() + 1 + from.items * per_item;
+    room.strings_end = out.strings.data() + 1 + to.items * per_item;
+  }
+  if (column.ragged != 0) out.outer[row + 1] = static_cast<int64_t>(to.steps);
+  if (column.ragged == 2) {
+    room.steps = out.steps.data() + 1 + from.steps;
+    room.steps_end = out.steps.data() + 1 + to.steps;
+    room.first_item = static_cast<int64_t>(from.items);
+  }
+  if (!copy_values(column, pending_[c][row].cell, room, fault)) return false;
+  if (room.full()) return true;
+  fault.code = FaultCode::kChanged;
+  return false;
+}
+
 Fault Decode::second(std::span<const ColumnBuffers> buffers) {
   FirstFault faults;
   for (size_t c = 0; c < columns_.size(); ++c) {
@@ -171,40 +200,14 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
     }
   }
   parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      if (pending_[c].empty()) continue;
-      const Column& column = columns_[c];
-      const ColumnBuffers& out = buffers[c];
-      const bool strings = column.dtype == Dtype::kBytes;
-      const uint64_t item_size = column.count * column.itemsize;
-      for (size_t row = begin; row < end; ++row) {
-        const Tally& from = pending_[c][row].start;
-        const Tally& to = pending_[c][row + 1].start;
-        if (column.ragged != 0) out.outer[row + 1] = static_cast<int64_t>(to.steps);
-        Room room;
-        room.base = out.values.data();
-        room.at = out.values.data() + (strings ? from.bytes : from.items * item_size);
-        room.end = out.values.data() + (strings ? to.bytes : to.items * item_size);
-        if (strings) {
-          const uint64_t per_item = column.ragged == 0 ? 1 : column.count;
-          room.strings = out.strings.data() + 1 + from.items * per_item;
-          room.strings_end = out.strings.data() + 1 + to.items * per_item;
-        }
-        int64_t* steps = column.ragged == 2 ? out.steps.data() + 1 + from.steps : nullptr;
-        int64_t* steps_end = column.ragged == 2 ? out.steps.data() + 1 + to.steps : nullptr;
+    for (size_t row = begin; row < end; ++row) {
+      for (size_t c = 0; c < columns_.size(); ++c) {
         Fault fault;
-        bool sound = copy_values(column, pending_[c][row].cell, room, steps, steps_end,
-                                 static_cast<int64_t>(from.items), fault);
-        if (sound && (room.at != room.end || room.strings != room.strings_end)) {
-          fault.code = FaultCode::kChanged;
-          sound = false;
-        }
-        if (!sound) {
-          fault.row = row;
-          fault.offset = offsets_[row];
-          fault.column = static_cast<uint32_t>(c);
-          return faults.add(fault);
-        }
+        if (pending_[c].empty() || copy_row(row, c, buffers[c], fault)) continue;
+        fault.row = row;
+        fault.offset = offsets_[row];
+        fault.column = static_cast<uint32_t>(c);
+        return faults.add(fault);
       }
     }
   });
@@ -236,10 +239,14 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
                                                  : tally.items * column.count * column.itemsize);
               strings.resize(column.ragged == 0 ? tally.items : tally.items * column.count);
               steps.resize(tally.steps);
-              Room room{values.data(), values.data() + values.size(), values.data(), strings.data(),
-                        strings.data() + strings.size()};
-              sound = copy_values(column, walker.cells()[c], room, steps.data(),
-                                  steps.data() + steps.size(), 0, fault);
+              Room room;
+              room.base = room.at = values.data();
+              room.end = values.data() + values.size();
+              room.strings = strings.data();
+              room.strings_end = strings.data() + strings.size();
+              room.steps = steps.data();
+              room.steps_end = steps.data() + steps.size();
+              sound = copy_values(column, walker.cells()[c], room, fault);
             }
             if (!sound) fault.column = static_cast<uint32_t>(c);
           }

@@ -54,6 +54,9 @@ class Decode {
   // Reads one row: dense columns are filled, others measured.
   bool read_row(size_t row, Walker& walker, std::span<const ColumnBuffers> buffers, Fault& fault);
 
+  // Copies one row of a column that was measured.
+  bool copy_row(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
+
   struct Pending {
     Cell cell;
     Tally start;  // a row's own tally after first(), its start after summing

@@ -61,13 +61,19 @@ class Out {
       overrun_ = true;
       return;
     }
-    const uint64_t length = size - kPaddingOverhead;
-    *at_++ = kTagPadding;
-    *at_++ = static_cast<uint8_t>(length | 0x80);
-    *at_++ = static_cast<uint8_t>(length >> 7 | 0x80);
-    *at_++ = static_cast<uint8_t>(length >> 14 & 0x7f);
-    std::memset(at_, 0, length);
-    at_ += length;
+    // A field holds what three bytes of varint can say; what is left for the next
+    // is never less than it needs.
+    for (uint64_t left = size; left != 0;) {
+      const uint64_t part = left <= kMaxPadding ? left : kMaxPadding - kPaddingOverhead;
+      const uint64_t length = part - kPaddingOverhead;
+      *at_++ = kTagPadding;
+      *at_++ = static_cast<uint8_t>(length | 0x80);
+      *at_++ = static_cast<uint8_t>(length >> 7 | 0x80);
+      *at_++ = static_cast<uint8_t>(length >> 14);
+      std::memset(at_, 0, length);
+      at_ += length;
+      left -= part;
+    }
   }
 
  private:
@@ -356,7 +362,7 @@ Fault Encode::measure() {
     fault.found = static_cast<int64_t>(size);
     return fault;
   };
-  if (all_fixed_columns && align_ == 0 && rows_ != 0) {
+  if (all_fixed_columns && align_ == 0 && rows_ != 0 && !columns_.empty()) {
     measure_row(0, data_size_, fault);
     head_.resize(kHeaderSize + 11);
     Out out(head_.data(), head_.size());

@@ -61,6 +61,7 @@ enum class Kind : uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
 // every protobuf reader skips. Its length is always written in three bytes.
 inline constexpr uint8_t kTagPadding = make_tag(15, WireType::kBytes);
 inline constexpr size_t kPaddingOverhead = 4;
+inline constexpr size_t kMaxPadding = kPaddingOverhead + (size_t{1} << 21) - 1;
 
 template <typename T>
 T load_le(const uint8_t* p) {

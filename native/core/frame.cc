@@ -160,13 +160,14 @@ class Locator {
   }
 
   bool find(uint64_t row, uint64_t& offset, Fault& fault) {
-    if (at_row_ > row || !covers(mark_, row)) {
+    if (!placed_ || at_row_ > row || !covers(mark_, row)) {
       if (!find_mark(row)) {
         fault.code = FaultCode::kChanged;
         return false;
       }
       at_row_ = rows_[mark_];
       at_ = offsets_[mark_];
+      placed_ = true;
     }
     for (; at_row_ < row; ++at_row_) {
       Bytes data;
@@ -203,7 +204,8 @@ class Locator {
   std::span<const uint64_t> rows_;
   std::span<const uint64_t> offsets_;
   size_t mark_ = 0;
-  uint64_t at_row_ = UINT64_MAX;
+  bool placed_ = false;
+  uint64_t at_row_ = 0;
   uint64_t at_ = 0;
 };
 

@@ -91,15 +91,20 @@ bool collect(Bytes record, bool lists, Scratch& scratch, RecordCells& cells) {
   return walked && sound;
 }
 
+bool lists_are_sound(const RecordCells& cells) {
+  return std::all_of(cells.begin(), cells.end(), [](const auto& entry) {
+    FeatureFacts ignored;
+    return !entry.first.first || add_cell(entry.second, 0, ignored);
+  });
+}
+
 bool add_record(Bytes record, uint64_t row, Facts& facts) {
   Scratch scratch;
   RecordCells cells;
-  bool lists = true;
-  if (!collect(record, lists, scratch, cells)) {
+  if (!collect(record, true, scratch, cells) || !lists_are_sound(cells)) {
     // Field 2 of a plain Example is unknown and may hold anything.
     cells.clear();
-    lists = false;
-    if (!collect(record, lists, scratch, cells)) return false;
+    if (!collect(record, false, scratch, cells)) return false;
   }
   for (const auto& [key, cell] : cells) {
     if (!add_cell(cell, row, facts.features[key])) return false;

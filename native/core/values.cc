@@ -296,8 +296,7 @@ bool measure(const Column& column, const Cell& cell, Tally& tally, Fault& fault)
   return true;
 }
 
-bool copy_values(const Column& column, const Cell& cell, Room& room, int64_t* steps,
-                 int64_t* steps_end, int64_t first_item, Fault& fault) {
+bool copy_values(const Column& column, const Cell& cell, Room& room, Fault& fault) {
   if (uses_fill(column, cell)) return copy_fill(column, room, fault);
   if (cell.form != Form::kSteps) return copy_feature(column, cell, room, fault);
   const uint64_t item_size = column.count * column.itemsize;
@@ -306,11 +305,11 @@ bool copy_values(const Column& column, const Cell& cell, Room& room, int64_t* st
   const bool copied = visit_steps(cell, [&](const Cell& step) {
     if (!copy_feature(column, step, room, fault)) return false;
     if (column.ragged != 2) return true;
-    if (steps == steps_end) return fail(fault, FaultCode::kChanged);
+    if (room.steps == room.steps_end) return fail(fault, FaultCode::kChanged);
     const auto items = column.dtype == Dtype::kBytes
                            ? static_cast<uint64_t>(room.strings - first_string) / column.count
                            : static_cast<uint64_t>(room.at - begin) / item_size;
-    *steps++ = first_item + static_cast<int64_t>(items);
+    *room.steps++ = room.first_item + static_cast<int64_t>(items);
     return true;
   });
   return copied || fail(fault, FaultCode::kMalformed);

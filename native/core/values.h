@@ -25,16 +25,21 @@ struct Room {
   const uint8_t* base = nullptr;  // of the column's values
   int64_t* strings = nullptr;
   const int64_t* strings_end = nullptr;
+  // With two ragged axes: where the end of each step goes, in items counted from
+  // the column's first.
+  int64_t* steps = nullptr;
+  const int64_t* steps_end = nullptr;
+  int64_t first_item = 0;
+
+  bool full() const { return at == end && strings == strings_end && steps == steps_end; }
 };
 
 // Counts what the cell holds and checks it against the column's kind and shape.
 // Fills code, expected and found of `fault` and returns false if it does not fit.
 bool measure(const Column& column, const Cell& cell, Tally& tally, Fault& fault);
 
-// Writes the values of the cell, as measured, and moves `room` past them. With
-// two ragged axes, writes the end of each step, in items, to `steps` as well.
-// Checks the room even though it was measured: the file may change meanwhile.
-bool copy_values(const Column& column, const Cell& cell, Room& room, int64_t* steps,
-                 int64_t* steps_end, int64_t first_item, Fault& fault);
+// Writes the values of the cell, as measured, and moves `room` past them. Checks
+// the room even though it was measured: the file may change meanwhile.
+bool copy_values(const Column& column, const Cell& cell, Room& room, Fault& fault);
 
 }  // namespace recmap

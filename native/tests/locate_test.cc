@@ -79,6 +79,28 @@ TEST(LocateRowsInAnyOrder) {
   check_located(rows);
 }
 
+// Rows are handed to threads in blocks of thousands.
+TEST(LocateIsTheSameForAnyNumberOfThreads) {
+  const Buffer file = framed(some_records());
+  const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
+  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 5, true);
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < 20'000; ++i) rows.push_back(i * 7919 % kRecords);
+  std::vector<uint64_t> found(rows.size());
+  for (const size_t threads : {0u, 1u, 3u, 8u}) {
+    CHECK(!locate(file, marks.mark_rows, marks.mark_offsets, rows, found, threads));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      CHECK_EQ(found[i], offsets[static_cast<size_t>(rows[i])]);
+    }
+  }
+  for (const size_t bad : {19'000u, 9'000u, 8'999u}) {
+    rows[bad] = 1000;
+    for (const size_t threads : {1u, 3u}) {
+      CHECK_EQ(locate(file, marks.mark_rows, marks.mark_offsets, rows, found, threads).row, bad);
+    }
+  }
+}
+
 TEST(LocateWithUnevenMarks) {
   const Buffer file = framed(some_records());
   const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
@@ -120,9 +142,12 @@ TEST(LocateStopsAtDamageAndNamesThePosition) {
 TEST(LocateFindsNoRowBeyondTheLast) {
   const Buffer file = framed(some_records());
   for (const int64_t row : {kRecords + 1, kRecords + 100, INT64_MAX, INT64_MIN, int64_t{-1}}) {
-    const Located located = locate_every(file, 4, {0, row});
-    CHECK_EQ(located.fault.code, FaultCode::kHeaderCut);
-    CHECK_EQ(located.fault.row, 1);
+    for (const uint64_t every : {1u, 4u, 100u}) {
+      CHECK_EQ(locate_every(file, every, {row}).fault.code, FaultCode::kHeaderCut);
+      const Located located = locate_every(file, every, {0, row});
+      CHECK_EQ(located.fault.code, FaultCode::kHeaderCut);
+      CHECK_EQ(located.fault.row, 1);
+    }
   }
 }
 

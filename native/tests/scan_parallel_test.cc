@@ -113,7 +113,7 @@ TEST(ParallelScanIsNotLedAstrayByATfrecordInsideARecord) {
 // Here a thread leaves the nested file at its damaged end and must not report it.
 TEST(ParallelScanForgetsFaultsInsideARecord) {
   Buffer nested = mixed_records(2 * kMebibyte, 5);
-  nested.resize(nested.size() - 3);
+  nested.erase(nested.end() - 3, nested.end());
   const Buffer file = join(framed({nested}), mixed_records(2 * kMebibyte, 6));
   check_parallel_equals_scan(file);
   CHECK(!scan_parallel(file, 0, file.size(), 0, true, 4).fault);
@@ -135,6 +135,21 @@ TEST(ParallelScanEndsAtADamagedRecordAnywhere) {
       Buffer damaged = sound;
       damaged[at + byte] ^= 0x40;
       check_parallel_equals_scan(damaged);
+    }
+  }
+}
+
+// A thread that looks for its first record passes over a damaged one, which must
+// not be lost for that.
+TEST(ParallelScanEndsAtADamagedRecordWhereAThreadEnters) {
+  const Buffer sound = mixed_records(4 * kMebibyte, 13);
+  for (const uint64_t pieces : {2u, 3u, 4u}) {
+    for (uint64_t piece = 1; piece < pieces; ++piece) {
+      const uint64_t entry = find_record(sound, sound.size() / pieces * piece, sound.size());
+      Buffer damaged = sound;
+      damaged[entry + 9] ^= 1;
+      check_parallel_equals_scan(damaged);
+      CHECK_EQ(scan_parallel(damaged, 0, damaged.size(), 0, true, pieces).fault.offset, entry);
     }
   }
 }

@@ -1,0 +1,1 @@
+"""How fast recmap is beside what people use today: ``python -m benchmarks``."""

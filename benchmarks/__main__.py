@@ -1,0 +1,76 @@
+"""``python -m benchmarks``: measures, and prints tables of ratios."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.machine import describe
+from benchmarks.quiet import Quiet
+from benchmarks.report import Table, facts_table, markdown
+from benchmarks.tables import checked, column, gzip, imports, memory, read, scan, write
+
+_TABLES: dict[str, Callable[[Bench], Table]] = {
+    "write": write.measure,
+    "read": read.measure,
+    "checked": checked.measure,
+    "column": column.measure,
+    "scan": scan.measure,
+    "memory": memory.measure,
+    "import": imports.measure,
+    "gzip": gzip.measure,
+}
+
+
+def main() -> None:
+    options = _parse()
+    facts = describe() | {"sizes": "quick" if options.quick else "full"}
+    print(f"# Benchmarks\n\n{facts_table(facts)}\n", flush=True)
+    tables, begin, quiet = [], time.perf_counter(), Quiet(options.wait)
+    with (
+        tempfile.TemporaryDirectory(prefix="recmap-bench-", dir=options.folder) as folder,
+        Bench(Path(folder), options.quick, options.rounds, quiet) as bench,
+    ):
+        for name in options.only or _TABLES:
+            table = _TABLES[name](bench)
+            tables.append(table)
+            print(markdown([table]), flush=True)
+    verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
+    facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"
+    facts["use by others"] = quiet.describe()
+    spent = time.perf_counter() - begin - quiet.waited
+    facts["took"] = f"{spent:.0f} s, and {quiet.waited:.0f} s of waiting for others"
+    print(facts_table({name: facts[name] for name in ("targets", "use by others", "took")}))
+    if options.markdown:
+        options.markdown.write_text(f"# Benchmarks\n\n{facts_table(facts)}\n\n{markdown(tables)}")
+    if options.json:
+        raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}
+        options.json.write_text(json.dumps(raw, indent=1) + "\n")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument(
+        "--only", action="append", choices=_TABLES, metavar="NAME",
+        help=f"measure this table, may be repeated: {', '.join(_TABLES)}",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=5, help="turns each entrant gets")
+    parser.add_argument(
+        "--wait", type=float, default=60, metavar="SECONDS",
+        help="wait this long in all for others to leave the processors idle",
+    )  # fmt: skip
+    parser.add_argument("--folder", type=Path, help="where the files go, not a tmpfs")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A run: its folder, its workers, and the timings of its races."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.quiet import Quiet
+from benchmarks.timing import Entrant, Timing, race
+from benchmarks.worker import Worker
+from benchmarks.workloads import Workload, make, workloads
+
+__all__ = ["Bench"]
+
+_MODULES = {
+    "recmap": "benchmarks.ours",
+    "plain": "benchmarks.plain",
+    "tensorflow": "benchmarks.peers_tf",
+    "tfrecord": "benchmarks.peers_tfrecord",
+}
+
+
+class Bench:
+    """Everything the tables share. Files are made when first asked for, in ``folder``."""
+
+    def __init__(self, folder: Path, quick: bool, rounds: int, quiet: Quiet) -> None:
+        self.folder = folder
+        self.quick = quick
+        self.rounds = rounds
+        self.quiet = quiet
+        self.workloads = workloads(quick)
+        self.races: list[dict[str, Any]] = []
+        self._workers: dict[str, Worker] = {}
+
+    def worker(self, who: str) -> Worker:
+        """The worker of that name: recmap, plain, tensorflow or tfrecord."""
+        if who not in self._workers:
+            self._workers[who] = Worker(_MODULES[who])
+        return self._workers[who]
+
+    def fresh_worker(self, cores: int | None = None) -> Worker:
+        """A new worker for recmap, which the caller closes."""
+        return Worker(_MODULES["recmap"], cores)
+
+    def entrants(
+        self, who: str, name: str, job: str, checked: bool = False, **options: Any
+    ) -> list[Entrant]:
+        """One entrant, or none if the package is not installed."""
+        worker = self.worker(who)
+        return [] if worker.missing else [Entrant(name, worker, job, options, checked)]
+
+    def race(self, case: str, entrants: Sequence[Entrant], row_bytes: float) -> dict[str, Timing]:
+        """Timings by entrant, kept for the raw numbers."""
+        # What was just written must not be on its way to the disk meanwhile.
+        os.sync()
+        begin = time.perf_counter()
+        timings = race(entrants, row_bytes, self.rounds, self.quiet)
+        print(f"{case}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+        self.races.append(
+            {
+                "case": case,
+                "entrants": [asdict(timing) for timing in timings.values()],
+            }
+        )
+        return timings
+
+    def source(self, workload: Workload) -> str:
+        """The folder of a workload's values."""
+        folder = self.folder / workload.name
+        if not folder.exists():
+            make(workload, folder)
+        return str(folder)
+
+    def file(self, workload: Workload, form: str, rows: int | None = None, **options: Any) -> str:
+        """A TFRecord file of a workload, without an index unless it is asked for."""
+        rows = rows or workload.rows
+        marks = [form, str(rows), *(f"{key}-{value}" for key, value in options.items())]
+        path = Path(self.source(workload), "_".join(marks) + ".tfrecord")
+        if not path.exists():
+            self.worker("recmap").call(
+                "make", source=str(path.parent), form=form, path=str(path), rows=rows, **options
+            )
+        return str(path)
+
+    def scratch(self, name: str) -> str:
+        """A path for a file that a job writes and deletes."""
+        return str(self.folder / f"scratch-{name}.tfrecord")
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for worker in self._workers.values():
+            worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,145 @@
+"""Jobs done by recmap."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from benchmarks.access import gather_in_batches, sum_in_batches
+from benchmarks.timing import Clock, Measure
+from benchmarks.workloads import FEATURES, Data, load
+
+__all__ = ["JOBS"]
+
+
+def _columns(data: Data, form: str) -> dict[str, Any]:
+    if data.offsets is None:
+        return {"x": data.values}
+    values = data.values.view("S1") if data.values.dtype == np.uint8 else data.values
+    columns: dict[str, Any] = {FEATURES[form]: rm.Ragged(values, data.offsets)}
+    return columns if data.labels is None else columns | {"label": data.labels}
+
+
+def _encoding(form: str) -> dict[str, str] | None:
+    return {"x": "raw"} if form == "raw" else None
+
+
+def make(
+    source: str,
+    form: str,
+    path: str,
+    rows: int,
+    align: int | None = None,
+    compression: Any = None,
+    index: bool = False,
+) -> Measure:
+    """A file for others to read: so many rows, again from the first if there are fewer."""
+    data = load(source)
+    whole = len(data.values) if data.offsets is None else len(data.offsets) - 1
+    with (
+        Clock() as clock,
+        rm.TFRecordWriter(
+            path, align=align, compression=compression, index=index, encoding=_encoding(form)
+        ) as writer,
+    ):
+        for begin in range(0, rows, whole):
+            writer.write(_columns(data.first(min(whole, rows - begin)), form))
+    return Measure(clock.seconds, rows)
+
+
+def write(source: str, form: str, path: str, rows: int) -> Measure:
+    """Memory to a TFRecord file and its index."""
+    columns = _columns(load(source).first(rows), form)
+    with (
+        Clock() as clock,
+        rm.TFRecordWriter(path, durable=False, encoding=_encoding(form)) as writer,
+    ):
+        writer.write(columns)
+    folder, name = os.path.split(path)
+    for left in Path(folder).glob(f"*{name}*"):
+        left.unlink()
+    return Measure(clock.seconds, rows)
+
+
+def read(
+    path: str,
+    batch: int,
+    fields: dict[str, str] | None = None,
+    verify: bool = True,
+    check: bool = False,
+) -> Measure:
+    """A pass in batches, from opening the file on."""
+    rows, total = 0, 0.0
+    with Clock() as clock:
+        for columns in rm.open(path, fields, verify=verify).batches(batch):
+            rows += len(next(iter(columns.values())))
+            if check:
+                total += sum(_sum(column) for column in columns.values())
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def _sum(column: Any) -> float:
+    if isinstance(column, rm.Ragged):
+        return float(column.lengths.sum() if column.is_bytes else np.sum(np.asarray(column.flat)))
+    return float(column.sum(dtype=np.float64))
+
+
+def column_sum(path: str, batch: int) -> Measure:
+    """Adds up a mapped column, batch by batch."""
+    column: Any = rm.open(path)["x"]
+    return sum_in_batches(column, batch)
+
+
+def column_gather(path: str, batch: int) -> Measure:
+    """Picks all rows of a mapped column in random order, batch by batch."""
+    column: Any = rm.open(path)["x"]
+    return gather_in_batches(column, batch)
+
+
+def scan(path: str) -> Measure:
+    """Opens a file without an index and counts its records."""
+    with Clock() as clock:
+        rows = len(rm.open(path))
+    return Measure(clock.seconds, rows)
+
+
+def peak_memory(path: str, batch: int) -> Measure:
+    """A pass in batches, and by how much anonymous memory rose above what it was before."""
+    before = _anonymous()
+    peak = before
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.001):
+            peak = max(peak, _anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run = read(path, batch)
+    done.set()
+    watcher.join()
+    return Measure(run.seconds, run.rows, peak=peak - before)
+
+
+def _anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("this kernel does not report RssAnon")
+
+
+JOBS = {
+    "column_gather": column_gather,
+    "column_sum": column_sum,
+    "make": make,
+    "peak_memory": peak_memory,
+    "read": read,
+    "scan": scan,
+    "write": write,
+}

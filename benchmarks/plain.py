@@ -1,0 +1,94 @@
+"""Jobs done by NumPy and the operating system alone: the limits."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.access import gather_in_batches, sum_in_batches
+from benchmarks.timing import Clock, Measure
+
+__all__ = ["JOBS"]
+
+_PIECE = 1 << 20
+
+
+@functools.lru_cache(maxsize=1)
+def _bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def write(source: str, path: str, rows: int) -> Measure:
+    """Writes the bytes of a finished file to a new one."""
+    data = memoryview(_bytes(source))
+    with Clock() as clock:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        for begin in range(0, len(data), _PIECE):
+            piece = data[begin : begin + _PIECE]
+            while piece:
+                piece = piece[os.write(file, piece) :]
+        os.close(file)
+    os.unlink(path)
+    return Measure(clock.seconds, rows)
+
+
+def read(folder: str, batch: int, check: bool = False) -> Measure:
+    """Copies batches out of memory-mapped arrays."""
+    with Clock() as clock:
+        values = np.load(f"{folder}/values.npy", mmap_mode="r")
+        ragged = os.path.exists(f"{folder}/offsets.npy")
+        offsets = np.load(f"{folder}/offsets.npy") if ragged else None
+        rows = len(values) if offsets is None else len(offsets) - 1
+        total = 0.0
+        for begin in range(0, rows, batch):
+            end = min(begin + batch, rows)
+            span = (begin, end) if offsets is None else (offsets[begin], offsets[end])
+            copy = np.array(values[span[0] : span[1]])
+            if check:
+                total += float(copy.size if copy.dtype == np.uint8 else copy.sum(dtype=np.float64))
+        if check and os.path.exists(f"{folder}/labels.npy"):
+            total += float(np.load(f"{folder}/labels.npy").sum())
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def _mapped(folder: str) -> Any:
+    return np.load(f"{folder}/values.npy", mmap_mode="r")
+
+
+def column_sum(folder: str, batch: int) -> Measure:
+    """Adds up a memory-mapped array, batch by batch."""
+    return sum_in_batches(_mapped(folder), batch)
+
+
+def column_gather(folder: str, batch: int) -> Measure:
+    """Picks all rows of a memory-mapped array in random order, batch by batch."""
+    return gather_in_batches(_mapped(folder), batch)
+
+
+def import_time(module: str, cache: str) -> Measure:
+    """Imports a module in a new interpreter; the interpreter's own start does not count."""
+    program = (
+        f"import time; begin = time.perf_counter(); import {module}; "
+        "print(time.perf_counter() - begin)"
+    )
+    # Everybody's compiled files, those of an editable install too, come from one cache.
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env
+    )
+    return Measure(float(found.stdout.split()[-1]), 1)
+
+
+JOBS = {
+    "column_gather": column_gather,
+    "column_sum": column_sum,
+    "import_time": import_time,
+    "read": read,
+    "write": write,
+}

@@ -1,0 +1,91 @@
+"""Tables of ratios, each row beside its target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.timing import Timing
+
+__all__ = ["Row", "Table", "compare", "facts_table", "markdown", "rate"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. ``met`` is None where there is no target."""
+
+    case: str
+    ours: str
+    peer: str
+    theirs: str
+    ratio: float | None
+    target: str = ""
+    met: bool | None = None
+
+    def cells(self) -> list[str]:
+        ratio = "" if self.ratio is None else _times(self.ratio)
+        verdict = {None: "", True: "met", False: "**missed**"}[self.met]
+        return [self.case, self.ours, self.peer, self.theirs, ratio, self.target, verdict]
+
+
+@dataclass
+class Table:
+    """Rows under a title, and what a reader must know of how they were measured."""
+
+    title: str
+    note: str
+    rows: list[Row] = field(default_factory=list)
+
+
+def compare(
+    case: str, ours: Timing, theirs: Timing, at_least: float | None = None, reason: str = ""
+) -> Row:
+    """Our rate as a multiple of theirs; ``reason`` says what the target means."""
+    ratio = ours.rows_per_second / theirs.rows_per_second
+    target = "" if at_least is None else f"≥ {_times(at_least)}{reason}"
+    met = None if at_least is None else ratio >= at_least
+    return Row(case, rate(ours), theirs.name, rate(theirs), ratio, target, met)
+
+
+def rate(timing: Timing) -> str:
+    """``6.21 M rows/s, 0.25 GB/s``"""
+    return f"{_count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
+
+
+def _count(number: float) -> str:
+    for size, unit in ((1e6, " M"), (1e3, " K")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
+_HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
+
+
+def markdown(tables: Iterable[Table]) -> str:
+    """The tables as text that reads well as it is and renders as Markdown."""
+    return "\n".join(
+        f"## {table.title}\n\n{table.note}\n\n{_grid([row.cells() for row in table.rows])}\n"
+        for table in tables
+    )
+
+
+def facts_table(facts: dict[str, str]) -> str:
+    """The machine, one fact per line."""
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(_HEADER), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADER))]
+    rule = ["-" * max(width, 3) for width in widths]
+    return "\n".join(
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )

@@ -1,0 +1,1 @@
+"""One table per file; each has a ``measure`` that makes it."""

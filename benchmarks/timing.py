@@ -1,0 +1,131 @@
+"""What is measured: one run of a job, and the best of several that took turns."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from benchmarks.quiet import Quiet
+
+__all__ = ["Clock", "DifferentDataError", "Entrant", "Measure", "Runner", "Timing", "race"]
+
+# A fast entrant runs again within its turn, until it has spent this long.
+_TURN_SECONDS = 0.3
+_TURN_RUNS = 4
+
+
+class DifferentDataError(Exception):
+    """Two entrants of a race read different values."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One run. ``check`` is a sum over the values it read, if that was asked for."""
+
+    seconds: float
+    rows: int
+    check: float | None = None
+    peak: int = 0
+
+
+class Clock:
+    """Measures a ``with`` block."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._begin = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.seconds = time.perf_counter() - self._begin
+
+
+class Runner(Protocol):
+    """Runs jobs by name; a worker process, for one."""
+
+    def call(self, job: str, **options: Any) -> Measure: ...
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One that takes part in a race: a job, its options, and who runs it.
+
+    With ``checked`` its first run, which is not timed, adds up what it reads.
+    """
+
+    name: str
+    runner: Runner
+    job: str
+    options: dict[str, Any]
+    checked: bool = False
+
+
+@dataclass
+class Timing:
+    """All timed runs of one entrant. ``row_bytes`` is the size of a row's values in memory."""
+
+    name: str
+    row_bytes: float
+    runs: list[Measure] = field(default_factory=list)
+
+    @property
+    def best(self) -> Measure:
+        return min(self.runs, key=lambda run: run.seconds)
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.best.rows / self.best.seconds
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.rows_per_second * self.row_bytes
+
+
+def race(
+    entrants: Sequence[Entrant], row_bytes: float, rounds: int, quiet: Quiet
+) -> dict[str, Timing]:
+    """Runs the entrants in turns, so that a disturbance of the machine hits all of them.
+
+    The first run of each warms up; those that read the same number of rows must
+    then have read the same values.
+    """
+    timings = {entrant.name: Timing(entrant.name, row_bytes) for entrant in entrants}
+    _warm_up(entrants)
+    for turn in range(rounds):
+        # Nobody always runs behind the same other.
+        shift = turn % len(entrants)
+        for entrant in (*entrants[shift:], *entrants[:shift]):
+            quiet.wait()
+            timings[entrant.name].runs += _turn(entrant)
+    return timings
+
+
+def _warm_up(entrants: Sequence[Entrant]) -> None:
+    seen: dict[int, tuple[str, float]] = {}
+    for entrant in entrants:
+        options = entrant.options | ({"check": True} if entrant.checked else {})
+        run = entrant.runner.call(entrant.job, **options)
+        if run.check is None:
+            continue
+        name, check = seen.setdefault(run.rows, (entrant.name, run.check))
+        if not math.isclose(check, run.check, rel_tol=1e-6):
+            raise DifferentDataError(
+                f"{entrant.name} read {run.rows:,} rows of sum {run.check}, {name} of sum {check}"
+            )
+
+
+def _turn(entrant: Entrant) -> list[Measure]:
+    runs: list[Measure] = []
+    while len(runs) < _TURN_RUNS and sum(run.seconds for run in runs) < _TURN_SECONDS:
+        runs.append(entrant.runner.call(entrant.job, **entrant.options))
+    return runs

@@ -1,0 +1,103 @@
+"""Processes that run jobs: TensorFlow and the tfrecord package cannot share one, and
+nobody's threads or allocator shall disturb the others.
+
+The parent writes one line of JSON per job; the child answers each with another.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks.timing import Measure
+
+__all__ = ["Worker", "WorkerError"]
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+class WorkerError(Exception):
+    """A job failed; the message is the traceback of the worker."""
+
+
+class Worker:
+    """A process that runs the ``JOBS`` of one module.
+
+    ``cores`` keeps it to that many processors (Linux). ``missing`` is the name of
+    a package the module could not import; no job can be called then.
+    """
+
+    def __init__(self, module: str, cores: int | None = None) -> None:
+        self.module = module
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", module, str(cores or 0)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Where TensorFlow talks about its GPU drivers.
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=_ROOT,
+        )
+        self.missing: str | None = self._answer().get("missing")
+
+    def call(self, job: str, **options: Any) -> Measure:
+        """Runs a job and waits for it."""
+        assert self._process.stdin is not None
+        print(json.dumps({"job": job, "options": options}), file=self._process.stdin, flush=True)
+        return Measure(**self._answer())
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerError(f"{self.module}: the worker ended with {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(f"{self.module}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _serve(module: str, cores: int) -> None:
+    # What libraries print must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    try:
+        jobs: dict[str, Callable[..., Measure]] = importlib.import_module(module).JOBS
+    except ModuleNotFoundError as error:
+        _send(answers, {"missing": error.name})
+        return
+    _send(answers, {})
+    for line in sys.stdin:
+        order = json.loads(line)
+        gc.collect()
+        try:
+            _send(answers, asdict(jobs[order["job"]](**order["options"])))
+        except Exception:
+            _send(answers, {"error": traceback.format_exc()})
+
+
+def _send(answers: TextIO, answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
