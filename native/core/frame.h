@@ -44,8 +44,9 @@ struct Scan {
 // Scans the records that begin in [begin, stop), at most `limit` of them.
 Scan scan(Bytes file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t every, bool verify);
 
-// The same result as scan() without a limit, found by `threads` threads that
-// each enter the file at a record found by find_record(). A piece that entered
+// The same records as scan() without a limit, found by `threads` threads that
+// each enter the file at a record found by find_record(); each piece begins with
+// a mark, so marks may be closer together. A piece that entered
 // at a false record (a TFRecord file stored inside a record) is scanned anew
 // from where the piece before it ended.
 Scan scan_parallel(Bytes file, uint64_t begin, uint64_t stop, uint64_t every, bool verify,

@@ -1,6 +1,7 @@
 // The values of one cell: counting them and converting them to a column's
-// dtype. Conversions never lose a bit: float lists become float32 or float64,
-// int64 lists any integer they fit, raw bytes whatever the column says.
+// dtype. Conversions never lose a value: float lists become float32, bit for bit, or
+// float64 (which makes a signalling NaN a quiet one), int64 lists any integer they
+// fit, raw bytes whatever the column says.
 #pragma once
 
 #include <cstdint>

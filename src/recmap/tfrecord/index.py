@@ -16,8 +16,8 @@ Offsets = npt.NDArray[np.uint64]
 
 # One record in this many is marked; the others are found by walking from there.
 MARK_EVERY = 4
-# With more marks than this (32 MB), every second one is dropped.
-_MAX_MARKS = 1 << 21
+# With more marks than this (16 MB), every second one is dropped.
+_MAX_MARKS = 1 << 20
 
 
 @dataclass(frozen=True)

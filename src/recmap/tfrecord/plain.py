@@ -24,8 +24,8 @@ __all__ = ["PlainShard"]
 _SCAN_SIZE = 64 << 20
 # What a sample takes from the beginning, and from each other place, which is
 # searched for a record that far.
-_HEAD_ROWS, _HEAD_BYTES = 1000, 16 << 20
-_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 20
+_HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
+_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 18
 _SEEK_BYTES = 16 << 20
 
 
