@@ -155,8 +155,7 @@ def test_unknown_fields_are_skipped(unknown: bytes, level: str) -> None:
     feature = mark("feature", wire.field(3, values))
     entry = mark("entry", wire.field(1, b"a") + wire.field(2, feature))
     record = mark("example", wire.field(1, mark("features", wire.field(1, entry))))
-    # protobuf's Python sets a map entry aside as a whole if part of it is unknown;
-    # its C++ and TensorFlow read it.
+    # protobuf's Python sets a map entry aside as a whole if part of it is unknown.
     if level != "entry":
         assert oracle(record, "a") == [7]
     assert read(record)["a"].tolist() == [7]
