@@ -49,6 +49,28 @@ def test_the_schema_in_an_index_holds_for_all_records() -> None:
     assert ds[33_333]["a"].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("touched", [False, True])
+def test_an_index_made_anew_keeps_the_types_of_raw_bytes(touched: bool) -> None:
+    images = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({"image": images, "label": np.arange(3, dtype=np.int32)})
+    if touched:
+        os.utime("x.tfrecord", ns=(1, 1))
+    rm.index("x.tfrecord")
+    ds = rm.open("x.tfrecord")
+    assert ds.schema == {"image": "uint8[4,4]", "label": "int32"}
+    assert np.array_equal(ds[:]["image"], images)
+
+
+@pytest.mark.parametrize("old", ["a", "b"])
+def test_an_index_made_anew_for_other_data_forgets_the_old_types(old: str) -> None:
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({old: np.zeros((2, 3)) if old == "a" else [[1.5], [1.5, 2.5]]})
+    wire.write("x.tfrecord", *mixed())
+    rm.index("x.tfrecord")
+    assert rm.open("x.tfrecord").schema == {"a": "int64[*]"}
+
+
 def test_an_index_of_a_damaged_file_is_not_made() -> None:
     data = bytearray(b"".join(map(wire.frame, mixed())))
     data[-1] ^= 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, RowNotFoundError
 
-__all__ = ["BYTE", "Column", "Ragged", "column_rows", "concatenate"]
+__all__ = ["BYTE", "Column", "Ragged", "concatenate"]
 
 # The dtype of the values of a column of byte strings. It keeps them apart from
 # a ragged column of uint8, which holds numbers.
@@ -171,11 +171,6 @@ class Ragged:
 
 
 Column: TypeAlias = "npt.NDArray[Any] | Ragged"
-
-
-def column_rows(column: Column) -> int:
-    """The number of rows of a column."""
-    return len(column)
 
 
 def concatenate(columns: Sequence[Column]) -> Column:

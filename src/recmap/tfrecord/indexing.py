@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import FieldMismatchError, OptionError
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.paths import PathsLike, expand
 from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.sidecar import Sidecar, save_sidecar, write_text_index
-from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
+from recmap.tfrecord.survey import Shard, sample, survey
 
 __all__ = ["index"]
 
@@ -39,9 +39,7 @@ def index(path: PathsLike, *, text: bool = False) -> list[str]:
 
 def _index(path: str) -> str:
     shard = open_shard(path, verify=True)
-    summary = sample([shard], False)
-    codec = Codec(summary.schema(), summary.places())
-    codec, _ = survey(shard, codec, summary, False)
+    codec, encoding = _survey(shard)
     mapped: tuple[str, ...] = ()
     if isinstance(shard, PlainShard):
         found = shard.index
@@ -50,7 +48,21 @@ def _index(path: str) -> str:
     else:
         start = np.zeros(min(shard.count(), 1), np.uint64)
         found = Index.of_marks(shard.count(), None, start, start, 0)
-    return save_sidecar(path, Sidecar(found, codec.schema, {}, True, mapped))
+    return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped))
+
+
+def _survey(shard: Shard) -> tuple[Codec, dict[str, str]]:
+    """Checks every record, and finds the schema that holds for all."""
+    stored = stored_schema(shard.path)
+    summary = sample([shard], False)
+    inferred = summary.schema()
+    # A ragged field fits records that lack it, so the names are compared as well.
+    if stored is not None and (summary.rows == 0 or set(stored[0]) == set(inferred)):
+        try:
+            return survey(shard, Codec(stored[0]), None, False)[0], stored[1]
+        except FieldMismatchError:
+            pass  # other data than the index was made from
+    return survey(shard, Codec(inferred, summary.places()), summary, False)[0], {}
 
 
 def _index_text(path: str) -> str:

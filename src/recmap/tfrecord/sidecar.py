@@ -29,6 +29,7 @@ __all__ = [
     "read_text_index",
     "save_sidecar",
     "sidecar_path",
+    "stored_schema",
     "write_text_index",
 ]
 
@@ -111,6 +112,19 @@ def load_sidecar(path: str) -> Sidecar | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError, FieldTextError) as e:
         _distrust(target, f"it is damaged: {e}")
+        return None
+
+
+def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
+    """Schema and encoding in the index beside a file, even if the data has changed.
+
+    Types of raw bytes stand nowhere else, so an index that is made anew keeps them
+    if the records still fit.
+    """
+    try:
+        info, _, _ = _parse(np.memmap(sidecar_path(path), np.uint8, "r"))
+        return Schema(info["schema"]), dict(info["encoding"])
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
