@@ -14,11 +14,11 @@ namespace {
 
 constexpr CrcPath kPaths[] = {
 #if defined(__x86_64__)
-    {"x86 sse4.2+pclmul", crc32c_x86},
+    {"x86 sse4.2+pclmul", crc32c_x86, crc32c_copy_x86},
 #elif defined(__aarch64__)
-    {"arm64 crc+pmull", crc32c_arm64},
+    {"arm64 crc+pmull", crc32c_arm64, crc32c_copy_arm64},
 #endif
-    {"portable", crc32c_portable},
+    {"portable", crc32c_portable, crc32c_copy_portable},
 };
 
 // Asked here because the CPU files may use, anywhere, the instructions asked for.
@@ -36,16 +36,24 @@ bool cpu_runs_all_paths() {
 }
 
 uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n);
+uint32_t choose_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
 
 // Constant-initialised, so right even during static initialisation and without
 // a guard on each call. Threads that race to choose all store the same pointer,
 // which is why relaxed order is enough.
 constinit std::atomic<CrcExtend> best_extend{choose_and_extend};
+constinit std::atomic<CrcCopy> best_copy{choose_and_copy};
 
 uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n) {
   const CrcExtend extend = crc32c_paths().front().extend;
   best_extend.store(extend, std::memory_order_relaxed);
   return extend(crc, data, n);
+}
+
+uint32_t choose_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
+  const CrcCopy copy = crc32c_paths().front().copy;
+  best_copy.store(copy, std::memory_order_relaxed);
+  return copy(crc, data, n, to);
 }
 
 }  // namespace
@@ -56,6 +64,10 @@ std::span<const CrcPath> crc32c_paths() {
 
 uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n) {
   return best_extend.load(std::memory_order_relaxed)(crc, data, n);
+}
+
+uint32_t crc32c_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
+  return best_copy.load(std::memory_order_relaxed)(crc, data, n, to);
 }
 
 }  // namespace recmap

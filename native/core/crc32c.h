@@ -14,16 +14,22 @@ namespace recmap {
 // nothing), over `n` bytes at any alignment.
 using CrcExtend = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n);
 
+// The same, and copies the bytes to `to`, which they must not overlap: what comes
+// from memory is then read once.
+using CrcCopy = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+
 struct CrcPath {
   const char* name;
   CrcExtend extend;
+  CrcCopy copy;
 };
 
 // The paths this CPU can run, best first; the portable one is always last.
 std::span<const CrcPath> crc32c_paths();
 
-// Extends by the best path.
+// By the best path.
 uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n);
+uint32_t crc32c_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
 
 inline uint32_t crc32c(const uint8_t* data, size_t n) { return crc32c_extend(0, data, n); }
 

@@ -30,6 +30,10 @@ uint32_t crc32c_arm64(uint32_t crc, const uint8_t* data, size_t n) {
   return extend_interleaved<Arm64>(crc, data, n);
 }
 
+uint32_t crc32c_copy_arm64(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
+  return extend_and_copy<Arm64>(crc, data, n, to);
+}
+
 }  // namespace recmap
 
 #endif  // defined(__aarch64__)

@@ -41,4 +41,9 @@ uint32_t crc32c_portable(uint32_t crc, const uint8_t* data, size_t n) {
   return ~crc;
 }
 
+uint32_t crc32c_copy_portable(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
+  copy_lines(to, data, n);
+  return crc32c_portable(crc, data, n);
+}
+
 }  // namespace recmap

@@ -32,6 +32,10 @@ uint32_t crc32c_x86(uint32_t crc, const uint8_t* data, size_t n) {
   return extend_interleaved<X86>(crc, data, n);
 }
 
+uint32_t crc32c_copy_x86(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
+  return extend_and_copy<X86>(crc, data, n, to);
+}
+
 }  // namespace recmap
 
 #endif  // defined(__x86_64__)

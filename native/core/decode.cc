@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "copy_lines.h"
 #include "parallel.h"
 #include "walker.h"
 
@@ -14,6 +15,9 @@ constexpr size_t kBlockBytes = size_t{1} << 18;
 // Records this far ahead are fetched while one is decoded; a gather of random
 // rows would otherwise wait for memory at every record.
 constexpr size_t kAhead = 8;
+// Smaller rows are copied as they come.
+constexpr size_t kMinCopy = 256;
+constexpr size_t kMaxLines = 16 << 10;
 
 size_t block_rows(Bytes file, std::span<const uint64_t> offsets) {
   if (offsets.empty()) return 1;
@@ -62,9 +66,60 @@ bool is_exact(const Column& column, const Cell& cell) {
           (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
 }
 
-bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out, Fault& fault) {
+// Rows of up to a few pages: the library's copy is made for longer ones.
+void copy_plain(const Copy& copy) {
+  if (copy.size <= kMaxLines) {
+    copy_lines(copy.to, copy.from, copy.size);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.size);
+  }
+}
+
+// Copies, and returns the masked CRC of the record the bytes lie in.
+inline uint32_t copy_and_sum(Bytes data, std::span<Copy> copies) {
+  if (copies.size() > 1) {
+    std::sort(copies.begin(), copies.end(),
+              [](const Copy& a, const Copy& b) { return a.from < b.from; });
+  }
+  const uint8_t* at = data.data();
+  const uint8_t* const end = at + data.size();
+  uint32_t crc = 0;
+  for (const Copy& copy : copies) {
+    if (copy.from < at || copy.from > end || copy.size > static_cast<size_t>(end - copy.from)) {
+      copy_plain(copy);  // it lies in scratch
+      continue;
+    }
+    crc = crc32c_extend(crc, at, static_cast<size_t>(copy.from - at));
+    crc = crc32c_copy(crc, copy.from, copy.size, copy.to);
+    at = copy.from + copy.size;
+  }
+  return mask_crc(crc32c_extend(crc, at, static_cast<size_t>(end - at)));
+}
+
+// Makes the copies that records left, and checks the records if `verify`: the
+// first that is damaged, or the end. Little else is stored meanwhile (copy_lines.h).
+const Walked* finish(std::span<const Walked> records, std::span<Copy> copies, bool verify) {
+  if (!verify) {
+    for (const Copy& copy : copies) copy_plain(copy);
+    return records.data() + records.size();
+  }
+  const Walked* record = records.data();
+  for (; record != records.data() + records.size(); ++record) {
+    const uint32_t crc = copy_and_sum(record->data, copies.first(record->copies));
+    if (crc != stored_crc(record->data)) break;
+    copies = copies.subspan(record->copies);
+  }
+  return record;
+}
+
+bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out,
+                std::vector<Copy>& copies, Fault& fault) {
   if (is_exact(column, cell)) {
-    if (!out.empty()) std::memcpy(out.data(), cell.bytes.data(), out.size());
+    if (out.size() >= kMinCopy) {
+      copies.push_back({out.data(), cell.bytes.data(), out.size()});
+    } else if (!out.empty()) {
+      std::memcpy(out.data(), cell.bytes.data(), out.size());
+    }
     return true;
   }
   // One int64, by far the most common feature beside the payload.
@@ -101,21 +156,23 @@ Decode::Decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
       totals_(columns.size()),
       pending_(columns.size()) {
   for (size_t c = 0; c < columns.size(); ++c) {
-    if (!columns[c].dense_numbers()) pending_[c].resize(offsets.size() + 1);
+    if (columns[c].dense_numbers()) continue;
+    pending_[c].resize(offsets.size() + 1);
+    measures_ = true;
   }
 }
 
-bool Decode::read_row(size_t row, Walker& walker, std::span<const ColumnBuffers> buffers,
+bool Decode::walk_row(size_t row, Bytes data, Walker& walker,
+                      std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
                       Fault& fault) {
-  Bytes data;
-  if (!read_frame(file_, offsets_[row], verify_, data, fault)) return false;
   if (!walk_record(data, walker, fault)) return false;
   for (size_t c = 0; c < columns_.size(); ++c) {
     const Cell& cell = walker.cells()[c];
     bool sound;
     if (columns_[c].dense_numbers()) {
       const size_t size = columns_[c].count * columns_[c].itemsize;
-      sound = fill_dense(columns_[c], cell, buffers[c].values.subspan(row * size, size), fault);
+      const std::span<uint8_t> out = buffers[c].values.subspan(row * size, size);
+      sound = fill_dense(columns_[c], cell, out, copies, fault);
     } else {
       pending_[c][row].cell = cell;
       sound = measure(columns_[c], cell, pending_[c][row].start, fault);
@@ -128,28 +185,59 @@ bool Decode::read_row(size_t row, Walker& walker, std::span<const ColumnBuffers>
   return true;
 }
 
-Fault Decode::first(std::span<const ColumnBuffers> buffers) {
+Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
   FirstFault faults;
   std::mutex scratch_mutex;
   parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
     Walker walker(columns_);
-    for (size_t row = begin; row < end; ++row) {
+    std::vector<Copy> copies;
+    std::vector<Walked> walked;
+    size_t row = begin;
+    const auto fail = [&](size_t at, Fault& fault) {
+      fault.row = at;
+      fault.offset = offsets_[at];
+      faults.add(fault);
+    };
+    for (; row < end; ++row) {
       if (row + kAhead < end && offsets_[row + kAhead] < file_.size()) {
         __builtin_prefetch(file_.data() + offsets_[row + kAhead]);
       }
       Fault fault;
-      if (!read_row(row, walker, buffers, fault)) {
-        fault.row = row;
-        fault.offset = offsets_[row];
-        return faults.add(fault);
+      Bytes data;
+      const size_t before = copies.size();
+      if (!read_frame(file_, offsets_[row], check == Check::kBefore, data, fault) ||
+          !walk_row(row, data, walker, buffers, copies, fault)) {
+        fail(row, fault);
+        break;
       }
+      if (copies.size() != before) {
+        walked.push_back({row, data, copies.size() - before});
+      } else if (check == Check::kAfter && !check_data(data, fault)) {
+        fail(row, fault);
+        break;
+      }
+    }
+    const Walked* const damaged = finish(walked, copies, check == Check::kAfter);
+    if (damaged != walked.data() + walked.size()) {
+      Fault fault;
+      if (check_data(damaged->data, fault)) fault.code = FaultCode::kChanged;
+      fail(damaged->row, fault);
     }
     if (!walker.scratch().empty()) {
       const std::lock_guard lock(scratch_mutex);
       scratches_.push_back(std::move(walker.scratch()));
     }
   });
-  if (faults.get()) return faults.get();
+  return faults.get();
+}
+
+Fault Decode::first(std::span<const ColumnBuffers> buffers) {
+  Fault fault = walk_rows(buffers, verify_ && !measures_ ? Check::kAfter : Check::kNot);
+  // What does not decode may be damaged, or come behind a record that is.
+  if (fault && verify_) {
+    if (const Fault damage = walk_rows(buffers, Check::kBefore)) fault = damage;
+  }
+  if (fault) return fault;
   for (size_t c = 0; c < columns_.size(); ++c) {
     Tally sum;
     for (Pending& pending : pending_[c]) {
@@ -164,7 +252,7 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   return {};
 }
 
-bool Decode::copy_row(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
+bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
   const Column& column = columns_[c];
   const Tally& from = pending_[c][row].start;
   const Tally& to = pending_[c][row + 1].start;
@@ -191,6 +279,17 @@ bool Decode::copy_row(size_t row, size_t c, const ColumnBuffers& out, Fault& fau
   return false;
 }
 
+bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Fault& fault) {
+  Bytes data;
+  if (verify_ && !read_frame(file_, offsets_[row], true, data, fault)) return false;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (pending_[c].empty() || copy_cell(row, c, buffers[c], fault)) continue;
+    fault.column = static_cast<uint32_t>(c);
+    return false;
+  }
+  return true;
+}
+
 Fault Decode::second(std::span<const ColumnBuffers> buffers) {
   FirstFault faults;
   for (size_t c = 0; c < columns_.size(); ++c) {
@@ -201,14 +300,11 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
   }
   parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-      for (size_t c = 0; c < columns_.size(); ++c) {
-        Fault fault;
-        if (pending_[c].empty() || copy_row(row, c, buffers[c], fault)) continue;
-        fault.row = row;
-        fault.offset = offsets_[row];
-        fault.column = static_cast<uint32_t>(c);
-        return faults.add(fault);
-      }
+      Fault fault;
+      if (copy_row(row, buffers, fault)) continue;
+      fault.row = row;
+      fault.offset = offsets_[row];
+      return faults.add(fault);
     }
   });
   return faults.get();

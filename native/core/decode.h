@@ -1,6 +1,7 @@
 // Framed records -> columns. Decoding has two phases, because the sizes of
 // ragged columns are known only once every record has been seen; dense numeric
-// columns are complete after the first.
+// columns are complete after the first. The CRC of the data is checked in the
+// phase that reads all of it.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,20 @@ struct ColumnBuffers {
 
 class Walker;
 
+// Bytes to copy once a block of records has been walked.
+struct Copy {
+  uint8_t* to;
+  const uint8_t* from;
+  size_t size;
+};
+
+// A record that was walked, and how many copies it left.
+struct Walked {
+  size_t row;
+  Bytes data;
+  size_t copies;
+};
+
 // Totals over all rows, from which the buffers of the second phase are sized.
 using Totals = std::vector<Tally>;
 
@@ -51,11 +66,20 @@ class Decode {
   Fault second(std::span<const ColumnBuffers> buffers);
 
  private:
-  // Reads one row: dense columns are filled, others measured.
-  bool read_row(size_t row, Walker& walker, std::span<const ColumnBuffers> buffers, Fault& fault);
+  // When the CRC of the data is checked: while it is copied is fastest, but before
+  // it is walked tells damage from a record that is merely not what was expected.
+  enum class Check { kNot, kBefore, kAfter };
 
-  // Copies one row of a column that was measured.
-  bool copy_row(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
+  // The first phase.
+  Fault walk_rows(std::span<const ColumnBuffers> buffers, Check check);
+
+  // Walks one row: dense columns are filled, or left to `copies`; others measured.
+  bool walk_row(size_t row, Bytes data, Walker& walker, std::span<const ColumnBuffers> buffers,
+                std::vector<Copy>& copies, Fault& fault);
+
+  // Copies one row of the columns that were measured.
+  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, Fault& fault);
+  bool copy_cell(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
 
   struct Pending {
     Cell cell;
@@ -68,6 +92,7 @@ class Decode {
   bool verify_;
   size_t threads_;
   size_t block_;
+  bool measures_ = false;  // some column needs the second phase
   Totals totals_;
   std::vector<std::vector<Pending>> pending_;  // per column; rows + 1, or empty
   std::vector<Scratch> scratches_;

@@ -58,14 +58,19 @@ bool read_frame(Bytes file, uint64_t offset, bool verify, Bytes& data, Fault& fa
     return fail(FaultCode::kDataCut, needed, left);
   }
   data = Bytes(header + kHeaderSize, length);
-  if (verify) {
-    const uint32_t data_stored = load_le<uint32_t>(header + kHeaderSize + length);
-    const uint32_t data_computed = masked_crc32c(data.data(), data.size());
-    if (data_computed != data_stored) {
-      return fail(FaultCode::kDataCrc, data_computed, data_stored);
-    }
-  }
-  return true;
+  if (!verify || check_data(data, fault)) return true;
+  fault.offset = offset;
+  return false;
+}
+
+bool check_data(Bytes data, Fault& fault) {
+  const uint32_t computed = masked_crc32c(data.data(), data.size());
+  const uint32_t stored = stored_crc(data);
+  if (computed == stored) return true;
+  fault.code = FaultCode::kDataCrc;
+  fault.expected = computed;
+  fault.found = stored;
+  return false;
 }
 
 void write_header(uint8_t* out, uint64_t length) {

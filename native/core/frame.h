@@ -22,6 +22,11 @@ using Bytes = std::span<const uint8_t>;
 // and found of `fault` and returns false.
 bool read_frame(Bytes file, uint64_t offset, bool verify, Bytes& data, Fault& fault);
 
+// Checks the CRC of data found by read_frame() against what follows it.
+bool check_data(Bytes data, Fault& fault);
+// The masked CRC that is stored behind the data.
+inline uint32_t stored_crc(Bytes data) { return load_le<uint32_t>(data.data() + data.size()); }
+
 // Writes the 12 bytes before the data.
 void write_header(uint8_t* out, uint64_t length);
 // Writes the 4 bytes after the data.

@@ -1,8 +1,6 @@
 #include "values.h"
 
-#include <bit>
-#include <concepts>
-#include <limits>
+#include "varints.h"
 
 namespace recmap {
 namespace {
@@ -17,30 +15,6 @@ bool fail(Fault& fault, FaultCode code, uint64_t expected = 0, uint64_t found = 
   fault.found = static_cast<int64_t>(found);
   return false;
 }
-
-constexpr uint64_t kTopBits = 0x8080808080808080u;
-
-// Every varint ends in the one byte whose top bit is clear.
-uint64_t count_varints(Bytes packed) {
-  uint64_t count = 0;
-  size_t i = 0;
-  for (; packed.size() - i >= 8; i += 8) {
-    const uint64_t ends = (~load_le<uint64_t>(packed.data() + i) & kTopBits) >> 7;
-    count += ends * 0x0101010101010101u >> 56;  // the sum of the bytes
-  }
-  for (; i < packed.size(); ++i) count += packed[i] < 0x80;
-  return count;
-}
-
-// Pulls the seven-bit groups of a varint of up to eight bytes together, pairwise.
-uint64_t join_groups(uint64_t x) {
-  x &= ~kTopBits;
-  x = (x & 0x007f007f007f007fu) | (x & 0x7f007f007f007f00u) >> 1;
-  x = (x & 0x00003fff00003fffu) | (x & 0x3fff00003fff0000u) >> 2;
-  return (x & 0x000000000fffffffu) | (x & 0x0fffffff00000000u) >> 4;
-}
-
-uint64_t low_bits(uint64_t x, int bits) { return x & ~uint64_t{0} >> (64 - bits); }
 
 bool takes_ints(Dtype dtype) { return dtype >= Dtype::kBool && dtype <= Dtype::kUint64; }
 bool takes_floats(Dtype dtype) { return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64; }
@@ -131,66 +105,12 @@ bool uses_fill(const Column& column, const Cell& cell) {
   return count_values(column, cell, values, bytes, ignored) && values == 0 && column.count != 0;
 }
 
-template <typename Put>
-bool decode_varints(Bytes packed, Put&& put, Fault& fault) {
-  const uint8_t* at = packed.data();
-  const uint8_t* const end = at + packed.size();
-  while (at != end) {
-    if (end - at >= 8) {
-      // A word holds one varint and often a second; both are taken, because the
-      // next load has to wait until it is known where they end.
-      const auto word = load_le<uint64_t>(at);
-      const uint64_t ends = ~word & kTopBits;
-      const uint64_t more = ends & (ends - 1);
-      if (ends != 0) {
-        const int first = std::countr_zero(ends) + 1;
-        if (!put(static_cast<int64_t>(join_groups(low_bits(word, first))))) return false;
-        at += first / 8;
-        if (more == 0) continue;
-        const int second = std::countr_zero(more) + 1 - first;
-        if (!put(static_cast<int64_t>(join_groups(low_bits(word >> first, second))))) return false;
-        at += second / 8;
-        continue;
-      }
-    }
-    Cursor rest(Bytes(at, end));
-    uint64_t value;
-    if (!rest.varint(value)) return fail(fault, FaultCode::kMalformed);
-    if (!put(static_cast<int64_t>(value))) return false;
-    at = rest.position();
-  }
-  return true;
-}
-
-template <typename T>
-bool in_range(int64_t value) {
-  if constexpr (std::same_as<T, bool>) {
-    return value == 0 || value == 1;
-  } else if constexpr (std::same_as<T, uint64_t>) {
-    return value >= 0;
-  } else {
-    return value >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
-           value <= static_cast<int64_t>(std::numeric_limits<T>::max());
-  }
-}
-
 template <typename T>
 bool copy_ints(Bytes packed, Room& room, Fault& fault) {
-  // Copies, because what is stored could lie anywhere as far as the compiler knows.
-  uint8_t* at = room.at;
-  const uint8_t* const end = room.end;
-  const auto put = [&](int64_t value) {
-    if (static_cast<size_t>(end - at) < sizeof(T)) return fail(fault, FaultCode::kChanged);
-    if (!in_range<T>(value)) {
-      return fail(fault, FaultCode::kOutOfRange, 0, static_cast<uint64_t>(value));
-    }
-    store_le(at, static_cast<T>(value));
-    at += sizeof(T);
-    return true;
-  };
-  const bool copied = decode_varints(packed, put, fault);
-  room.at = at;
-  return copied;
+  VarintReader<T> reader(packed, room.at, room.end);
+  const FaultCode code = reader.read();
+  room.at = reader.out();
+  return code == FaultCode::kNone || fail(fault, code, 0, static_cast<uint64_t>(reader.refused()));
 }
 
 bool copy_ints(Dtype dtype, Bytes packed, Room& room, Fault& fault) {

@@ -130,6 +130,26 @@ TEST(ReadsNothingPastTheEnd) {
   }
 }
 
+TEST(CopyingSumsAndCopiesTheSameBytesAndNoOthers) {
+  const Bytes bytes = noise(1000);
+  const std::vector<uint32_t> expected = reference_prefixes(bytes.data(), bytes.size());
+  for (const CrcPath& path : crc32c_paths()) {
+    const check::Scope scope(path.name);
+    for (size_t n = 0; n <= bytes.size(); n += n < 400 ? 1 : 37) {
+      for (const size_t shift : {0u, 1u, 8u, 63u}) {
+        const Bytes exact(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+        Bytes copy(shift + n);
+        CHECK_EQ(path.copy(0, exact.data(), n, copy.data() + shift), expected[n]);
+        CHECK(std::equal(exact.begin(), exact.end(),
+                         copy.begin() + static_cast<std::ptrdiff_t>(shift)));
+      }
+    }
+    const uint32_t head = path.extend(0, bytes.data(), 300);
+    Bytes copy(700);
+    CHECK_EQ(path.copy(head, bytes.data() + 300, 700, copy.data()), expected[1000]);
+  }
+}
+
 TEST(TwoPiecesEqualTheWhole) {
   const Bytes bytes = noise(1000);
   const uint32_t whole = reference_prefixes(bytes.data(), bytes.size()).back();

@@ -172,6 +172,77 @@ TEST(DamageAnywhereInALargeRecordIsADataCrcFault) {
   }
 }
 
+// The CRC of a record may be checked after it has been walked, which must not show.
+TEST(DamageIsToldBeforeWhateverItMakesOfTheRecord) {
+  const Buffer large = floats(std::vector<float>(500, 1.5f));
+  const std::vector<Buffer> records(
+      20, example(entry("a", large), entry("b", ints({1})), entry("c", strings({"text"}))));
+  const std::vector<uint64_t> offsets = offsets_of(records);
+  const std::vector<std::vector<Column>> schemas = {
+      {column_of("a", Dtype::kFloat32, 500)},
+      {column_of("b", Dtype::kInt64)},
+      {column_of("c", Dtype::kBytes)},
+      {column_of("a", Dtype::kFloat32, 1, 1), column_of("b", Dtype::kInt64)}};
+  for (const std::vector<Column>& columns : schemas) {
+    for (size_t at = 0; at < records[0].size(); at += at < 40 ? 1 : 211) {
+      Buffer file = framed(records);
+      file[offsets[7] + kHeaderSize + at] ^= 0x80;  // may no longer be an Example
+      file[offsets[11] + kHeaderSize + 1] ^= 0x80;  // is none
+      const Fault fault = decode(file, offsets, columns, 2).fault;
+      CHECK_EQ(fault.code, FaultCode::kDataCrc);
+      CHECK_EQ(fault.row, 7);
+      CHECK_EQ(fault.offset, offsets[7]);
+      CHECK_EQ(fault.column, kNoColumn);
+    }
+  }
+}
+
+TEST(DamageBeforeARecordThatDoesNotFitIsTold) {
+  std::vector<Buffer> records(9, example(entry("a", floats(std::vector<float>(500, 1.5f)))));
+  records[6] = example(entry("z", ints({1})));
+  const std::vector<uint64_t> offsets = offsets_of(records);
+  Buffer file = framed(records);
+  for (const uint8_t ragged : {uint8_t{0}, uint8_t{1}}) {
+    const std::vector<Column> columns = {column_of("a", Dtype::kFloat32, ragged ? 1 : 500, ragged)};
+    const Decoded missing = decode(file, offsets, columns);
+    if (!ragged) CHECK_EQ(missing.fault.code, FaultCode::kMissing);
+    if (!ragged) CHECK_EQ(missing.fault.row, 6);
+    file[offsets[3] + kHeaderSize + 900] ^= 1;  // one of the floats
+    const Fault fault = decode(file, offsets, columns).fault;
+    CHECK_EQ(fault.code, FaultCode::kDataCrc);
+    CHECK_EQ(fault.row, 3);
+    file[offsets[3] + kHeaderSize + 900] ^= 1;
+  }
+}
+
+TEST(LargeFieldsOfOneRecordAreCopiedInAnyOrder) {
+  std::vector<float> first(300);
+  std::vector<float> second(400);
+  for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<float>(i);
+  for (size_t i = 0; i < second.size(); ++i) second[i] = -static_cast<float>(i);
+  // The key twice, so that its value is made of pieces, and lies in scratch.
+  const Buffer pieces = wire::field(
+      1,
+      join(wire::field(1, Buffer{'p'}), wire::field(2, floats(first)), wire::field(2, Buffer{})));
+  const std::vector<Buffer> records(
+      5, example(entry("a", floats(first)), entry("b", floats(second)), entry("c", ints({9})),
+                 pieces));
+  const std::vector<Column> columns = {
+      column_of("b", Dtype::kFloat32, 400), column_of("p", Dtype::kFloat32, 300),
+      column_of("c", Dtype::kInt64), column_of("a", Dtype::kFloat32, 300)};
+  for (const bool verify : {true, false}) {
+    const Decoded decoded = decode(framed(records), offsets_of(records), columns, verify, 2, [] {});
+    CHECK(!decoded.fault);
+    const std::vector<float> a = numbers<float>(decoded.columns[3]);
+    const std::vector<float> b = numbers<float>(decoded.columns[0]);
+    const std::vector<float> p = numbers<float>(decoded.columns[1]);
+    for (size_t i = 0; i < a.size(); ++i) CHECK_EQ(a[i], first[i % first.size()]);
+    for (size_t i = 0; i < b.size(); ++i) CHECK_EQ(b[i], second[i % second.size()]);
+    CHECK(p == a);
+    CHECK((numbers<int64_t>(decoded.columns[2]) == std::vector<int64_t>(5, 9)));
+  }
+}
+
 TEST(AnOffsetPastTheEndIsAFault) {
   const std::vector<Column> columns = {column_of("x", Dtype::kInt64)};
   const std::vector<uint64_t> offsets = {UINT64_MAX};

@@ -195,12 +195,14 @@ TEST(AChangeBetweenThePhasesIsNoticed) {
   CHECK_EQ(shorter.size(), before.size());
   const Column column = column_of("x", Dtype::kInt64, 1, 2);
   for (const Buffer& after : {fewer, shorter}) {
-    Buffer file = wire::framed({before});
-    const std::vector<uint64_t> offsets = {0};
-    const Decoded decoded = decode(file, offsets, {&column, 1}, true, 1, [&] {
-      std::copy(after.begin(), after.end(), file.begin() + kHeaderSize);
-    });
-    CHECK_EQ(decoded.fault.code, FaultCode::kChanged);
+    for (const bool verify : {true, false}) {
+      Buffer file = wire::framed({before});
+      const std::vector<uint64_t> offsets = {0};
+      const Decoded decoded = decode(file, offsets, {&column, 1}, verify, 1, [&] {
+        std::copy(after.begin(), after.end(), file.begin() + kHeaderSize);
+      });
+      CHECK_EQ(decoded.fault.code, verify ? FaultCode::kDataCrc : FaultCode::kChanged);
+    }
   }
 }
 

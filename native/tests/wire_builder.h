@@ -38,7 +38,7 @@ Buffer field(uint32_t number, const Part& bytes) {
   return join(tag(number, WireType::kBytes), varint(bytes.size()), bytes);
 }
 
-inline Buffer varints(std::initializer_list<int64_t> values) {
+inline Buffer varints(const std::vector<int64_t>& values) {
   Buffer bytes;
   for (const int64_t value : values) bytes = join(bytes, varint(static_cast<uint64_t>(value)));
   return bytes;
@@ -46,11 +46,16 @@ inline Buffer varints(std::initializer_list<int64_t> values) {
 
 // The bytes of numbers as they lie in memory and in packed float lists.
 template <typename T>
-Buffer raw(std::initializer_list<T> values) {
+Buffer raw(const std::vector<T>& values) {
   Buffer bytes(values.size() * sizeof(T));
   size_t at = 0;
   for (const T value : values) store_le(bytes.data() + sizeof(T) * at++, value);
   return bytes;
+}
+
+template <typename T>
+Buffer raw(std::initializer_list<T> values) {
+  return raw(std::vector<T>(values));
 }
 
 // A Feature with this list, which is any message.
@@ -58,11 +63,11 @@ inline Buffer feature(Kind kind, const Buffer& list) {
   return field(static_cast<uint32_t>(kind), list);
 }
 
-inline Buffer ints(std::initializer_list<int64_t> values) {
+inline Buffer ints(const std::vector<int64_t>& values) {
   return feature(Kind::kInt64, values.size() == 0 ? Buffer{} : field(1, varints(values)));
 }
 
-inline Buffer floats(std::initializer_list<float> values) {
+inline Buffer floats(const std::vector<float>& values) {
   return feature(Kind::kFloat, values.size() == 0 ? Buffer{} : field(1, raw(values)));
 }
 

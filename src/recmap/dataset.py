@@ -21,8 +21,10 @@ __all__ = ["ColumnView", "Dataset", "open"]
 
 Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
-# Bytes read at a time by a pass in batches; small batches are cut from it.
-_READ_SIZE = 8 << 20
+# Bytes read at a time by a pass in batches, in the file or in memory; small batches
+# are cut from it. The first read is smaller: it tells what rows take in memory.
+_READ_SIZE = 16 << 20
+_FIRST_READ_SIZE = 1 << 20
 
 
 def open(
@@ -169,7 +171,8 @@ class Dataset:
         """
         if size < 1:
             raise OptionError(f"batches({size}): a batch has one row or more")
-        step = max(1, _READ_SIZE // self._source.row_bytes() // size) * size
+        row_bytes = self._source.row_bytes()
+        step = max(1, _FIRST_READ_SIZE // row_bytes // size) * size
         start = 0
         while True:
             read = self._source.read(start, start + step)
@@ -180,6 +183,8 @@ class Dataset:
             if rows < step:
                 return
             start += step
+            row_bytes = max(row_bytes, sum(column.nbytes for column in read.values()) // rows)
+            step = max(1, _READ_SIZE // row_bytes // size) * size
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Rows in order, each a dict."""

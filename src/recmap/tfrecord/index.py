@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, Fault, Scan, locate
 
-__all__ = ["MARK_EVERY", "Index", "Skipped"]
+__all__ = ["MARK_EVERY", "Index", "Offsets", "Skipped"]
 
 Offsets = npt.NDArray[np.uint64]
 

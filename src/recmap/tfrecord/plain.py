@@ -13,15 +13,17 @@ from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
 from recmap.tfrecord.example import Codec, is_array, thread_count
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.index import Index, Skipped
+from recmap.tfrecord.index import Index, Offsets, Skipped
 from recmap.tfrecord.mapped import MappedFile, MappedFiles
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
 __all__ = ["PlainShard"]
 
-# Bytes searched for records at a time.
+# Bytes searched for records at a time, and before they are read in order: so few
+# that what the search has touched is still in the processor's cache.
 _SCAN_SIZE = 64 << 20
+_AHEAD_SIZE = 16 << 20
 # What a sample takes from the beginning, and from each other place, which is
 # searched for a record that far.
 _HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
@@ -46,6 +48,8 @@ class PlainShard:
         self.size = os.path.getsize(path)
         self._files = files or MappedFiles()
         self.index = index or Index()
+        # First row and offsets of the stretches found last, for reading on in order.
+        self._ahead: list[tuple[int, Offsets]] = []
         if self.size == 0:
             self.index.complete = True
 
@@ -66,22 +70,35 @@ class PlainShard:
         """Looks for that many records; how many there are, up to what was asked."""
         index = self.index
         with index.lock:
-            while not index.complete and index.count < rows and index.fault is None:
-                self._look_on(index)
+            while self._must_look(rows):
+                self._ahead.clear()
+                self._look_on(_SCAN_SIZE, index.every)
+        return self._found(rows)
+
+    def _must_look(self, rows: int) -> bool:
+        index = self.index
+        return not index.complete and index.count < rows and index.fault is None
+
+    def _found(self, rows: int) -> int:
+        index = self.index
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
         return min(rows, index.count)
 
-    def _look_on(self, index: Index) -> None:
-        file = self.file
-        stop = min(index.end + _SCAN_SIZE, self.size)
-        found = _core.scan(
-            file.bytes, index.end, stop, NO_LIMIT, index.every, False, thread_count()
-        )
-        file.have_read(index.end, stop)
-        index.add(found)
+    def _look_on(self, size: int, every: int) -> _core.Scan:
+        index, file = self.index, self.file
+        begin, stop = index.end, min(index.end + size, self.size)
+        found = _core.scan(file.bytes, begin, stop, NO_LIMIT, every, False, thread_count())
+        if every != 1:
+            file.have_read(begin, stop)
+        index.add(found, index.every // every)
         index.fault = found.fault
         index.complete = index.fault is None and index.end >= self.size
+        return found
+
+    def _look_ahead(self) -> None:
+        row = self.index.count
+        self._ahead.append((row, self._look_on(_AHEAD_SIZE, 1).mark_offsets))
 
     def count(self) -> int:
         """The number of records."""
@@ -89,30 +106,56 @@ class PlainShard:
 
     def read(self, codec: Codec, start: int, stop: int) -> Batch:
         """Rows ``start`` to ``stop``, fewer where the file ends before."""
-        stop = self.ensure(stop)
-        return self._decode(codec, np.arange(min(start, stop), stop, dtype=np.int64), True)
+        offsets = self._offsets_ahead(start, stop)
+        if offsets is None:
+            stop = self.ensure(stop)
+            offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
+        if len(offsets):
+            self.file.will_read(int(offsets[0]), int(offsets[-1]))
+        return self._decode(codec, offsets, start)
+
+    def _offsets_ahead(self, start: int, stop: int) -> Offsets | None:
+        """The offsets of these rows, if they follow those found last."""
+        index, ahead = self.index, self._ahead
+        with index.lock:
+            first = ahead[0][0] if ahead else index.count
+            if not first <= start <= index.count or (index.complete and not ahead):
+                return None
+            while self._must_look(stop):
+                self._look_ahead()
+            stop = self._found(stop)
+            parts = [
+                offsets[max(start - row, 0) : stop - row] for row, offsets in ahead if row < stop
+            ]
+            while ahead and ahead[0][0] + len(ahead[0][1]) <= stop:
+                del ahead[0]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
-        return self._decode(codec, rows, False)
+        return self._decode(codec, self._offsets(rows), rows)
 
-    def _decode(self, codec: Codec, rows: npt.NDArray[np.int64], in_order: bool) -> Batch:
-        file = self.file
-        offsets, fault = self.index.offsets(file.bytes, rows, thread_count())
+    def _offsets(self, rows: npt.NDArray[np.int64]) -> Offsets:
+        offsets, fault = self.index.offsets(self.file.bytes, rows, thread_count())
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]))
-        begin, end = (int(offsets[0]), int(offsets[-1])) if len(rows) else (0, 0)
-        if in_order:
-            file.will_read(begin, end)
-        batch, fault = codec.decode(file.bytes, offsets, self.verify, thread_count())
+        return offsets
+
+    def _decode(self, codec: Codec, offsets: Offsets, rows: int | npt.NDArray[np.int64]) -> Batch:
+        """The records at these offsets, which have these numbers, or follow that one."""
+        batch, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
         if fault is not None:
-            raise fault_error(fault, self.path, int(rows[fault.row]), codec.schema)
+            record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
+            raise fault_error(fault, self.path, record, codec.schema)
         return batch
 
     def row_bytes(self) -> int:
         """About how many bytes a record takes; 1 or more."""
-        self.ensure(1)
+        with self.index.lock:
+            if self._must_look(1):
+                self._look_ahead()
+        self._found(1)
         return max(1, self.index.end // max(self.index.count, 1))
 
     def columns(
