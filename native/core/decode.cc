@@ -66,6 +66,12 @@ bool is_exact(const Column& column, const Cell& cell) {
           (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
 }
 
+// Whether a row of the column is the one string in the cell.
+bool is_one_string(const Column& column, const Cell& cell) {
+  return column.dtype == Dtype::kBytes && column.ragged == 0 && column.count == 1 &&
+         cell.form == Cell::Form::kPacked && cell.kind == Kind::kBytes && !cell.bytes.empty();
+}
+
 // Rows of up to a few pages: the library's copy is made for longer ones.
 void copy_plain(const Copy& copy) {
   if (copy.size <= kMaxLines) {
@@ -252,7 +258,7 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   return {};
 }
 
-bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
+Room Decode::room_of(size_t row, size_t c, const ColumnBuffers& out) const {
   const Column& column = columns_[c];
   const Tally& from = pending_[c][row].start;
   const Tally& to = pending_[c][row + 1].start;
@@ -273,17 +279,39 @@ bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fa
     room.steps_end = out.steps.data() + 1 + to.steps;
     room.first_item = static_cast<int64_t>(from.items);
   }
-  if (!copy_values(column, pending_[c][row].cell, room, fault)) return false;
+  return room;
+}
+
+bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
+  Room room = room_of(row, c, out);
+  if (!copy_values(columns_[c], pending_[c][row].cell, room, fault)) return false;
   if (room.full()) return true;
   fault.code = FaultCode::kChanged;
   return false;
 }
 
-bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Fault& fault) {
-  Bytes data;
-  if (verify_ && !read_frame(file_, offsets_[row], true, data, fault)) return false;
+bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
+                      Fault& fault) {
+  copies.clear();
+  if (verify_) {
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (pending_[c].empty() || !is_one_string(columns_[c], pending_[c][row].cell)) continue;
+      const Room room = room_of(row, c, buffers[c]);
+      const Bytes string = pending_[c][row].cell.bytes;
+      copies.push_back({room.at, string.data(), string.size()});
+      *room.strings = room.end - room.base;
+    }
+    Bytes data;
+    if (!read_frame(file_, offsets_[row], false, data, fault)) return false;
+    if (copy_and_sum(data, copies) != stored_crc(data)) {
+      if (check_data(data, fault)) fault.code = FaultCode::kChanged;
+      return false;
+    }
+  }
   for (size_t c = 0; c < columns_.size(); ++c) {
-    if (pending_[c].empty() || copy_cell(row, c, buffers[c], fault)) continue;
+    if (pending_[c].empty()) continue;
+    if (verify_ && is_one_string(columns_[c], pending_[c][row].cell)) continue;
+    if (copy_cell(row, c, buffers[c], fault)) continue;
     fault.column = static_cast<uint32_t>(c);
     return false;
   }
@@ -299,9 +327,10 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
     }
   }
   parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
+    std::vector<Copy> copies;
     for (size_t row = begin; row < end; ++row) {
       Fault fault;
-      if (copy_row(row, buffers, fault)) continue;
+      if (copy_row(row, buffers, copies, fault)) continue;
       fault.row = row;
       fault.offset = offsets_[row];
       return faults.add(fault);

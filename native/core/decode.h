@@ -78,7 +78,9 @@ class Decode {
                 std::vector<Copy>& copies, Fault& fault);
 
   // Copies one row of the columns that were measured.
-  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, Fault& fault);
+  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
+                Fault& fault);
+  Room room_of(size_t row, size_t column, const ColumnBuffers& out) const;
   bool copy_cell(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
 
   struct Pending {

@@ -84,7 +84,8 @@ class Index:
             else:
                 self._leave_uniform()
                 self._rows.append(scan.mark_rows[::keep] + np.uint64(self.count))
-                self._offsets.append(scan.mark_offsets[::keep])
+                # A copy, because a view would keep the marks that are not kept.
+                self._offsets.append(scan.mark_offsets[::keep].copy())
                 self._thin()
         self.count += scan.records
         self.end = scan.end

@@ -24,6 +24,7 @@ __all__ = ["PlainShard"]
 # that what the search has touched is still in the processor's cache.
 _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
+_LARGE_RECORD = 16 << 10
 # What a sample takes from the beginning, and from each other place, which is
 # searched for a record that far.
 _HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
@@ -88,8 +89,11 @@ class PlainShard:
     def _look_on(self, size: int, every: int) -> _core.Scan:
         index, file = self.index, self.file
         begin, stop = index.end, min(index.end + size, self.size)
-        found = _core.scan(file.bytes, begin, stop, NO_LIMIT, every, False, thread_count())
-        if every != 1:
+        # A thread enters the file by looking for a record, at every byte of one.
+        large = index.count > 0 and index.end // index.count > _LARGE_RECORD
+        threads = 1 if large else thread_count()
+        found = _core.scan(file.bytes, begin, stop, NO_LIMIT, every, False, threads)
+        if size != _AHEAD_SIZE:
             file.have_read(begin, stop)
         index.add(found, index.every // every)
         index.fault = found.fault
@@ -120,6 +124,11 @@ class PlainShard:
         with index.lock:
             first = ahead[0][0] if ahead else index.count
             if not first <= start <= index.count or (index.complete and not ahead):
+                return None
+            if index.count == 0 or index.stride is not None:
+                # Records of one size need no offsets.
+                while self._must_look(stop):
+                    self._look_on(_AHEAD_SIZE, index.every)
                 return None
             while self._must_look(stop):
                 self._look_ahead()
@@ -154,7 +163,7 @@ class PlainShard:
         """About how many bytes a record takes; 1 or more."""
         with self.index.lock:
             if self._must_look(1):
-                self._look_ahead()
+                self._look_on(_AHEAD_SIZE, self.index.every)
         self._found(1)
         return max(1, self.index.end // max(self.index.count, 1))
 
