@@ -1,7 +1,7 @@
-"""Index TFRecord files like NumPy arrays without loading them. No TensorFlow needed."""
+"""Index record files like NumPy arrays without loading them. No TensorFlow needed."""
 
 from recmap import tfrecord
-from recmap.dataset import ColumnView, Dataset, open
+from recmap.dataset import ColumnView, Dataset, convert, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
     CompressionError,
@@ -11,8 +11,10 @@ from recmap.errors import (
     FieldNotFoundError,
     FieldTextError,
     IndexFileError,
+    MissingPackageError,
     NotExampleError,
     OptionError,
+    OutputError,
     OutputExistsError,
     PathNotFoundError,
     RecmapError,
@@ -20,6 +22,7 @@ from recmap.errors import (
     RowNotFoundError,
     SkippedRecordsWarning,
     StaleIndexWarning,
+    VerificationError,
 )
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.ragged import Ragged
@@ -39,8 +42,10 @@ __all__ = [
     "FieldNotFoundError",
     "FieldTextError",
     "IndexFileError",
+    "MissingPackageError",
     "NotExampleError",
     "OptionError",
+    "OutputError",
     "OutputExistsError",
     "PathNotFoundError",
     "Ragged",
@@ -51,6 +56,10 @@ __all__ = [
     "SkippedRecordsWarning",
     "StaleIndexWarning",
     "TFRecordWriter",
+    "VerificationError",
+    "convert",
+    "from_arrays",
+    "from_batches",
     "index",
     "open",
     "tfrecord",

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.columns import as_columns, fit, infer_schema
+from recmap.engine.progress import Report, Watcher
+from recmap.engine.run import Verify, convert_source
+from recmap.engine.transform import Casting, transformed
 from recmap.errors import OptionError, RowNotFoundError
-from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
-from recmap.info import Info, describe
+from recmap.files.paths import PathLike, PathsLike
+from recmap.formats.joined import BesideSource, SelectedSource
+from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.registry import OpenOptions, open_source, select
+from recmap.formats.tfrecord import Errors, FieldsLike
 from recmap.ragged import Column, Ragged
-from recmap.tfrecord.index import Skipped
+from recmap.sources import Info, Skipped, Source
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.tfrecord.paths import PathLike, PathsLike, expand
-from recmap.types import Batch, Field, Schema
+from recmap.types import Batch, Field, FieldLike, Schema
 
-__all__ = ["ColumnView", "Dataset", "open"]
+__all__ = ["ColumnView", "Dataset", "convert", "from_arrays", "from_batches", "open"]
 
 Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
@@ -28,22 +35,33 @@ _FIRST_READ_SIZE = 1 << 20
 
 
 def open(
-    path: PathsLike,
+    path: PathsLike | Mapping[str, Any],
     fields: FieldsLike | None = None,
     *,
+    format: str | None = None,
     errors: Errors = "raise",
     verify: bool = True,
     compression: CompressionOption = "auto",
     index: PathLike | None = None,
+    dtype: npt.DTypeLike | None = None,
+    shape: tuple[int, ...] | None = None,
+    offset: int = 0,
 ) -> Dataset:
     """Opens files as one dataset, without loading them.
 
-    ``path`` is a file, a pattern, a folder, or a list of them. ``fields`` names
-    the fields to read and gives types to those stored as raw bytes
-    (``{"data": "float32[10]"}``); without it all are read, with the types their
-    records show. Bad records raise, or are left out and listed in ``.skipped``
-    with ``errors="skip"``. ``verify=False`` does not check the CRCs of the data.
-    ``index`` is a text index of offsets and sizes, as DALI uses it.
+    ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
+    other; or a dict of columns from different files: ``{"image": "images.npy",
+    "label": "labels.npy"}``. The format is seen from the file, or given:
+    ``"tfrecord"``, ``"npy"`` or ``"raw"``.
+
+    ``fields`` names the columns to read and gives types to TFRecord features stored
+    as raw bytes (``{"data": "float32[10]"}``); without it all are read, with the types
+    their records show. A file without a header needs ``dtype`` and ``shape``, whose
+    first axis is -1 if the size of the file tells the rows, and perhaps an ``offset``.
+
+    For TFRecord: bad records raise, or are left out and listed in ``.skipped`` with
+    ``errors="skip"``. ``verify=False`` does not check the CRCs of the data. ``index`` is
+    a text index of offsets and sizes, as DALI uses it.
 
     >>> import recmap as rm
     >>> with rm.TFRecordWriter("tour.tfrecord") as w:
@@ -53,17 +71,148 @@ def open(
     (3, Schema(x: float32[2], label: int64))
     >>> ds[[2, 0]]["label"]
     array([9, 7])
+    >>> np.arange(20, dtype="float32").tofile("numbers.bin")
+    >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
+    array([10., 11., 12.], dtype=float32)
     """
-    return Dataset(
-        TFRecordSource(
-            expand(path),
-            fields,
-            errors=errors,
-            verify=verify,
-            compression=compression,
-            index=index,
-        )
+    options = OpenOptions(format, errors, verify, compression, index, dtype, shape, offset)
+    if isinstance(path, Mapping):
+        if not path:
+            raise OptionError("an empty dict of columns")
+        parts = {name: _one_column(name, part, options) for name, part in path.items()}
+        beside = BesideSource(parts)
+        return Dataset(beside if fields is None else select(beside, fields, "the columns"))
+    return Dataset(open_source(path, fields, options))
+
+
+def from_arrays(columns: Mapping[str, Any]) -> Dataset:
+    """Columns in memory as a dataset, so that they can be saved.
+
+    >>> import recmap as rm
+    >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
+    Schema(x: float64[3], name: bytes)
+    """
+    given = as_columns(columns)
+    schema = infer_schema(given)
+    batch, _ = fit(given, schema)
+    return Dataset(MemorySource(batch, schema))
+
+
+def from_batches(
+    batches: Iterable[Mapping[str, Any]], schema: Mapping[str, FieldLike] | None = None
+) -> Dataset:
+    """Batches as they come, as a dataset that can be read once, in order: to be saved.
+
+    ``schema`` is that of the first batch if not given.
+
+    >>> import recmap as rm
+    >>> ds = rm.from_batches({"i": np.arange(n, n + 2)} for n in (0, 2))
+    >>> [batch["i"].tolist() for batch in ds.batches(3)]
+    [[0, 1, 2], [3]]
+    """
+    return Dataset(StreamSource(batches, None if schema is None else Schema(schema)))
+
+
+def convert(
+    src: PathsLike | Mapping[str, Any] | Dataset,
+    dst: PathLike,
+    *,
+    to: str | None = None,
+    memory: int | str = "512MB",
+    workers: int | None = None,
+    shards: int | None = None,
+    rows_per_shard: int | None = None,
+    shard_size: int | str | None = None,
+    resume: bool = True,
+    overwrite: bool = False,
+    verify: Verify = True,
+    durable: bool = True,
+    progress: Watcher | None = None,
+    rows: slice | None = None,
+    columns: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    cast: Mapping[str, npt.DTypeLike] | None = None,
+    casting: Casting = "same_value",
+    shuffle: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    **source: Any,
+) -> Report:
+    """Writes the rows of any files, or of a dataset, into files of any format.
+
+    The format is that of the end of ``dst``, or ``to``; a folder (``"out/"``) gets
+    TFRecord files. ``shards``, ``rows_per_shard`` or ``shard_size`` make several files.
+    No more than ``memory`` is held, whatever the size of the input.
+
+    A file has its name only when it is whole and has been checked: its rows and CRCs
+    with ``verify=True``, every value against the source with ``"full"``. A conversion
+    that was stopped goes on from its finished files when it is called again.
+
+    ``rows``, ``columns``, ``rename`` and ``cast`` choose and change on the way;
+    ``shuffle`` is the seed of a random order of all rows. ``options`` are those of the
+    format that is written (``{"compression": "gzip"}``), everything else is passed to
+    :func:`recmap.open`.
+
+    >>> import recmap as rm
+    >>> np.arange(40, dtype="float32").tofile("x.dat")
+    >>> report = rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10), shards=2)
+    >>> report.rows, len(report.files)
+    (4, 2)
+    >>> rm.open("out/").schema
+    Schema(data: float32[10])
+    """
+    dataset = src if isinstance(src, Dataset) else open(src, **source)
+    if isinstance(src, Dataset) and source:
+        raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
+    chosen = transformed(
+        dataset.source,
+        rows=rows,
+        columns=columns,
+        rename=rename,
+        cast=cast,
+        casting=casting,
+        shuffle=shuffle,
     )
+    return convert_source(
+        chosen,
+        os.fspath(dst),
+        to=to,
+        memory=memory,
+        workers=workers,
+        shards=shards,
+        rows_per_shard=rows_per_shard,
+        shard_size=shard_size,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        durable=durable,
+        progress=progress,
+        described={
+            "rows": None if rows is None else [rows.start, rows.stop, rows.step],
+            "shuffle": shuffle,
+            "columns": None if columns is None else list(columns),
+            "rename": dict(rename or {}),
+        },
+        options=options,
+    )
+
+
+def _one_column(name: str, part: Any, options: OpenOptions) -> Source:
+    """A column from a file, a dataset or an array, under the name it is given."""
+    if isinstance(part, Dataset):
+        source = part.source
+    elif isinstance(part, np.ndarray | Ragged):
+        return from_arrays({name: part}).source
+    else:
+        source = open_source(part, None, options)
+    columns = list(source.schema)
+    if columns != [name]:
+        if name not in columns and len(columns) != 1:
+            raise OptionError(
+                f"{source.files[0] if source.files else name}: which of its columns is {name!r}? "
+                f"There are: {', '.join(columns)}; open it with fields=[...]"
+            )
+        return SelectedSource(source, {name: name if name in columns else columns[0]})
+    return source
 
 
 class Dataset:
@@ -75,8 +224,13 @@ class Dataset:
     what is indexed.
     """
 
-    def __init__(self, source: TFRecordSource) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
+
+    @property
+    def source(self) -> Source:
+        """What the rows are read from."""
+        return self._source
 
     @property
     def schema(self) -> Schema:
@@ -86,7 +240,7 @@ class Dataset:
     @property
     def skipped(self) -> list[Skipped]:
         """The records that ``errors="skip"`` left out, with file, record, byte and reason."""
-        return self._source.skipped
+        return list(self._source.skipped)
 
     @property
     def files(self) -> list[str]:
@@ -95,7 +249,7 @@ class Dataset:
 
     def info(self) -> Info:
         """What is known of the files: format, rows, fields, hints for raw bytes."""
-        return describe(self._source)
+        return self._source.info()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -186,6 +340,18 @@ class Dataset:
             row_bytes = max(row_bytes, sum(column.nbytes for column in read.values()) // rows)
             step = max(1, _READ_SIZE // row_bytes // size) * size
 
+    def save(self, dst: PathLike, **options: Any) -> Report:
+        """Writes all rows to ``dst``, in any format and in bounded memory: the options
+        are those of :func:`recmap.convert`.
+
+        >>> import recmap as rm
+        >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows
+        3
+        >>> np.load("x.npy", mmap_mode="r").shape
+        (3, 2)
+        """
+        return convert(self, dst, **options)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Rows in order, each a dict."""
         for batch in self.batches(1024):
@@ -196,7 +362,8 @@ class Dataset:
         files = self._source.files
         rows = self._source.known_rows()
         count = "rows not counted yet" if rows is None else f"{rows:,} rows"
-        name = files[0] if len(files) == 1 else f"{len(files):,} files, {files[0]}, ..."
+        name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
+        name = name or "in memory"
         lines = [f"Dataset({name}: {count}, schema {self._source.origin})"]
         width = max(map(len, self.schema), default=0)
         lines += [f"  {field:{width}}  {self.schema[field]}" for field in self.schema]

@@ -5,6 +5,8 @@ RecmapError
 │   └── FieldTextError                   a field such as "float32[10" that cannot be read
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
+├── OutputError (OSError)                the output could not be written: a full disk
+├── MissingPackageError (ImportError)    a format needs a package that is not installed
 ├── FieldNotFoundError (KeyError)        no such column
 ├── RowNotFoundError (IndexError)        no such row
 ├── DataError (ValueError)               what a file holds is not what was asked for
@@ -12,6 +14,7 @@ RecmapError
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
 │   ├── NotExampleError                  sound records, but no tf.train.Example in them
 │   ├── FieldMismatchError               a feature does not fit the field asked for
+│   ├── VerificationError                what was written is not what was read
 │   └── IndexFileError                   an index file that cannot be read
 └── ColumnError (ValueError)             a column handed to a writer does not fit
     └── RecordTooLargeError (OverflowError)
@@ -31,8 +34,10 @@ __all__ = [
     "FieldNotFoundError",
     "FieldTextError",
     "IndexFileError",
+    "MissingPackageError",
     "NotExampleError",
     "OptionError",
+    "OutputError",
     "OutputExistsError",
     "PathNotFoundError",
     "RecmapError",
@@ -40,6 +45,7 @@ __all__ = [
     "RowNotFoundError",
     "SkippedRecordsWarning",
     "StaleIndexWarning",
+    "VerificationError",
 ]
 
 
@@ -66,6 +72,14 @@ class PathNotFoundError(RecmapError, FileNotFoundError):
 
 class OutputExistsError(RecmapError, FileExistsError):
     """The output is there already, and overwriting was not asked for."""
+
+
+class OutputError(RecmapError, OSError):
+    """The output could not be written."""
+
+
+class MissingPackageError(RecmapError, ImportError):
+    """A format needs a package that is not installed."""
 
 
 class FieldNotFoundError(RecmapError, KeyError):
@@ -112,6 +126,10 @@ class NotExampleError(DataError):
 
 class FieldMismatchError(DataError):
     """A feature that does not fit the field asked for."""
+
+
+class VerificationError(DataError):
+    """What was written is not what was read."""
 
 
 class IndexFileError(DataError):

@@ -1,4 +1,4 @@
-"""Fields and schemas, and what every format can do."""
+"""Fields and schemas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from recmap.errors import FieldNotFoundError, FieldTextError
 from recmap.ragged import Column
 
-__all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "Sink", "Source", "as_field"]
+__all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "as_field"]
 
 # The dtype of a field of byte strings: numpy's strings without a length.
 BYTES = np.dtype("S")
@@ -240,38 +240,3 @@ class Schema(Mapping[str, Field]):
 
     def __repr__(self) -> str:
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
-
-
-class Source(Protocol):
-    """Rows to be read. Every format that can be read is one."""
-
-    @property
-    def schema(self) -> Schema: ...
-
-    def __len__(self) -> int: ...
-
-    def read(self, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the source ends before."""
-        ...
-
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        """The rows with these numbers, in this order."""
-        ...
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        """The whole column as a view of the file, if it lies there as an array."""
-        ...
-
-    def row_bytes(self) -> int:
-        """About how many bytes a row takes in the file; 1 or more."""
-        ...
-
-
-class Sink(Protocol):
-    """Where rows are written. Nothing shows under the final name before commit()."""
-
-    def write(self, batch: Mapping[str, Any]) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def abort(self) -> None: ...

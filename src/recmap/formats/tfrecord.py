@@ -16,14 +16,15 @@ from recmap.errors import (
     SkippedRecordsWarning,
     StaleIndexWarning,
 )
+from recmap.files.mapped import MappedFiles
+from recmap.files.paths import PathLike
 from recmap.ragged import Column, concatenate
+from recmap.sources import Info, Skipped
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec
-from recmap.tfrecord.index import Index, Skipped
+from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.mapped import MappedFiles
-from recmap.tfrecord.paths import PathLike
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
@@ -235,3 +236,30 @@ class TFRecordSource:
 
     def row_bytes(self) -> int:
         return self._shards[0].row_bytes()
+
+    @property
+    def chunk_rows(self) -> int:
+        # A row of a compressed file costs all rows before it.
+        return 1 if all(isinstance(shard, PlainShard) for shard in self._shards) else len(self)
+
+    def info(self) -> Info:
+        shards = self._shards
+        strides = {s.index.stride if isinstance(s, PlainShard) else None for s in shards}
+        rows = len(self)
+        notes = {}
+        for name, feature in self.summary.features.items():
+            hint = feature.hint()
+            if hint and name in self.schema and self.schema[name].is_bytes:
+                notes[name] = f'{hint}; fields={{"{name}": ...}} gives it a type'
+        return Info(
+            format="TFRecord",
+            files=list(self.files),
+            size=sum(os.path.getsize(file) for file in self.files),
+            rows=rows,
+            schema=self.schema,
+            origin=self.origin,
+            mapped=[name for name in self.schema if self.column(name) is not None],
+            compression=sorted({s.compression for s in shards if isinstance(s, CompressedShard)}),
+            record_size=strides.pop() if len(strides) == 1 else None,
+            notes=notes,
+        )

@@ -11,17 +11,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from recmap.columns import as_columns, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
-from recmap.tfrecord.columns import as_columns, fit, infer_schema
+from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.paths import PathLike
 from recmap.tfrecord.encode import Encoder
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.inflate import Compression
-from recmap.tfrecord.output import OutputFile, Spooler, refuse_existing
-from recmap.tfrecord.paths import PathLike
 from recmap.tfrecord.sidecar import Sidecar, save_sidecar, sidecar_path
 from recmap.types import Batch, FieldLike, Schema
 
-__all__ = ["TFRecordWriter"]
+__all__ = ["TFRecordWriter", "create_tfrecord"]
 
 # Bytes encoded at a time.
 _CHUNK = 4 << 20
@@ -73,6 +72,7 @@ class TFRecordWriter:
         self._written = 0
         self._indexes = [Index() for _ in self._paths]
         self._open = True
+        self._finished = False
         self._spooler = Spooler()
         self._files: list[OutputFile] = []
         try:
@@ -131,10 +131,10 @@ class TFRecordWriter:
         self._indexes[shard].add_written(offsets)
         self._files[shard].write(records)
 
-    def commit(self) -> None:
-        """Finishes the files and gives them their names."""
-        if not self._open:
-            return
+    def finish(self) -> str:
+        """Writes what is left; the temporary name of the first file."""
+        if self._finished or not self._open:
+            return self._files[0].temporary
         try:
             if self._rows is not None and self._written != self._rows:
                 raise ColumnError(f"{self._rows:,} rows were announced, {self._written:,} written")
@@ -143,6 +143,18 @@ class TFRecordWriter:
             self._spooler.close()
             for file in self._files:
                 file.finish(self._durable)
+        except BaseException:
+            self.abort()
+            raise
+        self._finished = True
+        return self._files[0].temporary
+
+    def commit(self) -> None:
+        """Finishes the files and gives them their names."""
+        if not self._open:
+            return
+        self.finish()
+        try:
             self._save_indexes()
         except BaseException:
             self.abort()
@@ -180,11 +192,9 @@ class TFRecordWriter:
         if not self._open:
             return
         self._open = False
-        try:
-            self._spooler.close()
-        finally:
-            for file in self._files:
-                file.abort()
+        self._spooler.stop()
+        for file in self._files:
+            file.abort()
 
     close = commit
 
@@ -205,6 +215,31 @@ class TFRecordWriter:
     def __del__(self) -> None:
         if getattr(self, "_open", False) and hasattr(self, "_files"):
             self.abort()
+
+
+def create_tfrecord(
+    path: str,
+    schema: Schema,
+    *,
+    durable: bool = True,
+    compression: Compression = None,
+    align: int | None = None,
+    encoding: Mapping[str, str] | None = None,
+    index: bool = True,
+) -> TFRecordWriter:
+    """One file, as the engine asks for it; compressed if its name says so."""
+    if compression is None:
+        compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(path)[1])  # type: ignore[assignment]
+    return TFRecordWriter(
+        path,
+        schema,
+        compression=compression,
+        align=align,
+        encoding=encoding,
+        index=index,
+        durable=durable,
+        overwrite=True,
+    )
 
 
 def shard_paths(path: str, shards: int) -> list[str]:

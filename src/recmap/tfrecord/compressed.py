@@ -16,10 +16,11 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CompressionError, CorruptRecordError
+from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
-from recmap.tfrecord.example import Codec, thread_count
+from recmap.sources import Skipped
+from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.index import Skipped
 from recmap.tfrecord.inflate import inflate
 from recmap.tfrecord.window import Window
 from recmap.types import Batch

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Dtype, Fault, FaultCode, Kind
 from recmap.errors import ColumnError, OptionError, RecmapError, RecordTooLargeError
+from recmap.files.machine import thread_count
 from recmap.ragged import Column, Ragged
-from recmap.tfrecord.example import LISTS, dtype_code, thread_count
+from recmap.tfrecord.example import LISTS, dtype_code
 from recmap.types import Batch, Field, Schema
 
 __all__ = ["Encoder", "Encoding", "choose_encoding"]

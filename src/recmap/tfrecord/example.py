@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from recmap.errors import OptionError
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["LISTS", "Codec", "dtype_code", "is_array", "split_name", "thread_count"]
+__all__ = ["LISTS", "Codec", "dtype_code", "is_array", "split_name"]
 
 # A field of this prefix is read from the feature lists, where a record has a
 # feature of the same name as well.
@@ -37,13 +36,6 @@ _CODES = {
     "float32": Dtype.float32,
     "float64": Dtype.float64,
 }
-
-
-def thread_count() -> int:
-    """The processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def dtype_code(dtype: np.dtype[Any]) -> Dtype:

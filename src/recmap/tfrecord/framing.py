@@ -10,10 +10,10 @@ import numpy as np
 
 from recmap._core import frame
 from recmap.errors import OptionError
+from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.paths import PathLike, PathsLike, expand
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.inflate import Compression, CompressionOption, check_compression
-from recmap.tfrecord.output import OutputFile, Spooler, refuse_existing
-from recmap.tfrecord.paths import PathLike, PathsLike, expand
+from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.survey import Shard
 from recmap.tfrecord.window import Window

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, Fault, Scan, locate
+from recmap.sources import Skipped
 
-__all__ = ["MARK_EVERY", "Index", "Offsets", "Skipped"]
+__all__ = ["MARK_EVERY", "Index", "Offsets"]
 
 Offsets = npt.NDArray[np.uint64]
 
@@ -18,19 +19,6 @@ Offsets = npt.NDArray[np.uint64]
 MARK_EVERY = 4
 # With more marks than this (16 MB), every second one is dropped.
 _MAX_MARKS = 1 << 20
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A record that was left out."""
-
-    file: str
-    record: int
-    byte: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: record {self.record:,} at byte {self.byte:,}: {self.reason}"
 
 
 @dataclass

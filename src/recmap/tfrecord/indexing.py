@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError
+from recmap.files.paths import PathsLike, expand
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.paths import PathsLike, expand
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
 from recmap.tfrecord.survey import Shard, sample, survey

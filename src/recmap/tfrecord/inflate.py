@@ -10,10 +10,10 @@ from isal import isal_zlib
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
 from recmap.errors import CompressionError, OptionError
+from recmap.files.output import Compression
 
-__all__ = ["Compression", "CompressionOption", "check_compression", "detect", "inflate"]
+__all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
 
-Compression: TypeAlias = Literal["gzip", "zlib"] | None
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"

@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
-from recmap.tfrecord.example import Codec, is_array, thread_count
+from recmap.files.machine import thread_count
+from recmap.files.mapped import MappedFile, MappedFiles
+from recmap.sources import Skipped
+from recmap.tfrecord.example import Codec, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.index import Index, Offsets, Skipped
-from recmap.tfrecord.mapped import MappedFile, MappedFiles
+from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Fault, FaultCode
 from recmap.errors import DataError, NotExampleError
+from recmap.files.machine import thread_count
+from recmap.sources import Skipped
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Codec, thread_count
+from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.index import Index, Skipped
+from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.window import Window

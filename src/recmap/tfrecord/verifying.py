@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from recmap.files.paths import PathsLike, expand
+from recmap.sources import Skipped
 from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.index import Skipped
-from recmap.tfrecord.paths import PathsLike, expand
 
 __all__ = ["Verified", "verify"]
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
 from collections import OrderedDict
 from threading import RLock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CorruptRecordError, PathNotFoundError
+from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 
 __all__ = ["MappedFile", "MappedFiles"]
 
@@ -81,6 +82,29 @@ class MappedFile:
         """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
         inner = np.empty(shape[1:], dtype).strides
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset, strides=(stride, *inner))
+
+    def array(
+        self, offset: int, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C"
+    ) -> npt.NDArray[Any]:
+        """An array that lies in the file at ``offset``."""
+        dtype = np.dtype(dtype)
+        needed = offset + math.prod(shape) * dtype.itemsize
+        if needed > self.size:
+            raise DataError(
+                f"{self.path}: cut: {shape} of {dtype} from byte {offset:,} need {needed:,} bytes, "
+                f"but the file has {self.size:,}",
+                file=self.path,
+                byte=self.size,
+            )
+        if math.prod(shape) == 0 or dtype.itemsize == 0:
+            return np.empty(shape, dtype, order)
+        return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
+
+    def span(self, view: npt.NDArray[Any]) -> tuple[int, int]:
+        """The bytes of the file that a view of it lies in."""
+        begin = view.ctypes.data - self.bytes.ctypes.data
+        reach = sum((n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True))
+        return begin, begin + reach + view.itemsize
 
 
 class MappedFiles:

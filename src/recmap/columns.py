@@ -13,7 +13,7 @@ from recmap.errors import ColumnError
 from recmap.ragged import Column, Ragged
 from recmap.types import BYTES, Batch, Field, Schema
 
-__all__ = ["Given", "as_columns", "fit", "infer_schema"]
+__all__ = ["Given", "as_columns", "empty_column", "fit", "infer_schema", "string_column"]
 
 _STRINGS = (str, bytes, bytearray, memoryview)
 
@@ -93,12 +93,13 @@ def _column(name: str, value: Any) -> Column:
     if array.ndim == 0:
         raise ColumnError(f"field {name!r}: a column has a value for every row, not one number")
     if array.dtype.kind in "SU":
-        return _string_array(name, array)
+        return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
 
 
-def _string_array(name: str, array: npt.NDArray[Any]) -> Ragged:
-    column = _strings(name, array.ravel().tolist())
+def string_column(array: npt.NDArray[Any]) -> Ragged:
+    """numpy's fixed-width strings as byte strings, text as UTF-8."""
+    column = _strings("", array.ravel().tolist())
     for axis in reversed(array.shape[1:]):
         column = Ragged(column, np.arange(len(column) // max(axis, 1) + 1) * axis)
     return column
@@ -127,7 +128,7 @@ def _strings(name: str, rows: Sequence[Any]) -> Ragged:
 def _fit(name: str, given: Given, field: Field) -> Column:
     column = given.column
     if len(column) == 0 and not given.exact:
-        return _empty(field)
+        return empty_column(field)
     found = _infer_field(name, column)
     if field.ragged and not found.ragged and isinstance(column, np.ndarray) and column.ndim > 1:
         rows, width = column.shape[:2]
@@ -165,7 +166,8 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
     )
 
 
-def _empty(field: Field) -> Column:
+def empty_column(field: Field) -> Column:
+    """No rows of a field."""
     column: Column = (
         Ragged.from_bytes([]) if field.dtype == BYTES else np.empty((0, *field.inner), field.dtype)
     )

@@ -9,10 +9,15 @@ from typing import TypeAlias
 
 from recmap.errors import PathNotFoundError
 
-__all__ = ["PathLike", "PathsLike", "expand"]
+__all__ = ["PathLike", "PathsLike", "expand", "is_store"]
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
+
+# A file of one of these names makes a folder a Zarr store, of version 3 or 2.
+_STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+# What we write beside data: the text index, and descriptions.
+_DESCRIPTIONS = (".recmap.json",)
 
 
 def expand(paths: PathsLike) -> list[str]:
@@ -29,16 +34,27 @@ def expand(paths: PathsLike) -> list[str]:
 
 
 def _expand_one(path: str) -> list[str]:
-    if os.path.isfile(path):
+    if _is_data(path):
         return [path]
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
-        files = sorted(file for file in found if os.path.isfile(file))
+        files = sorted(file for file in found if _is_data(file))
         if not files:
             raise PathNotFoundError(f"{path}: no files in this folder")
         return files
-    matches = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    matches = sorted(file for file in glob.glob(path, recursive=True) if _is_data(file))
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
     return matches
+
+
+def is_store(path: str) -> bool:
+    """Whether a folder is a Zarr store."""
+    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_MARKS)
+
+
+def _is_data(path: str) -> bool:
+    if os.path.isdir(path):
+        return is_store(path)
+    return os.path.isfile(path) and not path.endswith(_DESCRIPTIONS)

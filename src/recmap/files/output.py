@@ -6,17 +6,17 @@ import os
 import queue
 import threading
 import zlib
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OutputExistsError
-from recmap.tfrecord.inflate import Compression
 
-__all__ = ["Buffer", "OutputFile", "Spooler", "refuse_existing"]
+__all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]
 
 Buffer = bytes | npt.NDArray[np.uint8]
+Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
 _WBITS = {"gzip": 31, "zlib": 15}
 # Smaller pieces are gathered before they are handed over.
@@ -42,10 +42,14 @@ class Spooler:
 
     def close(self) -> None:
         """Waits until everything is written."""
+        self.stop()
+        self._raise()
+
+    def stop(self) -> None:
+        """Waits until nothing is written any more; an error does not matter now."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
-        self._raise()
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -104,6 +108,10 @@ class OutputFile:
         view = np.frombuffer(data, np.uint8).data
         while view:
             view = view[self._file.write(view) :]
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Writes over what is there; the spooler must have been closed."""
+        os.pwrite(self._file.fileno(), data, offset)
 
     def finish(self, durable: bool) -> None:
         """Writes the end of the stream; the spooler must have been closed."""

@@ -1,0 +1,139 @@
+"""Which rows go into which file, and how much is held in memory on the way."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from recmap.errors import OptionError
+from recmap.files.machine import parse_size, size_text, thread_count
+from recmap.formats.registry import FORMATS, format_of
+from recmap.sources import Source
+
+__all__ = ["Budget", "Shard", "choose_budget", "output_format", "plan_shards"]
+
+# Times a chunk is in memory: as it was read, encoded, and in the writer's queue.
+_COPIES = 6
+_MIN_CHUNK, _MAX_CHUNK = 1 << 16, 8 << 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows ``start`` to ``stop`` go into this file; ``stop`` is None if nobody knows."""
+
+    path: str
+    start: int
+    stop: int | None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What follows from the memory that may be used."""
+
+    memory: int
+    workers: int
+    chunk_rows: int
+    row_bytes: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"memory {size_text(self.memory)}: {self.workers} at a time, {self.chunk_rows:,} rows "
+            f"({size_text(self.chunk_rows * self.row_bytes)}) each step; {self.why}"
+        )
+
+
+def output_format(dst: str, asked: str | None) -> str:
+    """The format to write: as asked, else by the end of the name; a folder of TFRecord."""
+    found = asked or format_of(dst)
+    if found is None and (dst.endswith(os.sep) or os.path.isdir(dst)):
+        found = "tfrecord"
+    if found is None:
+        known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
+        raise OptionError(
+            f"{dst}: what format? End the name with one of {known}, end it with / for a folder of "
+            "TFRecord files, or give to="
+        )
+    if found not in FORMATS:
+        raise OptionError(f"to={found!r} is not one of {', '.join(FORMATS)}")
+    return found
+
+
+def plan_shards(
+    dst: str,
+    format: str,
+    rows: int | None,
+    row_bytes: int,
+    shards: int | None,
+    rows_per_shard: int | None,
+    shard_size: int | str | None,
+) -> list[Shard]:
+    """The files and their rows."""
+    if sum(option is not None for option in (shards, rows_per_shard, shard_size)) > 1:
+        raise OptionError("give one of shards, rows_per_shard and shard_size")
+    if shard_size is not None:
+        rows_per_shard = max(1, parse_size(shard_size) // row_bytes)
+    if rows_per_shard is not None:
+        if rows_per_shard < 1:
+            raise OptionError("rows_per_shard must be 1 or more")
+        shards = None if rows is None else max(1, math.ceil(rows / rows_per_shard))
+    if rows is None:
+        if rows_per_shard is not None or (shards or 1) > 1:
+            raise OptionError(
+                "the number of rows is not known in advance, so that they cannot be dealt out; "
+                "save them as one file first"
+            )
+        return [Shard(_paths(dst, format, 1)[0], 0, None)]
+    count = 1 if shards is None else shards
+    if count < 1:
+        raise OptionError("shards must be 1 or more")
+    paths = _paths(dst, format, count)
+    if rows_per_shard is not None:
+        edges = [min(i * rows_per_shard, rows) for i in range(count + 1)]
+    else:
+        edges = [rows * i // count for i in range(count + 1)]
+    return [Shard(path, a, b) for path, a, b in zip(paths, edges, edges[1:], strict=False)]
+
+
+def _paths(dst: str, format: str, count: int) -> list[str]:
+    suffix = FORMATS[format].suffixes[0]
+    if dst.endswith(os.sep) or (os.path.isdir(dst) and format_of(dst) != "zarr"):
+        dst = os.path.join(dst, f"data{suffix}")
+    if count == 1:
+        return [dst]
+    ends = [s for f in FORMATS.values() for s in f.suffixes if dst.lower().endswith(s)]
+    suffix = dst[-len(max(ends, key=len)) :] if ends else ""
+    stem = dst.removesuffix(suffix) if suffix else dst
+    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for i in range(count)]
+
+
+def choose_budget(
+    source: Source, memory: int | str, workers: int | None, shards: int, row_bytes: int
+) -> Budget:
+    """How many files are written at a time, and how many rows are read for each step."""
+    total = parse_size(memory)
+    if workers is not None and workers < 1:
+        raise OptionError("workers must be 1 or more")
+    wanted = min(workers or thread_count(), shards)
+    least = _COPIES * max(row_bytes, _MIN_CHUNK)
+    if total < least:
+        raise OptionError(
+            f"memory={memory!r} is too little: a row takes about {size_text(row_bytes)}, and "
+            f"{_COPIES} times a step of rows are held; give {size_text(least)} or more"
+        )
+    busy = max(1, min(wanted, total // least))
+    chunk = min(_MAX_CHUNK, total // (_COPIES * busy))
+    rows = max(1, chunk // row_bytes)
+    why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"
+    unit = source.chunk_rows
+    if unit > 1:
+        if unit * row_bytes * _COPIES * busy > total:
+            busy = max(1, min(busy, total // (_COPIES * unit * row_bytes)))
+        whole = max(1, rows // unit) * unit
+        if whole * row_bytes * _COPIES <= total:
+            rows = whole
+            why += f", stored in chunks of {unit:,} rows"
+        else:
+            why += f"; the chunks of {unit:,} rows are too large for it and are read several times"
+    return Budget(total, busy, rows, row_bytes, why)

@@ -1,0 +1,235 @@
+"""The engine: rows from any source into files of any format, in bounded memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any, Literal
+
+from recmap.engine.check import check_values, check_written
+from recmap.engine.manifest import Manifest
+from recmap.engine.plan import Budget, Shard, choose_budget, output_format, plan_shards
+from recmap.engine.progress import Counter, Report, Watcher
+from recmap.errors import OptionError, OutputError
+from recmap.formats.registry import create_sink
+from recmap.sources import Source
+from recmap.types import Batch
+
+__all__ = ["Verify", "convert_source"]
+
+Verify = bool | Literal["full"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Rows read at the start to see what they take in memory.
+_SAMPLE = 32
+
+
+def convert_source(
+    source: Source,
+    dst: str,
+    *,
+    to: str | None = None,
+    memory: int | str = "512MB",
+    workers: int | None = None,
+    shards: int | None = None,
+    rows_per_shard: int | None = None,
+    shard_size: int | str | None = None,
+    resume: bool = True,
+    overwrite: bool = False,
+    verify: Verify = True,
+    durable: bool = True,
+    progress: Watcher | None = None,
+    described: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Report:
+    """Writes all rows of a source. ``described`` says how the source was changed, so
+    that another conversion is not taken for this one; ``options`` are the sink's.
+    """
+    if verify not in (True, False, "full"):
+        raise OptionError(f'verify={verify!r}: use True, False or "full"')
+    begun = time.monotonic()
+    format = output_format(dst, to)
+    rows = _rows(source)
+    row_bytes = _row_bytes(source)
+    shard_list = plan_shards(dst, format, rows, row_bytes, shards, rows_per_shard, shard_size)
+    budget = choose_budget(source, memory, workers, len(shard_list), row_bytes)
+    manifest = Manifest(
+        _manifest_path(dst, shard_list),
+        shard_list,
+        source.schema,
+        format,
+        source.files,
+        {**(described or {}), **(options or {})},
+    )
+    # Rows from memory cannot be told from others, so there is nothing to go on with.
+    todo = manifest.begin(resume and bool(source.files), overwrite)
+    job = _Job(
+        source, format, budget, verify, durable, dict(options or {}), Counter(rows, progress)
+    )
+    try:
+        job.run(todo)
+    except BaseException as e:
+        done = sum(os.path.exists(shard.path) for shard in shard_list)
+        if done == 0:
+            manifest.discard()
+        raise _explained(e, done, len(shard_list)) from e
+    sizes = {shard.path: _size(shard.path) for shard in shard_list}
+    rows = len(source) if rows is None else rows
+    if manifest.worth_keeping:
+        manifest.finish({"rows": rows, "bytes": list(sizes.values())})
+    else:
+        manifest.discard()
+    return Report(
+        files=list(sizes),
+        rows=rows,
+        written=sum(sizes.values()),
+        skipped=len(source.skipped),
+        seconds=time.monotonic() - begun,
+        resumed=len(shard_list) - len(todo),
+        explanation=str(budget),
+    )
+
+
+class _StoppedError(Exception):
+    """Another file failed, or the user has had enough."""
+
+
+class _Job:
+    """One conversion: its files are written by a few threads, each a file at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        format: str,
+        budget: Budget,
+        verify: Verify,
+        durable: bool,
+        options: dict[str, Any],
+        counter: Counter,
+    ) -> None:
+        self._source, self._format, self._budget = source, format, budget
+        self._verify, self._durable, self._options = verify, durable, options
+        self._counter = counter
+        self._stop = threading.Event()
+
+    def run(self, shards: list[Shard]) -> None:
+        with ThreadPoolExecutor(self._budget.workers, "recmap-convert") as pool:
+            futures = [pool.submit(self._write, shard) for shard in shards]
+            try:
+                _wait(futures)
+            except BaseException:
+                self._stop.set()
+                for future in futures:
+                    future.cancel()
+                raise
+        self._counter.finish()
+
+    def _write(self, shard: Shard) -> None:
+        sink = create_sink(
+            shard.path, self._format, self._source.schema, durable=self._durable, **self._options
+        )
+        try:
+            rows = self._move(shard, sink)
+            temporary = sink.finish()
+            if self._verify:
+                check_written(temporary, shard.path, self._format, self._source.schema, rows)
+            if self._verify == "full":
+                check_values(
+                    temporary,
+                    shard.path,
+                    self._format,
+                    self._source,
+                    shard.start,
+                    shard.start + rows,
+                    self._budget.chunk_rows,
+                )
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _move(self, shard: Shard, sink: Any) -> int:
+        """Reads and writes the rows of a file, a step at a time; how many they were."""
+        step = self._budget.chunk_rows
+        most = step * self._budget.row_bytes
+        at = shard.start
+        while shard.stop is None or at < shard.stop:
+            if self._stop.is_set():
+                raise _StoppedError
+            stop = at + step if shard.stop is None else min(at + step, shard.stop)
+            batch = self._source.read(at, stop)
+            rows, size = _measure(batch)
+            if rows == 0:
+                break
+            sink.write(batch)
+            self._counter.add(rows, size)
+            at += rows
+            # Rows differ in size: steps of many large ones are made shorter.
+            if size > most and step > 1:
+                step = max(1, int(step * most / size))
+            if shard.stop is None and rows < stop - (at - rows):
+                break
+        return at - shard.start
+
+
+def _wait(futures: list[Future[None]]) -> None:
+    pending = set(futures)
+    while pending:
+        # Short waits, so that an interrupt is heard.
+        done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+
+
+def _measure(batch: Batch) -> tuple[int, int]:
+    columns = list(batch.values())
+    return (len(columns[0]) if columns else 0), sum(column.nbytes for column in columns)
+
+
+def _rows(source: Source) -> int | None:
+    if source.known_rows() is not None or source.files:
+        return len(source)
+    return source.known_rows()
+
+
+def _row_bytes(source: Source) -> int:
+    """What a row takes, in the file or in memory, whichever is more."""
+    if not source.files and source.known_rows() is None:
+        return source.row_bytes()
+    rows, size = _measure(source.read(0, _SAMPLE))
+    return max(source.row_bytes(), size // max(rows, 1), 1)
+
+
+def _manifest_path(dst: str, shards: list[Shard]) -> str:
+    folder, name = os.path.split(shards[0].path)
+    if dst.endswith(os.sep) or os.path.isdir(dst):
+        return os.path.join(folder, "_manifest.json")
+    return os.path.join(folder, f".{os.path.basename(dst) or name}.manifest.json")
+
+
+def _size(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _explained(error: BaseException, done: int, total: int) -> BaseException:
+    """The error, with what has been done and how to go on."""
+    left = (
+        f"{done:,} of {total:,} files are finished, and the same call goes on from there"
+        if done
+        else "nothing was left behind; the same call begins anew"
+    )
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt(f"interrupted: {left}")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return OutputError(f"the disk is full ({error.strerror}): {left}")
+    return error

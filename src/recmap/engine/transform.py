@@ -1,0 +1,194 @@
+"""Rows and columns chosen, renamed, cast and shuffled on the way: sources over a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.formats.joined import SelectedSource
+from recmap.permutation import Permutation
+from recmap.ragged import Column, Ragged
+from recmap.sources import Info, Skipped, Source
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["Casting", "transformed"]
+
+Casting: TypeAlias = Literal["same_value", "unsafe"]
+
+
+def transformed(
+    source: Source,
+    *,
+    rows: slice | None = None,
+    columns: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    cast: Mapping[str, npt.DTypeLike] | None = None,
+    casting: Casting = "same_value",
+    shuffle: int | None = None,
+) -> Source:
+    """The source with these changes, in this order: rows, columns, names, types, order."""
+    if rows is not None:
+        source = _Rows(source, rows)
+    if columns is not None or rename:
+        source = _select(source, columns, rename or {})
+    if cast:
+        source = _Cast(source, cast, casting)
+    return source if shuffle is None else _Shuffled(source, shuffle)
+
+
+def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:
+    kept = list(source.schema) if columns is None else list(columns)
+    for name in [*kept, *rename]:
+        if name not in source.schema:
+            raise FieldNotFoundError(
+                f"no column {name!r}; there are: {', '.join(source.schema) or 'none'}"
+            )
+    names = {rename.get(name, name): name for name in kept}
+    if len(names) != len(kept):
+        raise OptionError("two columns would have the same name")
+    return SelectedSource(source, names)
+
+
+class _Over:
+    """A source over another, which it resembles in all it does not say."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def schema(self) -> Schema:
+        return self._source.schema
+
+    @property
+    def files(self) -> list[str]:
+        return self._source.files
+
+    @property
+    def origin(self) -> str:
+        return self._source.origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return self._source.skipped
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._source.chunk_rows
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def known_rows(self) -> int | None:
+        return self._source.known_rows()
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        return self._source.row_bytes()
+
+    def info(self) -> Info:
+        return self._source.info()
+
+
+class _Rows(_Over):
+    """Every so many rows of a stretch."""
+
+    def __init__(self, source: Source, rows: slice) -> None:
+        super().__init__(source)
+        self._range = range(*rows.indices(len(source)))
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def known_rows(self) -> int | None:
+        return len(self._range)
+
+    def read(self, start: int, stop: int) -> Batch:
+        chosen = self._range[start:stop]
+        if chosen.step == 1:
+            return self._source.read(chosen.start, max(chosen.start, chosen.stop))
+        return self._source.take(np.array(chosen, dtype=np.int64))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.take(self._range.start + self._range.step * rows)
+
+
+class _Shuffled(_Over):
+    """All rows in a random order, gathered."""
+
+    def __init__(self, source: Source, seed: int) -> None:
+        super().__init__(source)
+        self._order = Permutation(len(source), seed)
+
+    @property
+    def chunk_rows(self) -> int:
+        return 1
+
+    def read(self, start: int, stop: int) -> Batch:
+        return self.take(np.arange(start, min(stop, len(self)), dtype=np.int64))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.take(self._order[rows])
+
+
+class _Cast(_Over):
+    """Columns of other types, which must hold the same values."""
+
+    def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
+        super().__init__(source)
+        if casting not in ("same_value", "unsafe"):
+            raise OptionError(f'casting={casting!r}: use "same_value" or "unsafe"')
+        self._safe = casting == "same_value"
+        fields = dict(source.schema)
+        for name, dtype in cast.items():
+            old = source.schema[name]
+            if old.is_bytes:
+                raise OptionError(f"cast: {name!r} holds byte strings, which are no numbers")
+            fields[name] = Field(dtype, old.shape)
+        self._schema = Schema(fields)
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def read(self, start: int, stop: int) -> Batch:
+        return self._cast(self._source.read(start, stop))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._cast(self._source.take(rows))
+
+    def _cast(self, batch: Batch) -> Batch:
+        return {name: self._column(name, column) for name, column in batch.items()}
+
+    def _column(self, name: str, column: Column) -> Column:
+        dtype = self._schema[name].dtype
+        if self._schema[name].is_bytes or column.dtype == dtype:
+            return column
+        if isinstance(column, Ragged):
+            return Ragged(self._column(name, column.values), column.offsets)
+        with np.errstate(invalid="ignore", over="ignore"):
+            cast = column.astype(dtype)
+            if self._safe and not _same(column, cast):
+                raise FieldMismatchError(
+                    f"column {name!r}: {column.dtype} to {dtype} would lose values "
+                    '(casting="unsafe" allows it)',
+                    field=name,
+                )
+        return cast
+
+
+def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    if np.can_cast(a.dtype, b.dtype, "safe"):
+        return True
+    # Back again, bit for bit: a comparison of 2**53 + 1 with a float would say equal.
+    back = b.astype(a.dtype)
+    if a.dtype.kind in "fc":
+        return bool(np.array_equal(back, a, equal_nan=True))
+    # An integer that wraps around comes back as it was, but with another sign.
+    signs = bool(np.array_equal(b < 0, a < 0)) if a.dtype.kind in "iu" else True
+    return signs and bool(np.array_equal(back, a))

@@ -1,0 +1,1 @@
+"""Files of any format: finding, mapping and writing them."""

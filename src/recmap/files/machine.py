@@ -1,0 +1,48 @@
+"""What the machine offers, and amounts of it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from recmap.errors import OptionError
+
+__all__ = ["parse_size", "size_text", "thread_count"]
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def thread_count() -> int:
+    """The processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes: a number, or a text such as ``"512MB"`` or ``"2GiB"``.
+
+    >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
+    (512000000, 2147483648, 1000)
+    """
+    if isinstance(size, int):
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
+    if match is None:
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
+    number, unit, binary = match.groups()
+    return int(float(number) * (_BINARY if binary else _UNITS)[unit])
+
+
+def size_text(size: float) -> str:
+    """Bytes for people.
+
+    >>> size_text(1536), size_text(2.5e9)
+    ('1.54 kB', '2.5 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,0 +1,253 @@
+"""Sources made of columns that are read one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.columns import string_column
+from recmap.errors import DataError
+from recmap.files.mapped import MappedFile
+from recmap.ragged import BYTE, Column, Ragged
+from recmap.sources import Info, Skipped
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["ArrayColumn", "ColumnReader", "ColumnsSource", "RaggedColumn", "array_columns"]
+
+
+class ColumnReader(Protocol):
+    """One column, rows first."""
+
+    @property
+    def field(self) -> Field: ...
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows that are read together; 1 if any row can be read alone."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """How the column lies in its file, for people; "" if there is nothing to say."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> Column:
+        """Rows ``start`` to ``stop``, both within the column."""
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        """The rows with these numbers, all within the column."""
+        ...
+
+    def view(self) -> npt.NDArray[Any] | None:
+        """The column as an array that is not loaded, if it can be had."""
+        ...
+
+    def row_bytes(self) -> int:
+        """About how many bytes a row takes in the file."""
+        ...
+
+
+class ArrayColumn:
+    """An array, in memory or mapped from ``file``. Fixed-width strings become byte
+    strings.
+    """
+
+    chunk_rows = 1
+    note = ""
+
+    def __init__(self, array: npt.NDArray[Any], file: MappedFile | None = None) -> None:
+        self._array = array
+        self._file = file
+        self._strings = array.dtype.kind in "SU"
+        self.field = (
+            Field("bytes", array.shape[1:])
+            if self._strings
+            else Field(array.dtype, array.shape[1:])
+        )
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def read(self, start: int, stop: int) -> Column:
+        rows = self._array[start:stop]
+        if self._file is not None and rows.size:
+            begin, end = self._file.span(rows)
+            self._file.will_read(begin, end)
+        return string_column(rows) if self._strings else rows
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        taken = self._array[rows]
+        return string_column(taken) if self._strings else taken
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None if self._strings else self._array
+
+    def row_bytes(self) -> int:
+        return max(1, self._array.nbytes // max(len(self), 1))
+
+
+class RaggedColumn:
+    """Values end to end and the offsets of the rows; of ``strings``, the bytes."""
+
+    def __init__(
+        self, name: str, values: ColumnReader, offsets: npt.NDArray[np.int64], strings: bool
+    ) -> None:
+        if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
+            raise DataError(f"{name}: offsets that do not fit its {len(values):,} values")
+        self._name, self._values, self._offsets = name, values, offsets
+        inner = values.field
+        self._strings = strings
+        self.field = Field("bytes") if strings else Field(inner.dtype, (None, *inner.shape))
+
+    @property
+    def chunk_rows(self) -> int:
+        return 1
+
+    @property
+    def note(self) -> str:
+        return self._values.note
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def read(self, start: int, stop: int) -> Column:
+        offsets = self._offsets[start : stop + 1]
+        first, last = self._checked(offsets[:-1], offsets[1:])
+        values = self._values.read(first, last) if last > first else self._values.read(0, 0)
+        return self._ragged(values, offsets - first)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        starts, ends = self._offsets[rows], self._offsets[rows + 1]
+        self._checked(starts, ends)
+        lengths = ends - starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
+        return self._ragged(self._values.take(within + np.repeat(starts, lengths)), offsets)
+
+    def _ragged(self, values: Column, offsets: npt.NDArray[np.int64]) -> Ragged:
+        if self._strings and isinstance(values, np.ndarray):
+            values = np.ascontiguousarray(values).view(BYTE)
+        return Ragged(values, offsets)
+
+    def _checked(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+    ) -> tuple[int, int]:
+        if not len(starts):
+            return 0, 0
+        first, last = int(starts.min()), int(ends.max())
+        if first < 0 or last > len(self._values) or bool((ends < starts).any()):
+            raise DataError(f"{self._name}: offsets that do not fit its values", field=self._name)
+        return first, last
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        values = len(self._values) * self._values.row_bytes()
+        return max(1, values // max(len(self), 1))
+
+
+class ColumnsSource:
+    """Columns of equal length, read one by one."""
+
+    def __init__(
+        self,
+        format: str,
+        files: Sequence[str],
+        columns: Mapping[str, ColumnReader],
+        origin: str = "from the file",
+    ) -> None:
+        self._format = format
+        self._files = list(files)
+        self._columns = dict(columns)
+        self._origin = origin
+        self._schema = Schema({name: column.field for name, column in columns.items()})
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
+            raise DataError(f"columns must have equally many rows, but {listed}")
+        self._rows = next(iter(lengths.values()), 0)
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def files(self) -> list[str]:
+        return self._files
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    @property
+    def chunk_rows(self) -> int:
+        return max((column.chunk_rows for column in self._columns.values()), default=1)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def known_rows(self) -> int | None:
+        return self._rows
+
+    def read(self, start: int, stop: int) -> Batch:
+        stop = min(stop, self._rows)
+        start = min(start, stop)
+        return {name: column.read(start, stop) for name, column in self._columns.items()}
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return {name: column.take(rows) for name, column in self._columns.items()}
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._columns[name].view()
+
+    def row_bytes(self) -> int:
+        return max(1, sum(column.row_bytes() for column in self._columns.values()))
+
+    def info(self) -> Info:
+        return Info(
+            format=self._format,
+            files=self._files,
+            size=sum(_size(file) for file in self._files),
+            rows=self._rows,
+            schema=self._schema,
+            origin=self._origin,
+            mapped=[n for n, c in self._columns.items() if c.view() is not None and self._files],
+            notes={n: c.note for n, c in self._columns.items() if c.note},
+        )
+
+
+def array_columns(
+    name: str, array: npt.NDArray[Any], file: MappedFile | None = None
+) -> dict[str, ColumnReader]:
+    """The columns of one array: its fields if it is structured, nested ones as
+    ``outer.inner``, else the array itself.
+    """
+    if array.dtype.names is None:
+        return {name: ArrayColumn(array, file)}
+    columns: dict[str, ColumnReader] = {}
+    for field in array.dtype.names:
+        for inner, column in array_columns(field, array[field], file).items():
+            columns[inner if inner == field else f"{field}.{inner}"] = column
+    return columns
+
+
+def _size(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )

@@ -1,0 +1,191 @@
+"""Several sources as one: their columns side by side, or their rows end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, FieldMismatchError
+from recmap.ragged import concatenate
+from recmap.sources import Info, Skipped, Source
+from recmap.types import Batch, Schema
+
+__all__ = ["BesideSource", "ChainSource", "SelectedSource"]
+
+
+class _Joined:
+    """What both ways of joining share."""
+
+    def __init__(self, parts: Sequence[Source], schema: Schema) -> None:
+        self._parts = list(parts)
+        self._schema = schema
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def files(self) -> list[str]:
+        return [file for part in self._parts for file in part.files]
+
+    @property
+    def origin(self) -> str:
+        return self._parts[0].origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return [skipped for part in self._parts for skipped in part.skipped]
+
+    @property
+    def chunk_rows(self) -> int:
+        return max(part.chunk_rows for part in self._parts)
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def info(self) -> Info:
+        infos = [part.info() for part in self._parts]
+        return Info(
+            format=" and ".join(sorted({info.format for info in infos})),
+            files=self.files,
+            size=sum(info.size for info in infos),
+            rows=len(self),
+            schema=self._schema,
+            origin=self.origin,
+            mapped=[name for name in self._schema if self.column(name) is not None],
+            compression=sorted({name for info in infos for name in info.compression}),
+            notes={name: note for info in reversed(infos) for name, note in info.notes.items()},
+        )
+
+
+class SelectedSource(_Joined):
+    """Some columns of a source, under names of their own."""
+
+    def __init__(self, source: Source, names: Mapping[str, str]) -> None:
+        super().__init__([source], Schema({new: source.schema[old] for new, old in names.items()}))
+        self._source, self._names = source, dict(names)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def known_rows(self) -> int | None:
+        return self._source.known_rows()
+
+    def _renamed(self, batch: Batch) -> Batch:
+        return {new: batch[old] for new, old in self._names.items()}
+
+    def read(self, start: int, stop: int) -> Batch:
+        return self._renamed(self._source.read(start, stop))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._renamed(self._source.take(rows))
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._source.column(self._names[name])
+
+    def row_bytes(self) -> int:
+        return self._source.row_bytes()
+
+
+class BesideSource(_Joined):
+    """Columns of sources of equal length."""
+
+    def __init__(self, parts: Mapping[str, Source]) -> None:
+        named: dict[str, Source] = {}
+        for part in parts.values():
+            for column in part.schema:
+                if column in named:
+                    raise FieldMismatchError(f"two of the files have a column {column!r}")
+                named[column] = part
+        super().__init__(list(parts.values()), Schema({n: p.schema[n] for n, p in named.items()}))
+        self._owner = named
+        rows = {name: len(part) for name, part in parts.items()}
+        if len(set(rows.values())) > 1:
+            listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
+            raise DataError(f"columns side by side must have equally many rows, but {listed}")
+        self._rows = next(iter(rows.values()), 0)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def known_rows(self) -> int | None:
+        return self._rows
+
+    def read(self, start: int, stop: int) -> Batch:
+        return {n: c for part in self._parts for n, c in part.read(start, stop).items()}
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return {n: c for part in self._parts for n, c in part.take(rows).items()}
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._owner[name].column(name)
+
+    def row_bytes(self) -> int:
+        return sum(part.row_bytes() for part in self._parts)
+
+
+class ChainSource(_Joined):
+    """Rows of sources of one schema, one source after the other."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        first = parts[0]
+        for part in parts[1:]:
+            if part.schema != first.schema:
+                raise FieldMismatchError(
+                    f"{part.files[0]} does not fit {first.files[0]}: "
+                    f"{_difference(first.schema, part.schema)}",
+                    file=part.files[0],
+                )
+        super().__init__(parts, first.schema)
+        counts = np.array([len(part) for part in parts], np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def known_rows(self) -> int | None:
+        return len(self)
+
+    def read(self, start: int, stop: int) -> Batch:
+        stop = min(stop, len(self))
+        read = []
+        for part, first, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
+            if first < stop and start < end:
+                read.append(part.read(max(start - int(first), 0), min(stop, int(end)) - int(first)))
+        return _joined(read) if read else self._parts[0].read(0, 0)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        if not len(rows):
+            return self._parts[0].take(rows)
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(owner, kind="stable")
+        taken = []
+        for i in np.unique(owner):
+            mine = order[owner[order] == i]
+            taken.append(self._parts[i].take(rows[mine] - self._starts[i]))
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return {name: column[back] for name, column in _joined(taken).items()}
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._parts[0].column(name) if len(self._parts) == 1 else None
+
+    def row_bytes(self) -> int:
+        return self._parts[0].row_bytes()
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return {name: concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _difference(a: Schema, b: Schema) -> str:
+    differs = [f"{n!r} is {b[n]}, not {a[n]}" for n in a if n in b and a[n] != b[n]]
+    lacks = [f"{n!r} is missing" for n in a if n not in b]
+    extra = [f"{n!r} is new" for n in b if n not in a]
+    return "; ".join(differs + lacks + extra) or "the columns come in another order"

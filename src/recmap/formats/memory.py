@@ -1,0 +1,139 @@
+"""Columns in memory, and batches as they come, as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.columns import as_columns, empty_column, fit, infer_schema
+from recmap.errors import ColumnError, OptionError
+from recmap.formats.columns import ColumnsSource
+from recmap.ragged import Column, Ragged, concatenate
+from recmap.sources import Info, Skipped
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["MemorySource", "StreamSource"]
+
+
+class _MemoryColumn:
+    chunk_rows = 1
+    note = ""
+
+    def __init__(self, column: Column, field: Field) -> None:
+        self._column = column
+        self.field = field
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._column[start:stop]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._column[rows]
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None if isinstance(self._column, Ragged) else self._column
+
+    def row_bytes(self) -> int:
+        return self._column.nbytes // max(len(self), 1)
+
+
+class MemorySource(ColumnsSource):
+    """Columns of a schema that are in memory already."""
+
+    def __init__(self, batch: Batch, schema: Schema) -> None:
+        columns = {name: _MemoryColumn(column, schema[name]) for name, column in batch.items()}
+        super().__init__("memory", [], columns, "given")
+
+
+class StreamSource:
+    """Batches from an iterable: its rows can be read once, in order."""
+
+    files: list[str]
+    origin = "from the first batch"
+    chunk_rows = 1
+
+    def __init__(self, batches: Iterable[Mapping[str, Any]], schema: Schema | None) -> None:
+        self.files = []
+        self._batches: Iterator[Mapping[str, Any]] = iter(batches)
+        self._held: list[Batch] = []
+        self._position = 0
+        self._rows: int | None = None
+        self._schema = schema or self._infer()
+
+    def _infer(self) -> Schema:
+        first = next(self._batches, None)
+        if first is None:
+            raise ColumnError("no batch came, so that the schema is not known; give it")
+        given = as_columns(first)
+        schema = infer_schema(given)
+        self._held.append(fit(given, schema)[0])
+        return schema
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    def __len__(self) -> int:
+        if self._rows is None:
+            raise OptionError("batches that come one by one are counted only when all were read")
+        return self._rows
+
+    def known_rows(self) -> int | None:
+        return self._rows
+
+    def read(self, start: int, stop: int) -> Batch:
+        if start != self._position:
+            raise OptionError(
+                f"batches that come one by one are read once, in order: at row "
+                f"{self._position:,}, not {start:,}; save them to a file first"
+            )
+        held = sum(map(_rows, self._held))
+        while held < stop - start and self._rows is None:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._rows = start + held
+                break
+            self._held.append(fit(as_columns(batch), self._schema)[0])
+            held += _rows(self._held[-1])
+        return self._cut(min(stop - start, held))
+
+    def _cut(self, rows: int) -> Batch:
+        parts: list[Batch] = [{n: empty_column(f) for n, f in self._schema.items()}]
+        left = rows
+        while left:
+            count = _rows(self._held[0])
+            parts.append({name: column[:left] for name, column in self._held[0].items()})
+            if count > left:
+                self._held[0] = {name: column[left:] for name, column in self._held[0].items()}
+            else:
+                del self._held[0]
+            left -= min(count, left)
+        self._position += rows
+        filled = parts[1:] or parts
+        return {name: concatenate([part[name] for part in filled]) for name in self._schema}
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        raise OptionError("batches that come one by one have no rows by number; save them first")
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        sizes = [f.row_bytes or 64 for f in self._schema.values()]
+        return max(1, sum(sizes))
+
+    def info(self) -> Info:
+        return Info("batches", [], 0, len(self), self._schema, self.origin, [])
+
+
+def _rows(batch: Batch) -> int:
+    return len(next(iter(batch.values()), ()))

@@ -1,0 +1,103 @@
+"""Numbers end to end in a file without a header."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, FieldMismatchError, OptionError
+from recmap.files.description import load_description
+from recmap.files.mapped import MappedFile
+from recmap.formats.columns import ColumnsSource, array_columns
+from recmap.formats.npy import DEFAULT_NAME
+from recmap.types import Schema
+
+__all__ = ["open_raw", "packed_dtype", "size_hint"]
+
+_HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
+
+
+def open_raw(
+    path: str,
+    dtype: npt.DTypeLike | None = None,
+    shape: tuple[int, ...] | None = None,
+    offset: int = 0,
+) -> ColumnsSource:
+    """A file of numbers, mapped. ``shape`` is that of the whole array, its first
+    axis -1 if the size of the file is to tell it. Without ``dtype`` the description
+    beside the file is used.
+    """
+    file = MappedFile(path)
+    if offset < 0 or offset > file.size:
+        raise OptionError(f"{path}: offset={offset:,}, but the file has {file.size:,} bytes")
+    inner: tuple[int, ...] = ()
+    if dtype is None:
+        described = load_description(path)
+        if described is None:
+            raise OptionError(
+                f"{path}: a file without a header: say what it holds, as in "
+                f'dtype="float32", shape=(-1, 10); {size_hint(file.size)}'
+            )
+        kind, rows = _described(described), -1
+    else:
+        kind = np.dtype(dtype)
+        rows, inner = _rows_and_inner(shape)
+    if kind.hasobject or kind.itemsize == 0:
+        raise OptionError(f"dtype {kind} has no bytes of a known size")
+    row_size = kind.itemsize * math.prod(inner)
+    if rows < 0:
+        rows = _count(file, offset, row_size, kind, inner)
+    array = file.array(offset, (rows, *inner), kind)
+    if dtype is None and kind.names is not None and len(kind.names) == 1:
+        columns = array_columns(kind.names[0], array[kind.names[0]], file)
+    else:
+        columns = array_columns(DEFAULT_NAME, array, file)
+    origin = "from the description" if dtype is None else "given"
+    return ColumnsSource("raw", [path], columns, origin)
+
+
+def packed_dtype(schema: Schema) -> np.dtype[Any]:
+    """The dtype of rows whose fields lie end to end."""
+    return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
+
+
+def size_hint(size: int) -> str:
+    """What a size is divisible by."""
+    fits = [f"{size // width:,} of {name}" for name, width in _HINTED if size and size % width == 0]
+    return f"its {size:,} bytes would be {', '.join(fits)}" if fits else f"it has {size:,} bytes"
+
+
+def _described(schema: Schema) -> np.dtype[Any]:
+    loose = [name for name, field in schema.items() if field.row_bytes is None]
+    if loose:
+        raise FieldMismatchError(f"field {loose[0]!r}: rows without a header have one size")
+    return packed_dtype(schema)
+
+
+def _rows_and_inner(shape: tuple[int, ...] | None) -> tuple[int, tuple[int, ...]]:
+    if shape is None:
+        return -1, ()
+    if not shape or any(axis < 0 for axis in shape[1:]) or shape[0] < -1:
+        raise OptionError(f"shape={shape}: only the first axis, that of the rows, may be -1")
+    if 0 in shape[1:]:
+        raise OptionError(f"shape={shape}: a row without values has no size")
+    return shape[0], tuple(shape[1:])
+
+
+def _count(
+    file: MappedFile, offset: int, row_size: int, dtype: np.dtype[Any], inner: tuple[int, ...]
+) -> int:
+    rows, rest = divmod(file.size - offset, row_size)
+    if rest:
+        raise DataError(
+            f"{file.path}: {file.size - offset:,} bytes are {rows:,} rows of {dtype}"
+            f"{list(inner) if inner else ''} ({row_size:,} bytes each) and {rest:,} bytes more; "
+            f"is the dtype or shape another one, or is there a header of {rest:,} bytes "
+            f"(offset={rest})?",
+            file=file.path,
+            byte=offset + rows * row_size,
+        )
+    return rows

@@ -1,0 +1,186 @@
+"""The formats, and which of them a file has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy.typing as npt
+
+from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.files.description import description_path
+from recmap.files.paths import PathsLike, expand
+from recmap.formats.joined import ChainSource, SelectedSource
+from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
+from recmap.sources import Sink, Source
+from recmap.tfrecord.inflate import CompressionOption
+from recmap.types import Schema, as_field
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "OpenOptions",
+    "create_sink",
+    "detect",
+    "format_of",
+    "open_source",
+    "select",
+]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: the ends of its names, and where its source and sink are. Modules are
+    imported when they are used: some need packages that may not be installed.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    source: tuple[str, str]
+    sink: tuple[str, str]
+
+    def opener(self) -> Callable[..., Source]:
+        """Opens one file, with the names of the columns if some were asked for."""
+        opener: Callable[..., Source] = _load(self.source)
+        return opener
+
+    def creator(self) -> Callable[..., Sink]:
+        """Begins one file."""
+        creator: Callable[..., Sink] = _load(self.sink)
+        return creator
+
+
+def _load(place: tuple[str, str]) -> Any:
+    module, name = place
+    return getattr(import_module(f"recmap.formats.{module}"), name)
+
+
+FORMATS = {
+    format.name: format
+    for format in (
+        Format(
+            "tfrecord",
+            (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
+            ("tfrecord", "TFRecordSource"),
+            ("tfrecord_sink", "create_tfrecord"),
+        ),
+        Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
+        Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
+    )
+}
+
+_MAGIC = {b"\x93NUMPY": "npy"}
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What ``rm.open`` may be told, beside the path and the fields."""
+
+    format: str | None = None
+    errors: Errors = "raise"
+    verify: bool = True
+    compression: CompressionOption = "auto"
+    index: Any = None
+    dtype: npt.DTypeLike | None = None
+    shape: tuple[int, ...] | None = None
+    offset: int = 0
+
+
+def format_of(path: str) -> str | None:
+    """The format that the end of a name means."""
+    lower = path.lower().rstrip("/")
+    for format in FORMATS.values():
+        if lower.endswith(format.suffixes):
+            return format.name
+    return None
+
+
+def detect(path: str) -> str:
+    """The format of a file: by its first bytes, else by its name; else TFRecord."""
+    if os.path.isdir(path):
+        return "zarr"
+    with open(path, "rb") as file:
+        head = file.read(8)
+        for magic, name in _MAGIC.items():
+            if head.startswith(magic):
+                return name
+    if os.path.exists(description_path(path)):
+        return "raw"
+    return format_of(path) or "tfrecord"
+
+
+def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
+    """The files as one source."""
+    files = expand(paths)
+    given = options.format or ("raw" if options.dtype is not None else None)
+    if given is not None and given not in FORMATS:
+        raise OptionError(f"format={given!r} is not one of {', '.join(FORMATS)}")
+    formats = [given or detect(file) for file in files]
+    if len(set(formats)) > 1:
+        other = next(i for i, format in enumerate(formats) if format != formats[0])
+        raise DataError(
+            f"{files[0]} is {formats[0]}, but {files[other]} is {formats[other]}: rows end to end "
+            "come from files of one format; open them apart",
+            file=files[other],
+        )
+    format = formats[0]
+    if format != "raw" and (options.shape is not None or options.offset):
+        raise OptionError(
+            f"shape and offset are for files without a header; {files[0]} is {format}"
+        )
+    if format == "tfrecord":
+        return TFRecordSource(
+            files,
+            fields,
+            errors=options.errors,
+            verify=options.verify,
+            compression=options.compression,
+            index=options.index,
+        )
+    parts = [_open_one(file, format, fields, options) for file in files]
+    return parts[0] if len(parts) == 1 else ChainSource(parts)
+
+
+def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOptions) -> Source:
+    opener = FORMATS[format].opener()
+    if format == "raw":
+        source = opener(path, options.dtype, options.shape, options.offset)
+    elif format == "npy":
+        source = opener(path)
+    else:
+        source = opener(path, None if fields is None else list(fields))
+    return source if fields is None else select(source, fields, path)
+
+
+def select(source: Source, fields: FieldsLike, path: str) -> Source:
+    """The columns asked for, whose types must be those they have."""
+    asked = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    for name, field in asked.items():
+        if name not in source.schema:
+            raise FieldNotFoundError(
+                f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
+            )
+        if field is not None and as_field(field) != source.schema[name]:
+            raise FieldMismatchError(
+                f"{path}: column {name!r} is {source.schema[name]}, not {as_field(field)}",
+                file=path,
+                field=name,
+            )
+    if list(asked) == list(source.schema):
+        return source
+    return SelectedSource(source, {name: name for name in asked})
+
+
+def create_sink(path: str, format: str, schema: Schema, **options: Any) -> Sink:
+    """Begins a file of a format; its options are those of the format's sink."""
+    creator = FORMATS[format].creator()
+    try:
+        return creator(path, schema, **options)
+    except TypeError as e:
+        known = "unexpected keyword argument" in str(e)
+        if not known:
+            raise
+        raise OptionError(f"{path}: {format} files have no such option: {e}") from None

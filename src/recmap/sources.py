@@ -1,0 +1,139 @@
+"""What every format can do: the protocols of sources and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.types import Batch, Schema
+
+__all__ = ["Info", "Sink", "Skipped", "Source"]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was left out."""
+
+    file: str
+    record: int
+    byte: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: record {self.record:,} at byte {self.byte:,}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Info:
+    """Facts about the files of a dataset; ``print`` it.
+
+    ``notes`` says of each field how it lies in the file, or what it may be.
+    """
+
+    format: str
+    files: list[str]
+    size: int
+    rows: int
+    schema: Schema
+    origin: str
+    mapped: list[str]
+    compression: list[str] = field(default_factory=list)
+    record_size: int | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        one = self.files[0] if self.files else "in memory"
+        lines = [
+            one if len(self.files) <= 1 else f"{len(self.files):,} files from {one}",
+            f"  format   {self.format}{''.join(f', {name}' for name in self.compression)}",
+            f"  size     {self.size:,} bytes",
+            f"  rows     {self.rows:,}"
+            + (f", all records of {self.record_size:,} bytes" if self.record_size else ""),
+            f"  schema   {self.origin}",
+        ]
+        width = max(map(len, self.schema), default=0)
+        for name, kind in self.schema.items():
+            notes = ["mapped in place"] if name in self.mapped else []
+            notes += [self.notes[name]] if name in self.notes else []
+            note = f"  ({'; '.join(notes)})" if notes else ""
+            lines.append(f"    {name:{width}}  {kind}{note}")
+        return "\n".join(lines)
+
+
+class Source(Protocol):
+    """Rows to be read. Every format that can be read is one."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def files(self) -> list[str]:
+        """Where the rows come from, in their order."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """How the schema came to be known, for people."""
+        ...
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        """What ``errors="skip"`` left out."""
+        ...
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows that are read together, whether they are wanted or not; 1 if any row
+        can be read alone.
+        """
+        ...
+
+    def __len__(self) -> int: ...
+
+    def known_rows(self) -> int | None:
+        """The number of rows, if it is known without looking for them."""
+        ...
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the source ends before. They may be
+        views of the file, and are not to be written to.
+        """
+        ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        """The rows with these numbers, in this order."""
+        ...
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """The whole column as a view of the file, if it lies there as an array."""
+        ...
+
+    def row_bytes(self) -> int:
+        """About how many bytes a row takes in the file; 1 or more."""
+        ...
+
+    def info(self) -> Info:
+        """Counts the rows and collects what else is known."""
+        ...
+
+
+class Sink(Protocol):
+    """Where rows are written. Nothing shows under the final name before commit()."""
+
+    def write(self, batch: Mapping[str, Any]) -> None: ...
+
+    def finish(self) -> str:
+        """Writes what is left; the name under which all of it lies until commit()."""
+        ...
+
+    def commit(self) -> None:
+        """Finishes, if that has not been done, and gives the output its name."""
+        ...
+
+    def abort(self) -> None:
+        """Leaves nothing behind."""
+        ...
