@@ -28,10 +28,10 @@ resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 """
 
 
-def run_limited(body: str) -> str:
-    program = PROGRAM.format(limit=LIMIT, body=body)
+def run_limited(body: str, limit: int = LIMIT) -> str:
+    program = PROGRAM.format(limit=limit, body=body)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -102,3 +102,24 @@ with rm.TFRecordWriter({str(path)!r}, shards=4, rows=len(x), durable=False) as w
 print("done")
 """
     assert run_limited(body) == "done"
+
+
+# Two files at a time: ten threads, whose stacks count though they are not used.
+CONVERSION_LIMIT = 60 * MB + 10 * 8 * MB
+
+
+@pytest.mark.parametrize("name", ["y.npy", "y.tfrecord", "y.bin", "y.tfrecord.gz"])
+def test_a_conversion(big: Path, name: str) -> None:
+    body = f"""
+report = rm.convert({str(big)!r}, {name!r}, memory="60MB", shards=2, columns=["x"], durable=False)
+print(report.rows)
+"""
+    assert run_limited(body, CONVERSION_LIMIT) == "800000"
+
+
+def test_a_shuffle(big: Path) -> None:
+    body = f"""
+report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=1, durable=False)
+print(report.rows)
+"""
+    assert run_limited(body, CONVERSION_LIMIT) == "800000"

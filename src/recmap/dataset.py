@@ -170,7 +170,6 @@ def convert(
         rename=rename,
         cast=cast,
         casting=casting,
-        shuffle=shuffle,
     )
     return convert_source(
         chosen,
@@ -186,9 +185,9 @@ def convert(
         verify=verify,
         durable=durable,
         progress=progress,
+        shuffle=shuffle,
         described={
             "rows": None if rows is None else [rows.start, rows.stop, rows.step],
-            "shuffle": shuffle,
             "columns": None if columns is None else list(columns),
             "rename": dict(rename or {}),
         },

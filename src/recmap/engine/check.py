@@ -8,6 +8,7 @@ from recmap import _core
 from recmap.errors import VerificationError
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
+from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.ragged import Column, Ragged
 from recmap.sources import Source
@@ -27,7 +28,7 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
                 f"{name}: {rows:,} rows were written, but {found.records:,} sound records are there"
             )
         return
-    written = open_source(path, None, OpenOptions(format=format))
+    written = _reopened(path, format, schema)
     if len(written) != rows:
         raise VerificationError(
             f"{name}: {rows:,} rows were written, but {len(written):,} are there"
@@ -40,12 +41,18 @@ def _types(schema: Schema) -> list[str]:
     return sorted(str(field).partition(" = ")[0] for field in schema.values())
 
 
+def _reopened(path: str, format: str, schema: Schema) -> Source:
+    """The file under its temporary name, beside which nothing lies that describes it."""
+    fields = dict(schema) if format == "tfrecord" else None
+    dtype = packed_dtype(schema) if format == "raw" else None
+    return open_source(path, fields, OpenOptions(format=format, dtype=dtype))
+
+
 def check_values(
     path: str, name: str, format: str, source: Source, start: int, stop: int, step: int
 ) -> None:
     """Compares every value of a file with the rows it was made of."""
-    fields = dict(source.schema) if format == "tfrecord" else None
-    written = open_source(path, fields, OpenOptions(format=format))
+    written = _reopened(path, format, source.schema)
     names = dict(zip(source.schema, written.schema, strict=True))
     for row in range(start, stop, step):
         end = min(row + step, stop)

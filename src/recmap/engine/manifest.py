@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,11 +51,13 @@ class Manifest:
 
     def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
         """Makes way, and says which files are still to be written."""
-        if resume and self._load() == self._plan:
+        known = self._load()
+        same = known is not None and {key: known.get(key) for key in self._plan} == self._plan
+        if resume and known is not None and same and not (known.get("complete") and overwrite):
             self._remove_temporary()
             return [shard for shard in self.shards if not os.path.exists(shard.path)]
         existing = [shard.path for shard in self.shards if os.path.exists(shard.path)]
-        existing += [path for path in self._older() if path not in existing]
+        existing += [path for path in self._older(known) if path not in existing]
         if existing and not overwrite:
             raise OutputExistsError(
                 f"{existing[0]} exists already, and was not made by this same conversion of the "
@@ -85,27 +88,30 @@ class Manifest:
             with open(self.path, encoding="utf-8") as file:
                 content = json.loads(file.read(_MAX_SIZE))
         except (OSError, ValueError, RecursionError):
-            return None
-        if not isinstance(content, dict):
-            return None
-        return {key: content.get(key) for key in self._plan}
+            return None  # there is none, or it is not ours
+        return content if isinstance(content, dict) else None
 
-    def _older(self) -> list[str]:
+    def _older(self, known: Mapping[str, Any] | None) -> list[str]:
         """The files of an earlier conversion to the same place."""
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                content = json.loads(file.read(_MAX_SIZE))
-            names = [str(entry["file"]) for entry in content["files"]]
-        except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        entries = (known or {}).get("files")
+        if not isinstance(entries, list):
             return []
         folder = os.path.dirname(self.path)
-        paths = [os.path.join(folder, name) for name in names if os.path.basename(name) == name]
+        names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
+        plain = [name for name in names if isinstance(name, str) and os.path.basename(name) == name]
+        paths = [os.path.join(folder, name) for name in plain if name]
         return [path for path in paths if os.path.exists(path)]
 
     def _remove_temporary(self) -> None:
-        for shard in self.shards:
-            folder, name = os.path.split(shard.path)
+        """Removes what a process that is no more has left."""
+        for path in [self.path, *(shard.path for shard in self.shards)]:
+            folder, name = os.path.split(path)
             for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.tmp")):
+                owner = left.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
+                if owner.isdigit() and _is_running(int(owner)):
+                    raise OutputExistsError(
+                        f"{left} is being written by process {owner}; wait for it, or stop it"
+                    )
                 _remove(left)
 
     def _save(self, complete: bool, **results: Any) -> None:
@@ -124,10 +130,20 @@ def _fingerprint(path: str) -> list[Any]:
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
 
 
+def _is_running(process: int) -> bool:
+    if process == os.getpid():
+        return False  # left by a process before a restart
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _remove(path: str) -> None:
     if os.path.isdir(path):
-        import shutil
-
         shutil.rmtree(path)
     else:
         os.unlink(path)

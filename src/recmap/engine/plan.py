@@ -13,8 +13,9 @@ from recmap.sources import Source
 
 __all__ = ["Budget", "Shard", "choose_budget", "output_format", "plan_shards"]
 
-# Times a chunk is in memory: as it was read, encoded, and in the writer's queue.
-_COPIES = 6
+# Times a chunk is in memory: as it was read, encoded, in the writer's queue, and what
+# the allocator keeps.
+_COPIES = 8
 _MIN_CHUNK, _MAX_CHUNK = 1 << 16, 8 << 20
 
 

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from recmap.engine.check import check_values, check_written
 from recmap.engine.manifest import Manifest
 from recmap.engine.plan import Budget, Shard, choose_budget, output_format, plan_shards
 from recmap.engine.progress import Counter, Report, Watcher
+from recmap.engine.shuffling import shuffled
 from recmap.errors import OptionError, OutputError
 from recmap.formats.registry import create_sink
 from recmap.sources import Source
@@ -43,6 +45,7 @@ def convert_source(
     verify: Verify = True,
     durable: bool = True,
     progress: Watcher | None = None,
+    shuffle: int | None = None,
     described: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Report:
@@ -57,21 +60,25 @@ def convert_source(
     row_bytes = _row_bytes(source)
     shard_list = plan_shards(dst, format, rows, row_bytes, shards, rows_per_shard, shard_size)
     budget = choose_budget(source, memory, workers, len(shard_list), row_bytes)
+    _refuse_itself(source, shard_list)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,
         source.schema,
         format,
         source.files,
-        {**(described or {}), **(options or {})},
+        {**(described or {}), "shuffle": shuffle, **(options or {})},
     )
     # Rows from memory cannot be told from others, so there is nothing to go on with.
     todo = manifest.begin(resume and bool(source.files), overwrite)
-    job = _Job(
-        source, format, budget, verify, durable, dict(options or {}), Counter(rows, progress)
-    )
+    counter = Counter(None if rows is None else _count(todo), progress)
     try:
-        job.run(todo)
+        with ExitStack() as stack:
+            ordered = source
+            if shuffle is not None and todo:
+                folder = os.path.dirname(shard_list[0].path)
+                ordered = stack.enter_context(shuffled(source, shuffle, folder, budget))
+            _Job(ordered, format, budget, verify, durable, dict(options or {}), counter).run(todo)
     except BaseException as e:
         done = sum(os.path.exists(shard.path) for shard in shard_list)
         if done == 0:
@@ -166,6 +173,7 @@ class _Job:
             if rows == 0:
                 break
             sink.write(batch)
+            del batch  # before the next is read
             self._counter.add(rows, size)
             at += rows
             # Rows differ in size: steps of many large ones are made shorter.
@@ -174,6 +182,17 @@ class _Job:
             if shard.stop is None and rows < stop - (at - rows):
                 break
         return at - shard.start
+
+
+def _count(shards: list[Shard]) -> int:
+    return sum((shard.stop or 0) - shard.start for shard in shards)
+
+
+def _refuse_itself(source: Source, shards: list[Shard]) -> None:
+    inputs = {os.path.realpath(file) for file in source.files}
+    for shard in shards:
+        if os.path.realpath(shard.path) in inputs:
+            raise OptionError(f"{shard.path} would be written over while it is read")
 
 
 def _wait(futures: list[Future[None]]) -> None:

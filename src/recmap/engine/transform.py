@@ -1,4 +1,4 @@
-"""Rows and columns chosen, renamed, cast and shuffled on the way: sources over a source."""
+"""Rows and columns chosen, renamed and cast on the way: sources over a source."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.engine.over import SourceOver
 from recmap.errors import FieldMismatchError, FieldNotFoundError, OptionError
 from recmap.formats.joined import SelectedSource
-from recmap.permutation import Permutation
 from recmap.ragged import Column, Ragged
-from recmap.sources import Info, Skipped, Source
+from recmap.sources import Source
 from recmap.types import Batch, Field, Schema
 
 __all__ = ["Casting", "transformed"]
@@ -28,16 +28,13 @@ def transformed(
     rename: Mapping[str, str] | None = None,
     cast: Mapping[str, npt.DTypeLike] | None = None,
     casting: Casting = "same_value",
-    shuffle: int | None = None,
 ) -> Source:
-    """The source with these changes, in this order: rows, columns, names, types, order."""
+    """The source with these changes, in this order: rows, columns, names, types."""
     if rows is not None:
         source = _Rows(source, rows)
     if columns is not None or rename:
         source = _select(source, columns, rename or {})
-    if cast:
-        source = _Cast(source, cast, casting)
-    return source if shuffle is None else _Shuffled(source, shuffle)
+    return _Cast(source, cast, casting) if cast else source
 
 
 def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:
@@ -53,49 +50,7 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
     return SelectedSource(source, names)
 
 
-class _Over:
-    """A source over another, which it resembles in all it does not say."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    @property
-    def schema(self) -> Schema:
-        return self._source.schema
-
-    @property
-    def files(self) -> list[str]:
-        return self._source.files
-
-    @property
-    def origin(self) -> str:
-        return self._source.origin
-
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        return self._source.skipped
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._source.chunk_rows
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def known_rows(self) -> int | None:
-        return self._source.known_rows()
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        return None
-
-    def row_bytes(self) -> int:
-        return self._source.row_bytes()
-
-    def info(self) -> Info:
-        return self._source.info()
-
-
-class _Rows(_Over):
+class _Rows(SourceOver):
     """Every so many rows of a stretch."""
 
     def __init__(self, source: Source, rows: slice) -> None:
@@ -118,25 +73,7 @@ class _Rows(_Over):
         return self._source.take(self._range.start + self._range.step * rows)
 
 
-class _Shuffled(_Over):
-    """All rows in a random order, gathered."""
-
-    def __init__(self, source: Source, seed: int) -> None:
-        super().__init__(source)
-        self._order = Permutation(len(source), seed)
-
-    @property
-    def chunk_rows(self) -> int:
-        return 1
-
-    def read(self, start: int, stop: int) -> Batch:
-        return self.take(np.arange(start, min(stop, len(self)), dtype=np.int64))
-
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.take(self._order[rows])
-
-
-class _Cast(_Over):
+class _Cast(SourceOver):
     """Columns of other types, which must hold the same values."""
 
     def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
@@ -183,7 +120,10 @@ class _Cast(_Over):
 
 
 def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    if np.can_cast(a.dtype, b.dtype, "safe"):
+    # numpy calls int64 to float64 safe.
+    if np.can_cast(a.dtype, b.dtype, "safe") and not (
+        a.dtype.kind in "iu" and b.dtype.kind in "fc"
+    ):
         return True
     # Back again, bit for bit: a comparison of 2**53 + 1 with a float would say equal.
     back = b.astype(a.dtype)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import zlib
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OutputExistsError
+from recmap.files.deflate import Deflater
 
 __all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]
 
 Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
-_WBITS = {"gzip": 31, "zlib": 15}
 # Smaller pieces are gathered before they are handed over.
 _PIECE = 1 << 20
 
@@ -78,15 +77,17 @@ class OutputFile:
         os.makedirs(folder or ".", exist_ok=True)
         self.temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
         self._file = open(self.temporary, "xb", buffering=0)  # noqa: SIM115 - closed by commit
-        self._engine: Any = (
-            zlib.compressobj(wbits=_WBITS[compression]) if compression is not None else None
-        )
+        self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
         self._pieces: list[Buffer] = []
         self._held = 0
 
     def write(self, piece: Buffer) -> None:
         """Appends; small pieces are gathered first."""
+        if len(piece) >= _PIECE:
+            self.flush()
+            self._spooler.put(self, piece)
+            return
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held >= _PIECE:
@@ -95,16 +96,19 @@ class OutputFile:
     def flush(self) -> None:
         """Hands over what is held."""
         pieces, self._pieces, self._held = self._pieces, [], 0
-        if len(pieces) == 1:
-            self._spooler.put(self, pieces[0])
-        elif pieces:
-            self._spooler.put(
-                self, np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
-            )
+        if pieces:
+            gathered = np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
+            self._spooler.put(self, gathered)
 
     def write_now(self, piece: Buffer) -> None:
         """Compresses and writes, in the spooler's thread."""
-        data = piece if self._engine is None else self._engine.compress(piece)
+        if self._deflater is None:
+            self._write_all(piece)
+        else:
+            for part in self._deflater.compress(piece):
+                self._write_all(part)
+
+    def _write_all(self, data: Buffer) -> None:
         view = np.frombuffer(data, np.uint8).data
         while view:
             view = view[self._file.write(view) :]
@@ -115,10 +119,9 @@ class OutputFile:
 
     def finish(self, durable: bool) -> None:
         """Writes the end of the stream; the spooler must have been closed."""
-        if self._engine is not None:
-            view = memoryview(self._engine.flush())
-            while view:
-                view = view[self._file.write(view) :]
+        if self._deflater is not None:
+            for part in self._deflater.finish():
+                self._write_all(part)
         if durable:
             os.fsync(self._file.fileno())
         self._file.close()

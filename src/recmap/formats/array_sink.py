@@ -77,14 +77,12 @@ class RawSink:
             self._spooler.close()
             self._finish()
             self._file.finish(self._durable)
-            save_description(self._file.temporary, self.schema)
             self._finished = True
         return self._file.temporary
 
     def commit(self) -> None:
         """Finishes the file and gives it its name."""
         self.finish()
-        os.unlink(description_path(self._file.temporary))
         self._describe()
         self._file.commit(self._durable)
 
@@ -98,9 +96,6 @@ class RawSink:
         """Leaves nothing behind."""
         self._spooler.stop()
         self._file.abort()
-        described = description_path(self._file.temporary)
-        if os.path.exists(described):
-            os.unlink(described)
 
 
 class NpySink(RawSink):

@@ -6,6 +6,7 @@ and a row that was passed is reached by beginning anew.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from threading import RLock
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CompressionError, CorruptRecordError
+from recmap.files.ahead import read_ahead
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
 from recmap.sources import Skipped
@@ -30,6 +32,7 @@ __all__ = ["CompressedShard"]
 _WINDOW_SIZE = 4 << 20
 # Held while the next sound record is searched: larger ones are not found.
 _SEARCH_SIZE = 16 << 20
+_AHEAD = 32
 _CUT = {FaultCode.header_cut, FaultCode.data_cut}
 
 
@@ -50,6 +53,7 @@ class CompressedShard:
         self._lock = RLock()
         self._pass: Iterator[tuple[int, Window]] = iter(())
         self._at: tuple[int, Window] | None = None
+        self._process = os.getpid()
 
     def known_count(self) -> int | None:
         """The number of rows, if a pass has reached the end."""
@@ -108,8 +112,9 @@ class CompressedShard:
         """Windows of good rows from the one that holds row ``start``, each with the
         number of its first row.
         """
-        if self._at is None or start < self._at[0]:
-            self._pass, self._at = self._good_windows(), None
+        # A fork inherits the pass, but not the thread that works ahead of it.
+        if self._at is None or start < self._at[0] or self._process != os.getpid():
+            self._pass, self._at, self._process = self._good_windows(), None, os.getpid()
         if self._at is not None:
             yield self._at
         for here in self._pass:
@@ -208,7 +213,8 @@ class _Stream:
         self.failure: str | None = None
         self._held = bytearray()
         self._skip = skip
-        self._pieces = inflate(path, compression)
+        # A few MB ahead, inflated while records are decoded.
+        self._pieces = read_ahead(inflate(path, compression), _AHEAD)
 
     def fill(self, size: int) -> bool:
         """Inflates until so much is held, or all there is; False if nothing is left."""

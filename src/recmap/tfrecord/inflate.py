@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import numpy as np
-from isal import isal_zlib
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
 from recmap.errors import CompressionError, OptionError
+from recmap.files.deflate import inflater
 from recmap.files.output import Compression
 
 __all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
@@ -17,7 +17,6 @@ __all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
-_WBITS = {"gzip": 31, "zlib": 15}
 _READ_SIZE = 1 << 18
 # What is inflated before a fault in the stream is kept up to the last piece.
 _OUT_SIZE = 1 << 17
@@ -65,7 +64,7 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
 def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
     """The plain bytes of a file in pieces, through all its members."""
     with open(path, "rb", buffering=0) as file:
-        engine = isal_zlib.decompressobj(wbits=_WBITS[compression])
+        engine, error = inflater(compression)
         fresh, position, pending = True, 0, b""
         while True:
             data = pending or file.read(_READ_SIZE)
@@ -91,7 +90,7 @@ def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
                     )
             try:
                 plain = engine.decompress(data, _OUT_SIZE)
-            except isal_zlib.error as e:  # type: ignore[misc]  # isal's stub errs
+            except error as e:
                 raise CompressionError(
                     f"{path}: damaged {compression} stream near byte {position:,}: {e}",
                     file=path,
@@ -101,6 +100,6 @@ def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
             position += len(data) - len(rest)
             fresh, pending = False, rest
             if engine.eof:
-                engine, fresh = isal_zlib.decompressobj(wbits=_WBITS[compression]), True
+                (engine, error), fresh = inflater(compression), True
             if plain:
                 yield plain

@@ -1,0 +1,55 @@
+"""A source over another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from recmap.sources import Info, Skipped, Source
+from recmap.types import Schema
+
+__all__ = ["SourceOver"]
+
+
+class SourceOver:
+    """Resembles the source it is over in all it does not say."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def schema(self) -> Schema:
+        return self._source.schema
+
+    @property
+    def files(self) -> list[str]:
+        return self._source.files
+
+    @property
+    def origin(self) -> str:
+        return self._source.origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return self._source.skipped
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._source.chunk_rows
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def known_rows(self) -> int | None:
+        return self._source.known_rows()
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        return self._source.row_bytes()
+
+    def info(self) -> Info:
+        return self._source.info()

@@ -1,0 +1,286 @@
+"""rm.convert and ds.save: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+
+def numbers(rows: int = 1000, width: int = 10) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(0).random((rows, width), dtype=np.float32)
+
+
+def raw_file(rows: int = 1000) -> np.ndarray[Any, np.dtype[np.float32]]:
+    x = numbers(rows)
+    x.tofile("x.dat")
+    return x
+
+
+RAW: dict[str, Any] = {"dtype": "float32", "shape": (-1, 10)}
+
+
+def test_a_memmap_becomes_tfrecord_shards_and_an_array_again() -> None:
+    x = raw_file()
+    report = rm.convert("x.dat", "out/", shards=3, **RAW)
+    assert report.rows == 1000
+    assert [os.path.basename(f) for f in report.files] == [
+        f"data-0000{i}-of-00003.tfrecord" for i in range(3)
+    ]
+    assert [len(rm.open(f)) for f in report.files] == [333, 333, 334]
+    rm.convert("out/", "y.npy")
+    y = np.load("y.npy", mmap_mode="r")
+    assert y.dtype == np.float32
+    assert np.array_equal(y, x)
+
+
+def test_tensorflow_reads_what_was_converted() -> None:
+    import tensorflow as tf
+
+    x = raw_file(100)
+    rm.convert("x.dat", "x.tfrecord", **RAW)
+    spec = {"data": tf.io.FixedLenFeature([10], tf.float32)}
+    rows = [
+        tf.io.parse_single_example(r, spec)["data"].numpy()
+        for r in tf.data.TFRecordDataset("x.tfrecord")
+    ]
+    assert np.array_equal(np.stack(rows), x)
+
+
+def test_save_writes_a_dataset() -> None:
+    raw_file()
+    assert rm.open("x.dat", **RAW).save("y.npy").rows == 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"shards": 4}, [250, 250, 250, 250]),
+        ({"rows_per_shard": 300}, [300, 300, 300, 100]),
+        ({"shard_size": 16_000}, [400, 400, 200]),
+        ({}, [1000]),
+    ],
+)
+def test_rows_are_split_as_asked(options: dict[str, Any], rows: list[int]) -> None:
+    x = raw_file()
+    report = rm.convert("x.dat", "y.npy", **RAW, **options)
+    assert [len(np.load(f)) for f in report.files] == rows
+    assert np.array_equal(rm.open(report.files)[:]["data"], x)
+
+
+def test_more_shards_than_rows_makes_empty_ones() -> None:
+    x = raw_file(2)
+    report = rm.convert("x.dat", "y.npy", shards=5, **RAW)
+    assert sorted(len(np.load(f)) for f in report.files) == [0, 0, 0, 1, 1]
+    assert np.array_equal(rm.open("y-*.npy")[:]["data"], x)
+
+
+def test_no_rows_convert_to_no_rows() -> None:
+    Path("x.dat").touch()
+    rm.convert("x.dat", "x.tfrecord", **RAW)
+    rm.convert("x.tfrecord", "y.npy")
+    assert np.load("y.npy").shape == (0, 10)
+
+
+def test_two_ways_to_split_are_refused() -> None:
+    raw_file()
+    with pytest.raises(rm.OptionError, match="one of shards"):
+        rm.convert("x.dat", "y.npy", shards=2, rows_per_shard=5, **RAW)
+
+
+def test_an_unknown_ending_is_refused_and_the_known_ones_named() -> None:
+    raw_file()
+    with pytest.raises(rm.OptionError, match=r"\.tfrecord.*\.npy"):
+        rm.convert("x.dat", "y.parquet", **RAW)
+    assert rm.convert("x.dat", "y.any", to="npy", **RAW).rows == 1000
+
+
+def test_batches_of_unknown_number_become_one_file() -> None:
+    ds = rm.from_batches({"i": np.arange(n, n + 100)} for n in range(0, 1000, 100))
+    assert ds.save("i.npy").rows == 1000
+    assert np.array_equal(np.load("i.npy"), np.arange(1000))
+    again = rm.from_batches({"i": np.arange(10)} for _ in range(2))
+    with pytest.raises(rm.OptionError, match="not known in advance"):
+        again.save("j.npy", shards=2)
+
+
+def test_rows_columns_names_and_types_change_on_the_way() -> None:
+    rm.from_arrays({"a": np.arange(100), "b": np.arange(100.0), "c": [b"x"] * 100}).save(
+        "abc.tfrecord"
+    )
+    rm.convert(
+        "abc.tfrecord",
+        "out.tfrecord",
+        rows=slice(10, 90, 20),
+        columns=["b", "a"],
+        rename={"a": "label"},
+        cast={"label": "int8"},
+    )
+    ds = rm.open("out.tfrecord")
+    assert ds.schema == {"b": "float64", "label": "int8"}
+    assert ds[:]["label"].tolist() == [10, 30, 50, 70]
+    assert ds[:]["b"].tolist() == [10.0, 30.0, 50.0, 70.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1.5], "int64"),
+        ([300], "uint8"),
+        ([-1], "uint64"),
+        ([2**63], "int64"),
+        ([2**53 + 1], "float64"),
+        ([1e40], "float32"),
+        ([0.1], "float32"),
+        ([float("nan")], "int32"),
+    ],
+)
+def test_a_cast_that_loses_values_is_refused(values: list[Any], dtype: str) -> None:
+    kind = np.uint64 if values == [2**63] else None
+    ds = rm.from_arrays({"x": np.array(values, kind)})
+    with pytest.raises(rm.FieldMismatchError, match="would lose values"):
+        ds.save("x.npy", cast={"x": dtype})
+    assert not list(Path().glob("*x.npy*"))
+    ds.save("x.npy", cast={"x": dtype}, casting="unsafe")
+    assert np.load("x.npy").dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1.0, 2.0], "int8"),
+        ([255], "uint8"),
+        ([0.5, float("nan")], "float16"),
+        ([2**53], "float64"),
+    ],
+)
+def test_a_cast_that_keeps_values_is_made(values: list[Any], dtype: str) -> None:
+    rm.from_arrays({"x": np.array(values)}).save("x.npy", cast={"x": dtype})
+    assert np.array_equal(np.load("x.npy"), np.array(values), equal_nan=dtype == "float16")
+
+
+def test_what_exists_is_not_written_over() -> None:
+    x = raw_file()
+    rm.from_arrays({"old": np.arange(3)}).save("y.npy")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        rm.convert("x.dat", "y.npy", **RAW)
+    assert len(np.load("y.npy")) == 3
+    rm.convert("x.dat", "y.npy", overwrite=True, **RAW)
+    assert np.array_equal(np.load("y.npy"), x)
+
+
+def test_a_file_is_not_written_over_itself() -> None:
+    rm.from_arrays({"x": np.arange(3)}).save("y.npy")
+    with pytest.raises(rm.OptionError, match="while it is read"):
+        rm.convert("y.npy", "y.npy", overwrite=True)
+    assert np.load("y.npy").tolist() == [0, 1, 2]
+
+
+def test_the_same_conversion_again_has_nothing_to_do() -> None:
+    raw_file()
+    rm.convert("x.dat", "out/", shards=3, **RAW)
+    before = {p: p.stat().st_mtime_ns for p in Path("out").iterdir() if "data" in p.name}
+    again = rm.convert("x.dat", "out/", shards=3, **RAW)
+    assert again.resumed == 3
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_another_conversion_to_the_same_place_is_not_taken_for_the_same() -> None:
+    x = raw_file()
+    rm.convert("x.dat", "out/", shards=3, **RAW)
+    for changed in ({"shards": 2}, {"shards": 3, "shuffle": 1}, {"shards": 3, "rows": slice(5)}):
+        with pytest.raises(rm.OutputExistsError):
+            rm.convert("x.dat", "out/", **RAW, **changed)
+    os.utime("x.dat", ns=(0, 0))
+    with pytest.raises(rm.OutputExistsError):
+        rm.convert("x.dat", "out/", shards=3, **RAW)
+    rm.convert("x.dat", "out/", shards=2, overwrite=True, **RAW)
+    assert np.array_equal(rm.open("out/")[:]["data"], x)
+
+
+def test_full_verification_notices_a_value_that_differs() -> None:
+    x = numbers()
+
+    def change(_: Any) -> None:
+        x[7, 3] += 1
+
+    ds = rm.from_arrays({"x": x})
+    with pytest.raises(rm.VerificationError, match="column 'x'.*are not"):
+        ds.save("x.tfrecord", verify="full", progress=change)
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord", "x.npy", "x.bin", "x.tfrecord.gz"])
+def test_full_verification_passes_what_is_equal(name: str) -> None:
+    x = numbers()
+    x[3, 3] = np.nan
+    x[4, 4] = -0.0
+    rm.from_arrays({"x": x}).save(name, verify="full")
+    assert np.array_equal(rm.open(name)[:]["x"], x, equal_nan=True)
+
+
+def test_bad_records_are_left_out_and_counted() -> None:
+    rm.from_arrays({"x": np.arange(100)}).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[len(data) // 2] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    with pytest.raises(rm.CorruptRecordError):
+        rm.convert("x.tfrecord", "y.npy")
+    with pytest.warns(rm.SkippedRecordsWarning):
+        report = rm.convert("x.tfrecord", "y.npy", errors="skip")
+    assert (report.rows, report.skipped) == (99, 1)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_shuffle_is_exact_and_its_order_is_the_seed_s(compression: str | None) -> None:
+    name = "x.tfrecord" if compression is None else "x.tfrecord.gz"
+    strings = [str(i).encode() for i in range(20_000)]
+    rm.from_arrays({"i": np.arange(20_000), "s": strings}).save(name)
+    # Too little memory to hold the rows: a gzip file is dealt out on disk.
+    rm.convert(name, "out/", shuffle=5, shards=3, memory="1MB")
+    batch = rm.open("out/")[:]
+    order = batch["i"].tolist()
+    assert sorted(order) == list(range(20_000))
+    assert order != sorted(order)
+    assert batch["s"].tolist() == [strings[i] for i in order]
+    assert order[:3] == rm.permutation.Permutation(20_000, 5)[[0, 1, 2]].tolist()
+    assert sorted(p.name for p in Path().iterdir() if "shuffle" in p.name) == []
+
+
+def test_a_budget_too_small_for_a_row_is_refused_before_anything_is_written() -> None:
+    ds = rm.from_arrays({"x": np.zeros((4, 1 << 20), np.float32)})
+    with pytest.raises(rm.OptionError, match="too little"):
+        ds.save("x.npy", memory="20MB")
+    assert not list(Path().iterdir())
+    assert ds.save("x.npy", memory="40MB").rows == 4
+
+
+def test_sizes_are_texts_or_numbers() -> None:
+    ds = rm.from_arrays({"x": np.arange(10)})
+    for memory in ("512MB", "1GiB", 10**9, "2 GB"):
+        ds.save("x.npy", memory=memory, overwrite=True)
+    with pytest.raises(rm.OptionError, match="512MB"):
+        ds.save("x.npy", memory="much")
+
+
+def test_progress_tells_rows_and_what_is_left() -> None:
+    raw_file()
+    seen: list[Any] = []
+    rm.convert("x.dat", "y.npy", progress=seen.append, **RAW)
+    assert (seen[-1].rows, seen[-1].total) == (1000, 1000)
+    assert seen[-1].size == 40_000
+    assert seen[-1].left == 0
+
+
+def test_options_of_the_format_are_passed_and_unknown_ones_refused() -> None:
+    raw_file()
+    rm.convert("x.dat", "a.tfrecord", options={"align": 64}, **RAW)
+    assert rm.open("a.tfrecord")["data"].flags.aligned
+    with pytest.raises(rm.OptionError, match="no such option"):
+        rm.convert("x.dat", "b.npy", options={"align": 64}, **RAW)
+    assert not Path("b.npy").exists()

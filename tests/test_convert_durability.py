@@ -1,0 +1,168 @@
+"""Conversions that are stopped: by a kill, a full disk, an interrupt, or a damaged row."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS, WIDTH, SHARDS = 200_000, 100, 7
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """80 MB of numbers."""
+    path = tmp_path_factory.mktemp("source") / "x.npy"
+    np.save(path, np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32))
+    return path
+
+
+def call(source: Path, name: str, before: str = "", options: str = "") -> list[str]:
+    """The command of a process that converts."""
+    program = f"""
+import os, resource, signal, sys
+import recmap as rm
+{before}
+report = rm.convert({str(source)!r}, {name!r}, shards={SHARDS}, memory="32MB", {options})
+print(report.resumed)
+"""
+    return [sys.executable, "-c", program]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """All files, hidden ones too, and what they hold."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        # The index holds the time of the file, the manifest nothing else that differs.
+        if path.is_file() and not path.name.endswith(".recmap")
+    }
+
+
+class Undisturbed:
+    """What each output is when nothing happens, and how long it takes."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, dict[str, str]] = {}
+        self.seconds: dict[str, float] = {}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    made = Undisturbed()
+    for name in ("out/", "x.tfrecord.gz", "x.npy"):
+        folder = tmp_path_factory.mktemp("undisturbed")
+        begun = time.monotonic()
+        subprocess.run(call(source, name), cwd=folder, check=True, capture_output=True)
+        made.seconds[name] = time.monotonic() - begun
+        made.digests[name] = digests(folder)
+    return made
+
+
+@pytest.mark.parametrize("name", ["out/", "x.tfrecord.gz", "x.npy"])
+def test_killed_at_any_moment_it_goes_on_and_the_bytes_are_the_same(
+    name: str, source: Path, undisturbed: Undisturbed
+) -> None:
+    rng = random.Random(name)
+    for _ in range(12):
+        process = subprocess.Popen(call(source, name), stdout=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=rng.uniform(0.1, 1) * undisturbed.seconds[name])
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            for path in Path().rglob("*.tfrecord"):  # under its own name a file is whole
+                assert rm.verify(path).ok
+        else:  # it was too quick: begin anew
+            assert process.returncode == 0
+            assert digests(Path()) == undisturbed.digests[name]
+            shutil.rmtree("out", ignore_errors=True)
+            for path in Path().iterdir():
+                path.unlink()
+    subprocess.run(call(source, name), check=True, capture_output=True)
+    assert digests(Path()) == undisturbed.digests[name]
+
+
+def test_a_full_disk_is_one_clear_error_and_the_same_call_goes_on(
+    source: Path, undisturbed: Undisturbed
+) -> None:
+    # No file may be larger than 5 MB, where 11 are needed: not the disk, but the same to us.
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))"
+    failed = subprocess.run(
+        call(source, "out/", limit), capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 1
+    assert "recmap.errors.OutputError: the disk is full" in failed.stderr
+    assert "the same call" in failed.stderr
+    assert digests(Path()) == {}
+    subprocess.run(call(source, "out/"), check=True, capture_output=True)
+    assert digests(Path()) == undisturbed.digests["out/"]
+
+
+def test_an_interrupt_ends_it_cleanly_and_says_how_to_go_on(
+    source: Path, undisturbed: Undisturbed
+) -> None:
+    # The signal comes when some file is finished.
+    watch = """
+def watch(progress):
+    if any(name.startswith("data-") for name in os.listdir("out")):
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+    stopped = subprocess.run(
+        call(source, "out/", watch, "progress=watch, workers=1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert stopped.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt: interrupted: " in stopped.stderr
+    assert f"of {SHARDS} files are finished, and the same call goes on" in stopped.stderr
+    assert not list(Path("out").glob("*.tmp"))
+    assert not list(Path("out").glob(".*.tmp"))
+    again = subprocess.run(call(source, "out/"), capture_output=True, text=True, check=True)
+    assert int(again.stdout) >= 1
+    assert digests(Path()) == undisturbed.digests["out/"]
+
+
+def test_an_error_in_the_middle_leaves_no_part_of_a_file() -> None:
+    rm.from_arrays({"x": np.arange(50_000)}).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[-8] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    with pytest.raises(rm.CorruptRecordError, match="record 49,999"):
+        rm.convert("x.tfrecord", "y.npy")
+    assert os.listdir() == ["x.tfrecord"]
+    with pytest.raises(rm.CorruptRecordError, match="record 49,999"):
+        rm.convert("x.tfrecord", "out/", shards=3, workers=1)
+    # What was finished before the damage stays, and is gone on from.
+    assert sorted(p.name for p in Path("out").iterdir() if p.name[0] == "d") == [
+        "data-00000-of-00003.tfrecord",
+        "data-00001-of-00003.tfrecord",
+    ]
+
+
+def test_a_conversion_that_is_running_is_not_disturbed(source: Path) -> None:
+    wait = "def watch(progress): print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        call(source, "out/", wait, "progress=watch, workers=1"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()  # it has begun
+        with pytest.raises(rm.OutputExistsError, match=f"process {running.pid}"):
+            rm.convert(source, "out/", shards=SHARDS, memory="32MB")
+        running.communicate()
+    assert running.returncode == 0
+    assert len(rm.open("out/")) == ROWS
