@@ -83,6 +83,11 @@ def test_records_behind_one_that_was_cut_are_found() -> None:
     assert [lost.byte for lost in done.damage] == [len(FRAMES[0])]
 
 
+def test_damage_behind_damage_is_listed_apart() -> None:
+    Path("x.tfrecord").write_bytes(damaged(data=2, length=3))
+    assert [lost.record for lost in rm.repair("x.tfrecord", "y.tfrecord").damage] == [2, 3]
+
+
 def test_several_files_become_one() -> None:
     Path("a.tfrecord").write_bytes(FRAMES[0])
     Path("b.tfrecord").write_bytes(FRAMES[1][:-1] + FRAMES[2])

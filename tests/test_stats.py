@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import recmap as rm
+from recmap.engine.progress import Progress
 from recmap.stats import FieldCollector, Numbers
 from recmap.types import Field
 
@@ -181,7 +182,7 @@ def test_files_of_every_kind_say_the_same() -> None:
 
 
 def test_a_watcher_hears_of_all_rows() -> None:
-    told = []
+    told: list[Progress] = []
     rm.from_arrays({"x": np.zeros(1000)}).stats(progress=told.append)
     assert (told[-1].rows, told[-1].total) == (1000, 1000)
 

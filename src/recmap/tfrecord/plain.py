@@ -240,14 +240,15 @@ class PlainShard:
 
     def _behind(self, fault: _core.Fault) -> int:
         file = self.file
-        if fault.code == FaultCode.data_crc:
-            # The length is sound, so the next record begins where it says, unless the
-            # record was cut and others were written behind it.
-            length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
-            after = fault.offset + _core.FRAME_SIZE + length
-            if after == self.size or self._is_header(after):
-                return after
-        return _core.find_record(file.bytes, fault.offset + 1, self.size)
+        if fault.code != FaultCode.data_crc:
+            return _core.find_record(file.bytes, fault.offset + 1, self.size)
+        # The length is sound, so the next record begins where it says, unless the record
+        # was cut and others were written behind it.
+        length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
+        after = fault.offset + _core.FRAME_SIZE + length
+        if after == self.size or self._is_header(after):
+            return after
+        return _core.find_record(file.bytes, fault.offset + 1, after)
 
     def _is_header(self, offset: int) -> bool:
         fault = _core.scan(self.file.bytes, offset, offset + 1, 1, 0, False, 1).fault
