@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as arrays
 
 import recmap as rm
 from recmap.engine.progress import Progress
-from recmap.stats import FieldCollector, Numbers
+from recmap.moments import Numbers
+from recmap.stats import FieldCollector
 from recmap.types import Field
 
 RNG = np.random.default_rng(7)
@@ -50,6 +51,7 @@ def check_histogram(found: Numbers, values: npt.NDArray[np.float64]) -> None:
         RNG.normal(size=1000).astype(ml_dtypes.bfloat16),
         RNG.random(100) < 0.3,
         RNG.integers(0, 256, 100_000, dtype=np.uint8),
+        RNG.integers(-128, 128, 100_000, dtype=np.int8)[::2],
         RNG.integers(-500, 500, 1000).astype(">i8"),
         RNG.integers(0, 2**64 - 1, 1000, dtype=np.uint64),
         np.full(10, 1e9),

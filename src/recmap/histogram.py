@@ -41,11 +41,15 @@ class Bins:
         self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._low, self._high = math.inf, -math.inf
 
-    def add(self, values: npt.NDArray[np.float64]) -> None:
-        """Counts values, one or more, none of them infinite or NaN."""
+    def add(
+        self, values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """Counts values, one or more, none of them infinite or NaN; each once, or as
+        often as ``counts`` says.
+        """
         low, high = float(values.min()), float(values.max())
         if low < -_FAR or high > _FAR:
-            self.add(values.clip(-_FAR, _FAR))
+            self.add(values.clip(-_FAR, _FAR), counts)
             return
         self._low, self._high = min(self._low, low), max(self._high, high)
         self._widen()
@@ -54,7 +58,7 @@ class Bins:
             # A value just below 0 may have become 0.
             np.minimum(numbers, -1, out=numbers, where=values < 0)
         first = int(numbers.min())
-        self._merge(first, np.bincount(numbers - first).astype(np.int64))
+        self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
 
     def result(self) -> Histogram | None:
         """The bins from the first to the last that hold values; None if there are none."""

@@ -13,7 +13,8 @@ from recmap.cli.progress import watching_rows
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.histogram import Histogram
-from recmap.stats import FieldStats, Numbers
+from recmap.moments import Numbers
+from recmap.stats import FieldStats
 
 __all__ = ["add"]
 
