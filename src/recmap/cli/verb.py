@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ def add_verb(
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=help,
-        description=description,
+        description=textwrap.fill(description, 78),
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
