@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import recmap as rm
 from recmap.cli import main
 from tests import wire
+from tests.command import run
 
 
 def test_info(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,6 +29,73 @@ def test_info_with_types_for_raw_bytes(capsys: pytest.CaptureFixture[str]) -> No
     wire.write("x.tfrecord", wire.example(d=wire.bytes_list(bytes(40))))
     assert main(["info", "x.tfrecord", "--field", "d=float32[10]"]) == 0
     assert "d  float32[10]  (mapped in place)" in capsys.readouterr().out
+
+
+def test_info_of_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    np.save("x.npy", x)
+    x.tofile("x.bin")
+    x.tofile("x.what")
+    rm.convert("x.npy", "x.tfrecord")
+    for args in (
+        ["x.npy"],
+        ["x.bin", "--dtype", "float32", "--shape", "-1,4"],
+        ["x.what", "--dtype", "float32", "--shape=-1,4"],
+        ["x.bin", "--dtype", "float32", "--shape", "5,4", "--format", "raw"],
+        ["x.tfrecord"],
+    ):
+        assert main(["info", *args]) == 0
+        out = capsys.readouterr().out
+        assert "rows     5" in out
+        assert "data  float32[4]" in out
+        assert main(["info", "--json", *args]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["rows"] == 5
+        assert found["schema"] == {"data": "float32[4]"}
+        assert found["files"] == args[:1]
+
+
+def test_columns_from_several_files(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("a.npy", np.arange(3))
+    np.save("b.npy", np.eye(3))
+    assert main(["info", "x=a.npy", "y=b.npy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == {"x": "int64", "y": "float64[3]"}
+
+
+@pytest.mark.parametrize("name", ["x.bin", "x.f32"])
+def test_a_file_without_a_header_says_what_it_may_be(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.arange(20, dtype=np.float32).tofile(name)
+    assert main(["info", name]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--dtype float32 --shape -1,10" in error
+    assert "its 80 bytes would be 20 of float32, 10 of float64, 40 of int16" in error
+    assert main(["info", name, "--dtype", "float32", "--shape", "-1,3"]) == 1
+    assert "6 rows of float32[3] (12 bytes each) and 8 bytes more" in capsys.readouterr().err
+
+
+def test_options_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros(3))
+    for args in (
+        ["info", "x.npy", "--shape", "a,b"],
+        ["info", "x.npy", "--dtype", "floaty"],
+        ["info", "x.npy", "--format", "floppy"],
+        ["info", "x.npy", "--field", "y"],
+        ["head", "x.npy", "-n", "-1"],
+        ["convert", "x.npy", "y.npy", "--rows", "5"],
+        ["convert", "x.npy", "y.npy", "--rows", "::0"],
+        ["convert", "x.npy", "y.npy", "--rename", "data"],
+        ["convert", "x.npy", "y.npy", "--columns", "z"],
+        ["convert", "x.npy", "y.npy", "--align", "64"],
+        ["convert", "x.npy", "y.tfrecord", "--option", "colour=red"],
+        ["verify", "x.npy"],
+    ):
+        assert main(args) == 2, args
+        error = capsys.readouterr().err
+        assert error.startswith(f"recmap {args[0]}: ")
+        assert error.count("\n") == 1
 
 
 def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +120,33 @@ def test_verify_lists_damage_and_exits_with_1(capsys: pytest.CaptureFixture[str]
     assert "2 sound records, 2 damaged" in out
 
 
+def test_verify_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.tfrecord").write_bytes(wire.frame(b"a") + wire.frame(b"b")[:-1])
+    assert main(["verify", "x.tfrecord", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["records"], found["size"]) == (False, 1, 33)
+    (damage,) = found["damage"]
+    assert (damage["file"], damage["record"], damage["byte"]) == ("x.tfrecord", 1, 17)
+
+
+def test_repair_lists_and_reports_what_was_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = [wire.frame(b"%d" % i) for i in range(3)]
+    Path("x.tfrecord").write_bytes(frames[0] + frames[1][:-1] + b"?" + frames[2])
+    args = ["repair", "x.tfrecord", "y.tfrecord", "--report", "lost.jsonl"]
+    assert main(args) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("x.tfrecord: record 1 at byte 17: data CRC is")
+    assert out[1] == "2 sound records in y.tfrecord, 34 bytes; damage at 1 places was left out"
+    assert Path("y.tfrecord").read_bytes() == frames[0] + frames[2]
+    lost = json.loads(Path("lost.jsonl").read_text())
+    assert (lost["record"], lost["byte"]) == (1, 17)
+    assert main(args) == 2
+    assert main([*args, "--overwrite"]) == 0
+    Path("lost.jsonl").unlink()
+    assert main(args) == 2
+    assert "y.tfrecord exists already (use --overwrite" in capsys.readouterr().err
+
+
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "nope.tfrecord"]) == 2
     error = capsys.readouterr().err
@@ -62,7 +158,10 @@ def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "raw.tfrecord"]) == 1
 
 
-@pytest.mark.parametrize("verb", ["info", "index", "verify"])
+VERBS = ["info", "head", "stats", "schema", "convert", "index", "verify", "repair"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         main([verb, "--help"])
@@ -79,10 +178,70 @@ def test_wrong_usage_exits_with_2() -> None:
 
 def test_python_dash_m() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
-    run = subprocess.run(
-        [sys.executable, "-m", "recmap", "verify", "x.tfrecord"],
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run("verify", "x.tfrecord")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 sound records" in done.stdout
+
+
+def test_debug_before_and_after_the_verb_shows_the_trace() -> None:
+    for args in (["--debug", "info", "nope"], ["info", "nope", "--debug"]):
+        done = run(*args)
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("recmap.errors.PathNotFoundError: nope")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    np.save("x.npy", np.zeros((200_000, 4)))
+    command = [sys.executable, "-m", "recmap", "head", "x.npy", "-n", "200000", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b'{"data": [0.0, 0.0, 0.0, 0.0]}\n'
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_remedies_are_options(capsys: pytest.CaptureFixture[str]) -> None:
+    wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)), wire.example())
+    assert main(["head", "x.tfrecord", "--field", "a=int64"]) == 1
+    assert "--field a='... = 0'" in capsys.readouterr().err
+    frame = wire.frame(b"abc")
+    Path("bad.tfrecord").write_bytes(frame[:-1] + b"?")
+    assert main(["index", "bad.tfrecord", "--text"]) == 1
+    assert "(use --errors skip to drop it, or recmap repair)" in capsys.readouterr().err
+    np.save("x.npy", np.zeros(3))
+    assert main(["convert", "x.npy", "x.tfrecord"]) == 2
+    assert "(use --overwrite to replace it)" in capsys.readouterr().err
+    assert main(["convert", "x.npy", "y.npy", "--memory", "1kB"]) == 2
+    assert "--memory 1kB is too little" in capsys.readouterr().err
+    assert main(["convert", "x.npy", "y.what"]) == 2
+    assert "or give --to" in capsys.readouterr().err
+
+
+def test_names_in_files_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({"\x1b[31mred": [b"\x1b]0;title\x07"], "[bold]": [1]})
+    for args in (["info"], ["head"], ["stats"], ["schema"], ["schema", "--as", "tf"]):
+        assert main([*args, "x.tfrecord"]) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "red" in out
+        assert "[bold]" in out
+
+
+def test_letters_the_terminal_does_not_have() -> None:
+    np.save("ä.npy", np.arange(4))
+    done = run("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
+    assert done.stdout.startswith("\\xe4.npy\n")
+    done = run("stats", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
+    assert done.stdout.endswith("@@@@\n")
+
+
+def test_importing_the_command_line_does_not_import_rich() -> None:
+    program = "import sys, recmap.cli; print('rich' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert "1 sound records" in run.stdout
+    assert done.stdout == "False\n"

@@ -203,6 +203,26 @@ def test_another_conversion_to_the_same_place_is_not_taken_for_the_same() -> Non
     assert np.array_equal(rm.open("out/")[:]["data"], x)
 
 
+def test_a_file_opened_otherwise_is_another_conversion() -> None:
+    raw_file()
+    rm.convert("x.dat", "out/", shards=2, rows=slice(10), **RAW)
+    with pytest.raises(rm.OutputExistsError):
+        rm.convert("x.dat", "out/", shards=2, rows=slice(10), offset=40, **RAW)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i4", ">i8", ">f8", "<f4", ">u2", ">c8"])
+@pytest.mark.parametrize("name", ["y.tfrecord", "y.npy", "y.bin"])
+def test_the_order_of_bytes_is_kept(dtype: str, name: str) -> None:
+    x = np.arange(12).astype(dtype).reshape(4, 3)
+    np.save("x.npy", x)
+    rm.convert("x.npy", name, verify="full")
+    y = rm.open(name)[:]["data"]
+    assert y.dtype == x.dtype
+    assert np.array_equal(x, y)
+    rm.convert(name, "z.npy", verify="full")
+    assert np.load("z.npy").tobytes() == x.tobytes()
+
+
 def test_full_verification_notices_a_value_that_differs() -> None:
     x = numbers()
 

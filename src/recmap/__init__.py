@@ -27,6 +27,7 @@ from recmap.errors import (
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.ragged import Ragged
 from recmap.tfrecord.indexing import index
+from recmap.tfrecord.repairing import repair
 from recmap.tfrecord.verifying import verify
 from recmap.types import Field, Schema
 
@@ -62,6 +63,7 @@ __all__ = [
     "from_batches",
     "index",
     "open",
+    "repair",
     "tfrecord",
     "verify",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.columns import as_columns, fit, infer_schema
-from recmap.engine.progress import Report, Watcher
+from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.run import Verify, convert_source
 from recmap.engine.transform import Casting, transformed
 from recmap.errors import OptionError, RowNotFoundError
@@ -21,6 +21,7 @@ from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
 from recmap.ragged import Column, Ragged
 from recmap.sources import Info, Skipped, Source
+from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
 from recmap.types import Batch, Field, FieldLike, Schema
 
@@ -190,6 +191,7 @@ def convert(
             "rows": None if rows is None else [rows.start, rows.stop, rows.step],
             "columns": None if columns is None else list(columns),
             "rename": dict(rename or {}),
+            "opened": {name: repr(value) for name, value in sorted(source.items())},
         },
         options=options,
     )
@@ -338,6 +340,25 @@ class Dataset:
             start += step
             row_bytes = max(row_bytes, sum(column.nbytes for column in read.values()) // rows)
             step = max(1, _READ_SIZE // row_bytes // size) * size
+
+    def stats(self, *, progress: Watcher | None = None) -> dict[str, FieldStats]:
+        """Count, least, greatest, mean, deviation, NaN and a histogram of each field, and
+        the lengths of its rows, in one pass and bounded memory.
+
+        >>> import recmap as rm
+        >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
+        >>> found.count, found.nan, found.min, found.max, found.mean, found.std
+        (3, 1, 1.0, 4.0, 2.5, 1.5)
+        """
+        collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
+        counter = Counter(self._source.known_rows(), progress)
+        for batch in self.batches(max(1, _FIRST_READ_SIZE // self._source.row_bytes())):
+            for name, column in batch.items():
+                collectors[name].add(column)
+            columns = list(batch.values())
+            counter.add(len(columns[0]), sum(column.nbytes for column in columns))
+        counter.finish()
+        return {name: collector.result() for name, collector in collectors.items()}
 
     def save(self, dst: PathLike, **options: Any) -> Report:
         """Writes all rows to ``dst``, in any format and in bounded memory: the options

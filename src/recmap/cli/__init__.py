@@ -3,44 +3,101 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 
 from recmap import __version__
-from recmap.cli import index, info, verify
-from recmap.errors import OptionError, PathNotFoundError, RecmapError
+from recmap.cli import convert, head, index, info, repair, schema, stats, verify
+from recmap.cli.wording import in_options
+from recmap.errors import (
+    FieldNotFoundError,
+    MissingPackageError,
+    OptionError,
+    OutputExistsError,
+    PathNotFoundError,
+    RecmapError,
+)
 
 __all__ = ["main"]
 
-_VERBS = (info, index, verify)
+_VERBS = (info, head, stats, schema, convert, index, verify, repair)
+_USAGE = (
+    FieldNotFoundError,
+    MissingPackageError,
+    OptionError,
+    OutputExistsError,
+    PathNotFoundError,
+)
+# What may begin with a minus sign, which argparse would take for another option.
+_SIGNED = ("--shape", "--rows")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; 0 if all is well, 1 if the data is not, 2 if the call is not."""
+    """Runs the command; 0 if all is well, 1 if the data is not, 2 if the call is not, and
+    130 if it was interrupted.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # Names in files may hold letters that the terminal does not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    args = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(args)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="recmap", description="Index TFRecord files like NumPy arrays without loading them."
+        prog="recmap",
+        description="Maps record and array files, and converts any into any other.",
+        epilog="recmap VERB --help says more, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"recmap {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the trace of an error")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in _VERBS:
         verb.add(verbs)
-    args = parser.parse_args(argv)
-    warnings.showwarning = _show_warning
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
-        return int(args.run(args))
-    except RecmapError as e:
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Who reads has had enough. Python would say so when it closes its output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt as e:
         if args.debug:
             raise
-        print(f"recmap {args.verb}: {e}", file=sys.stderr)
-        return 2 if isinstance(e, OptionError | PathNotFoundError) else 1
-    except OSError as e:
+        _complain(args.verb, str(e) or "interrupted")
+        return 130
+    except (RecmapError, OSError) as e:
         if args.debug:
             raise
-        print(f"recmap {args.verb}: {e}", file=sys.stderr)
-        return 1
+        _complain(args.verb, str(e))
+        return 2 if isinstance(e, _USAGE) else 1
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    joined: list[str] = []
+    for text in argv:
+        if joined and joined[-1] in _SIGNED and re.match(r"-[\d:]", text):
+            joined[-1] += f"={text}"
+        else:
+            joined.append(text)
+    return joined
+
+
+def _complain(verb: str, message: str) -> None:
+    print(f"recmap {verb}: {in_options(message)}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"recmap: {message}", file=sys.stderr)
+    print(f"recmap: {in_options(str(message))}", file=sys.stderr)

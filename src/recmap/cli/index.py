@@ -5,36 +5,37 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.verb import add_verb
+from recmap.cli.wording import printable
 from recmap.tfrecord.indexing import index
 
-__all__ = ["add", "run"]
+__all__ = ["add"]
 
-_EXAMPLES = """examples:
-  recmap index train.tfrecord
+_EXAMPLES = """  recmap index train.tfrecord
   recmap index 'train-*.tfrecord'
   recmap index --text train.tfrecord     # train.tfrecord.idx, for DALI and others
 """
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "index",
-        help="write an index beside each file",
+        run,
+        help="write an index beside each TFRecord file",
         description=(
             "Checks every record and writes an index beside each file, so that the next "
             "open takes milliseconds."
         ),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=_EXAMPLES,
     )
     parser.add_argument("path", nargs="+", help="files, folders or patterns")
     parser.add_argument(
         "--text", action="store_true", help="write FILE.idx with a line of offset and size each"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     for name in index(args.path, text=args.text):
-        print(name)
+        print(printable(name))
     return 0

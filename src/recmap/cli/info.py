@@ -5,44 +5,60 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.dataset import open as open_dataset
+from recmap.cli.jsonable import json_text
+from recmap.cli.opening import add_source, opened
+from recmap.cli.terminal import on_terminal, show_table
+from recmap.cli.verb import add_verb
+from recmap.cli.wording import in_options, printable
+from recmap.sources import Info, Skipped
 
-__all__ = ["add", "run"]
+__all__ = ["add"]
 
-_EXAMPLES = """examples:
-  recmap info train.tfrecord
+_EXAMPLES = """  recmap info train.tfrecord
   recmap info 'train-*.tfrecord'
   recmap info old.tfrecord --field data='float32[10]'
+  recmap info numbers.bin --dtype float32 --shape -1,10
+  recmap info train.npy --json
 """
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "info",
+        run,
         help="format, rows, fields and hints",
-        description="Shows format, size, rows and fields of TFRecord files.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Shows format, size, rows and fields of files.",
+        examples=_EXAMPLES,
     )
-    parser.add_argument("path", nargs="+", help="files, folders or patterns")
-    parser.add_argument(
-        "--field",
-        action="append",
-        default=[],
-        metavar="NAME=TYPE",
-        help="read only these fields; a type such as float32[10] for raw bytes",
-    )
-    parser.add_argument("--errors", choices=("raise", "skip"), default="raise")
-    parser.set_defaults(run=run)
+    add_source(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    fields = {}
-    for text in args.field:
-        name, _, kind = text.partition("=")
-        fields[name] = kind or None
-    dataset = open_dataset(args.path, fields or None, errors=args.errors)
-    print(dataset.info())
-    for skipped in dataset.skipped:
-        print(f"  skipped  {skipped}")
+    dataset = opened(args)
+    info = dataset.info()
+    if args.json:
+        print(json_text({**vars(info), "skipped": dataset.skipped}))
+        return 0
+    _show(info, dataset.skipped)
     return 0
+
+
+def _show(info: Info, skipped: list[Skipped]) -> None:
+    lines = str(info).split("\n")
+    if on_terminal():
+        # The fields come last, a line each.
+        lines = lines[: len(lines) - len(info.schema)]
+    for line in lines:
+        print(in_options(line))
+    if on_terminal():
+        header = ["field", "type", "mapped", "notes"]
+        rows = [
+            [name, str(field), "yes" if name in info.mapped else "", info.notes.get(name, "")]
+            for name, field in info.schema.items()
+        ]
+        said = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
+        show_table([header[i] for i in said], [[in_options(row[i]) for i in said] for row in rows])
+    for one in skipped:
+        print(printable(f"  skipped  {one}"))

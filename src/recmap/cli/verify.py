@@ -5,32 +5,52 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.jsonable import json_text
+from recmap.cli.progress import watching_bytes
+from recmap.cli.verb import add_verb
+from recmap.cli.wording import printable
+from recmap.errors import OptionError
+from recmap.files.paths import expand
+from recmap.formats.registry import detect
 from recmap.tfrecord.verifying import verify
 
-__all__ = ["add", "run"]
+__all__ = ["add"]
 
-_EXAMPLES = """examples:
-  recmap verify train.tfrecord
+_EXAMPLES = """  recmap verify train.tfrecord
   recmap verify out/
+  recmap verify out/ --json | jq '.damage[].file'
 """
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "verify",
-        help="check every record",
-        description="Checks the CRCs of every record and lists the damage. Exits with 1 if any.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        help="check every record of TFRecord files",
+        description=(
+            "Checks the CRCs of every record, several files at a time, and lists the damage by "
+            "file, record and byte. Exits with 1 if there is any."
+        ),
+        examples=_EXAMPLES,
     )
     parser.add_argument("path", nargs="+", help="files, folders or patterns")
-    parser.set_defaults(run=run)
+    parser.add_argument("--workers", type=int, metavar="N", help="files checked at a time")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    found = verify(args.path)
+    files = expand(args.path)
+    for file in files:
+        if (format := detect(file)) not in ("tfrecord", "raw"):
+            raise OptionError(f"{file} is {format}, which has no checksums; TFRecord files do")
+    with watching_bytes("verify") as watcher:
+        found = verify(files, workers=args.workers, progress=watcher)
+    if args.json:
+        print(json_text({"ok": found.ok, **vars(found)}))
+        return 0 if found.ok else 1
     for damage in found.damage:
-        print(damage)
+        print(printable(str(damage)))
     print(
         f"{found.records:,} sound records, {len(found.damage):,} damaged, in {found.files:,} "
         f"files of {found.size:,} bytes"

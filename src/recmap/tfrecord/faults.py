@@ -68,7 +68,7 @@ def fault_error(
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
     text = fault_text(fault, schema)
     if fault.code in _FRAMING:
-        remedy = remedy or 'use errors="skip" to drop it'
+        remedy = remedy or 'use errors="skip" to drop it, or recmap repair'
         return CorruptRecordError(
             f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
         )

@@ -240,11 +240,19 @@ class PlainShard:
 
     def _behind(self, fault: _core.Fault) -> int:
         file = self.file
-        if fault.code == FaultCode.data_crc:
-            # The length is sound, so the next record begins where it says.
-            length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
-            return fault.offset + _core.FRAME_SIZE + length
-        return _core.find_record(file.bytes, fault.offset + 1, self.size)
+        if fault.code != FaultCode.data_crc:
+            return _core.find_record(file.bytes, fault.offset + 1, self.size)
+        # The length is sound, so the next record begins where it says, unless the record
+        # was cut and others were written behind it.
+        length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
+        after = fault.offset + _core.FRAME_SIZE + length
+        if after == self.size or self._is_header(after):
+            return after
+        return _core.find_record(file.bytes, fault.offset + 1, after)
+
+    def _is_header(self, offset: int) -> bool:
+        fault = _core.scan(self.file.bytes, offset, offset + 1, 1, 0, False, 1).fault
+        return fault is None or fault.code == FaultCode.data_cut
 
     def use(self, index: Index) -> None:
         """Takes over an index that was made from the windows."""

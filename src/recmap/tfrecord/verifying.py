@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from recmap.errors import OptionError
+from recmap.files.machine import thread_count
 from recmap.files.paths import PathsLike, expand
 from recmap.sources import Skipped
-from recmap.tfrecord.framing import open_shard
+from recmap.tfrecord.tally import SizeWatcher, Tally
 
 __all__ = ["Verified", "verify"]
 
@@ -27,8 +30,13 @@ class Verified:
         return not self.damage
 
 
-def verify(path: PathsLike) -> Verified:
+def verify(
+    path: PathsLike, *, workers: int | None = None, progress: SizeWatcher | None = None
+) -> Verified:
     """Checks the length and data CRC of every record, going on behind damage.
+
+    ``workers`` files are checked at a time, as many as there are processors if it is
+    not given.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("sound.tfrecord", [b"abc"])
@@ -36,11 +44,28 @@ def verify(path: PathsLike) -> Verified:
     >>> rm.verify("sound.tfrecord").ok
     True
     """
+    if workers is not None and workers < 1:
+        raise OptionError("workers must be 1 or more")
+    files = expand(path)
+    tally = Tally(files, progress)
     result = Verified()
-    for file in expand(path):
-        result.files += 1
-        result.size += os.path.getsize(file)
-        for window in open_shard(file, verify=True).windows(skip=True):
-            result.records += len(window.offsets)
-            result.damage += window.skipped
+    pool = ThreadPoolExecutor(min(workers or thread_count(), len(files)), "recmap-verify")
+    try:
+        for found in pool.map(lambda file: _verify_one(file, tally), files):
+            result.files += 1
+            result.size += found.size
+            result.records += found.records
+            result.damage += found.damage
+    finally:
+        # After an error or an interrupt nobody wants the rest.
+        tally.stop()
+        pool.shutdown(cancel_futures=True)
     return result
+
+
+def _verify_one(file: str, tally: Tally) -> Verified:
+    found = Verified(size=os.path.getsize(file))
+    for window in tally.windows(file):
+        found.records += len(window.offsets)
+        found.damage += window.skipped
+    return found

@@ -1,0 +1,134 @@
+"""The options with which files are opened, the same for every verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from recmap.dataset import Dataset
+from recmap.dataset import open as open_dataset
+from recmap.errors import CorruptRecordError, OptionError
+from recmap.formats.raw import size_hint
+from recmap.formats.registry import FORMATS, format_of
+
+__all__ = ["add_source", "call_text", "opened", "pairs"]
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The paths and the options of ``rm.open``."""
+    parser.add_argument(
+        "path",
+        nargs="+",
+        help="files, folders or patterns; NAME=PATH takes a column from each of several files",
+    )
+    group = parser.add_argument_group("how to open the files")
+    group.add_argument(
+        "--field",
+        action="append",
+        default=[],
+        metavar="NAME[=TYPE]",
+        help="read only these fields; a type such as float32[10] for raw bytes",
+    )
+    group.add_argument(
+        "--format", metavar="NAME", help=f"{', '.join(FORMATS)}; else it is seen from the file"
+    )
+    group.add_argument("--dtype", help="what a file without a header holds, such as float32")
+    group.add_argument(
+        "--shape", metavar="ROWS,...", help="its shape; -1,10 for as many rows of 10 as there are"
+    )
+    group.add_argument(
+        "--offset", type=int, default=0, metavar="BYTES", help="where its numbers begin"
+    )
+    group.add_argument(
+        "--errors",
+        choices=("raise", "skip"),
+        default="raise",
+        help="stop at a bad record, or leave it out and say so",
+    )
+    group.add_argument(
+        "--no-verify", action="store_true", help="do not check the CRCs of the data that is read"
+    )
+
+
+def opened(args: argparse.Namespace) -> Dataset:
+    """The files as the options say."""
+    try:
+        return open_dataset(_paths(args.path), _fields(args), **_options(args))
+    except CorruptRecordError as e:
+        if e.byte or args.format is not None or e.file is None or format_of(e.file) is not None:
+            raise
+        raise OptionError(
+            f"{e.file}: neither its name nor its first bytes tell its format; for numbers without "
+            f'a header give dtype="float32", shape=(-1, 10), for example: '
+            f"{size_hint(os.path.getsize(e.file))}; for a damaged TFRecord file, format=tfrecord"
+        ) from e
+
+
+def call_text(args: argparse.Namespace) -> str:
+    """The call of ``rm.open`` that does the same."""
+    paths, fields = _paths(args.path), _fields(args)
+    given = {"errors": "raise", "verify": True, "offset": 0}
+    options = {n: v for n, v in _options(args).items() if v is not None and v != given.get(n)}
+    texts = [repr(paths[0] if isinstance(paths, list) and len(paths) == 1 else paths)]
+    texts += [] if fields is None else [f"fields={fields!r}"]
+    texts += [f"{name}={value!r}" for name, value in options.items()]
+    return f"rm.open({', '.join(texts)})"
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """What a repeated option NAME=VALUE says."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise OptionError(f"{option} {text}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _paths(given: list[str]) -> list[str] | dict[str, str]:
+    named = [path for path in given if "=" in path and not os.path.exists(path)]
+    if len(named) != len(given):
+        return given
+    return pairs(given, "")
+
+
+def _fields(args: argparse.Namespace) -> dict[str, str | None] | None:
+    fields = {}
+    for text in args.field:
+        name, _, kind = text.partition("=")
+        fields[name] = kind or None
+    return fields or None
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "format": args.format,
+        "errors": args.errors,
+        "verify": not args.no_verify,
+        "dtype": _dtype(args.dtype),
+        "shape": _shape(args.shape),
+        "offset": args.offset,
+    }
+
+
+def _dtype(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            np.dtype(text)
+        except TypeError as e:
+            raise OptionError(f"--dtype {text}: {e}") from e
+    return text
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(axis) for axis in text.strip("()").split(",") if axis.strip())
+    except ValueError:
+        raise OptionError(f"--shape {text}: write numbers, such as -1,10") from None

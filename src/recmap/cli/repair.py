@@ -1,0 +1,51 @@
+"""recmap repair: the sound records of a damaged file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from recmap.cli.jsonable import json_text
+from recmap.cli.progress import watching_bytes
+from recmap.cli.verb import add_verb
+from recmap.cli.wording import printable
+from recmap.files.output import refuse_existing
+from recmap.tfrecord.repairing import repair
+
+__all__ = ["add"]
+
+_EXAMPLES = """  recmap repair damaged.tfrecord sound.tfrecord
+  recmap repair damaged.tfrecord.gz sound.tfrecord.gz --report lost.jsonl
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "repair",
+        run,
+        help="write the sound records of a TFRecord file to a new one",
+        description=(
+            "Copies the records whose CRCs hold, byte for byte and whatever they are, to a new "
+            "file, and lists the rest by record and byte."
+        ),
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("src", help="the damaged file, plain, gzip or zlib")
+    parser.add_argument("dst", help="the new file; compressed if it ends with .gz or .zlib")
+    parser.add_argument("--report", metavar="FILE", help="write what was lost as JSON lines, too")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.report is not None:
+        refuse_existing(args.report, args.overwrite)
+    with watching_bytes("repair") as watcher:
+        done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
+    if args.report is not None:
+        with open(args.report, "w", encoding="utf-8") as file:
+            file.writelines(f"{json_text(damage)}\n" for damage in done.damage)
+    for damage in done.damage:
+        print(printable(str(damage)))
+    print(printable(str(done)))
+    return 0

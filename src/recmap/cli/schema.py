@@ -1,0 +1,54 @@
+"""recmap schema: the fields, for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from recmap.cli.jsonable import json_text
+from recmap.cli.opening import add_source, call_text, opened
+from recmap.cli.tf_spec import tf_spec
+from recmap.cli.torch_snippet import torch_snippet
+from recmap.cli.verb import add_verb
+from recmap.errors import OptionError
+from recmap.formats.tfrecord import TFRecordSource
+
+__all__ = ["add"]
+
+_EXAMPLES = """  recmap schema train.tfrecord --as tf > features.py
+  recmap schema train.npy --as torch
+  recmap schema train.tfrecord           # JSON: {"label": "int64", ...}
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "schema",
+        run,
+        help="the fields as code for TensorFlow or PyTorch, or as JSON",
+        description=(
+            "Prints what reads the same files elsewhere: the features of tf.io.parse_example and a "
+            "function that decodes them, a torch Dataset, or the types of the fields as JSON."
+        ),
+        examples=_EXAMPLES,
+    )
+    add_source(parser)
+    parser.add_argument("--as", dest="form", choices=("tf", "torch", "json"), default="json")
+
+
+def run(args: argparse.Namespace) -> int:
+    dataset = opened(args)
+    if args.form == "json":
+        print(json_text(dataset.schema))
+    elif args.form == "torch":
+        print(torch_snippet(dataset.schema, call_text(args)), end="")
+    else:
+        source = dataset.source
+        if not isinstance(source, TFRecordSource):
+            raise OptionError(
+                f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "
+                "makes some, and --as torch reads any)"
+            )
+        print(tf_spec(source), end="")
+    return 0

@@ -1,0 +1,175 @@
+"""What TensorFlow needs to parse some records, as text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from recmap._core import Kind
+from recmap.formats.tfrecord import TFRecordSource
+from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.encode import choose_encoding
+from recmap.tfrecord.example import LISTS
+from recmap.types import Field
+
+__all__ = ["tf_spec"]
+
+_LISTS = {Kind.bytes: "tf.string", Kind.float: "tf.float32", Kind.int64: "tf.int64"}
+# The types decode_raw makes, and those that have to be made of another.
+_DECODED = {
+    "bool", "uint8", "uint16", "int8", "int16", "int32", "int64", "float16", "bfloat16",
+    "float32", "float64", "complex64", "complex128",
+}  # fmt: skip
+_BITCAST = {"uint32": "int32", "uint64": "int64"}
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """How a field lies in the records."""
+
+    name: str
+    field: Field
+    kind: Kind
+    in_lists: bool
+
+    @property
+    def key(self) -> str:
+        return self.name.removeprefix(LISTS) if self.in_lists else self.name
+
+    @property
+    def raw(self) -> bool:
+        """Whether the values are one string of bytes, or one for every step."""
+        return self.kind == Kind.bytes and not self.field.is_bytes
+
+
+def tf_spec(source: TFRecordSource) -> str:
+    """Code that parses the records of these files with TensorFlow, and nothing else."""
+    features = [_feature(source, name, field) for name, field in source.schema.items()]
+    flat = [feature for feature in features if not feature.in_lists]
+    lists = [feature for feature in features if feature.in_lists]
+    lines = ["import tensorflow as tf", ""]
+    lines += _specs("context_features" if lists else "features", flat)
+    if lists:
+        lines += _specs("sequence_features", lists)
+    lines += ["", "", "def parse(record):"]
+    if lists:
+        lines += [
+            "    row, steps = tf.io.parse_single_sequence_example(",
+            "        record, context_features, sequence_features",
+            "    )",
+        ]
+        lines += [f"    row[{f.name!r}] = steps[{f.key!r}]" for f in lists]
+    else:
+        lines += ["    row = tf.io.parse_single_example(record, features)"]
+    lines += [f"    row[{f.name!r}] = {text}" for f in features if (text := _decoding(f))]
+    lines += ["    return row", "", "", f"dataset = {_dataset(source)}.map(parse)", ""]
+    return "\n".join(lines)
+
+
+def _feature(source: TFRecordSource, name: str, field: Field) -> _Feature:
+    seen = source.summary.features
+    found = seen.get(name) or seen.get(name.removeprefix(LISTS))
+    if found is not None and found.kinds:
+        return _Feature(name, field, next(iter(found.kinds)), found.in_lists)
+    # Rare, and not in the sample: as recmap would store it.
+    encoding = choose_encoding(name, field)
+    return _Feature(name, field, encoding.kind, encoding.in_lists)
+
+
+def _specs(variable: str, features: list[_Feature]) -> list[str]:
+    if not features:
+        return [f"{variable} = {{}}"]
+    lines = [f"    {f.key!r}: {_spec(f)},{_comment(f)}" for f in features]
+    return [f"{variable} = {{", *lines, "}"]
+
+
+def _spec(feature: _Feature) -> str:
+    field, dtype = feature.field, _LISTS[feature.kind]
+    if feature.in_lists and (field.ragged < 2 or feature.raw):
+        inner = [] if feature.raw else list(field.inner if field.ragged else field.inner[1:])
+        return f"tf.io.FixedLenSequenceFeature({inner}, {dtype}, allow_missing=True)"
+    if feature.raw:
+        default = b"" if field.ragged else _raw_fill(field)
+        return f"tf.io.FixedLenFeature([], tf.string{_default(default)})"
+    if field.ragged == 0:
+        return f"tf.io.FixedLenFeature({list(field.inner)}, {dtype}{_default(_fill(feature))})"
+    sizes = [f"tf.io.RaggedFeature.UniformRowLength({axis})" for axis in field.inner]
+    partitions = f", partitions=[{', '.join(sizes)}]" if sizes else ""
+    return f"tf.io.RaggedFeature({dtype}{partitions})"
+
+
+def _comment(feature: _Feature) -> str:
+    return f"  # raw bytes of {feature.field}" if feature.raw else ""
+
+
+def _raw_fill(field: Field) -> bytes | None:
+    if field.fill is None:
+        return None
+    row = field.fill_row()
+    return row if isinstance(row, bytes) else row.tobytes()
+
+
+def _fill(feature: _Feature) -> Any:
+    fill = feature.field.fill
+    if fill is None:
+        return None
+    if feature.kind == Kind.int64:
+        fill = int(fill)
+    return [fill] * feature.field.count if feature.field.shape else fill
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return f", default_value=[{_literal(value[0])}] * {len(value)}"
+    return f", default_value={_literal(value)}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _decoding(feature: _Feature) -> str | None:
+    """What turns the parsed feature into the field, if anything has to."""
+    field, value = feature.field, f"row[{feature.name!r}]"
+    name = field.dtype.newbyteorder("=").name if field.dtype.kind != "V" else field.dtype.name
+    if feature.raw:
+        return _decoding_raw(feature, name, value)
+    if field.is_bytes or f"tf.{name}" == _LISTS[feature.kind] or field.dtype.kind in "mM":
+        return None
+    return f"tf.cast({value}, tf.{name})"
+
+
+def _decoding_raw(feature: _Feature, name: str, value: str) -> str | None:
+    field = feature.field
+    # TensorFlow has no dates: they stay the integers they are.
+    name = "int64" if field.dtype.kind in "mM" else name
+    decoded = _BITCAST.get(name, name)
+    if decoded not in _DECODED:
+        return None
+    order = "" if field.dtype.isnative else ", little_endian=False"
+
+    def decode(text: str) -> str:
+        made = f"tf.io.decode_raw({text}, tf.{decoded}{order})"
+        return made if decoded == name else f"tf.bitcast({made}, tf.{name})"
+
+    if feature.in_lists and field.ragged == 2:
+        inner = [-1, *field.inner]
+        shape = [None, *field.inner]
+        return (
+            f"tf.map_fn(lambda step: tf.reshape({decode('step')}, {inner}), {value}, "
+            f"fn_output_signature=tf.RaggedTensorSpec({shape}, tf.{name}, 0))"
+        )
+    return f"tf.reshape({decode(value)}, {[-1] * (field.ragged > 0) + list(field.inner)})"
+
+
+def _dataset(source: TFRecordSource) -> str:
+    files = source.files[0] if len(source.files) == 1 else source.files
+    shard = source.shards()[0]
+    compression = shard.compression.upper() if isinstance(shard, CompressedShard) else None
+    option = f", compression_type={compression!r}" if compression else ""
+    return f"tf.data.TFRecordDataset({files!r}{option})"

@@ -1,0 +1,43 @@
+"""Text for people at a terminal."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["in_options", "printable"]
+
+# How the library names an option, and how the command line does.
+_OPTIONS = (
+    (r'dtype="(\w+)", shape=\((-?\d+), (\d+)\)', r"--dtype \1 --shape \2,\3"),
+    (r"fields=\[\.\.\.\]", "--field NAME"),
+    (r'fields=\{"([^"]*)": "?([^"}]*)"?\}', r"--field \1='\2'"),
+    (r'encoding=\{"([^"]*)": "(\w+)"\}', r"--encoding \1=\2"),
+    (r"\boverwrite=True", "--overwrite"),
+    (r'\b(errors|casting|format|memory|to)=["\']?([\w.]+)["\']?', r"--\1 \2"),
+    (r"\bto=", "--to"),
+    (r"\boffset=([\d,]+)", r"--offset \1"),
+    (r"\bthe same call\b", "the same command"),
+)
+
+
+def in_options(message: str) -> str:
+    """A message of the library on one line, with the options of the command line.
+
+    >>> in_options('out.npy exists already (use overwrite=True to replace it)')
+    'out.npy exists already (use --overwrite to replace it)'
+    """
+    for pattern, option in _OPTIONS:
+        message = re.sub(pattern, option, message)
+    return printable(message)
+
+
+def printable(text: str) -> str:
+    """Text without characters that would steer a terminal: names and strings come from
+    files.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

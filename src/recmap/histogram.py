@@ -1,0 +1,109 @@
+"""Counts of values in bins, without knowing in advance where they lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Bins", "Histogram"]
+
+_MOST = 32
+# Beyond, the distance of two values might not be a number.
+_FAR = 2.0**1000
+_LEAST = -1022
+# Bins are numbered by integers that a float64 holds exactly.
+_DIGITS = 52
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Bin ``i`` counts the values from ``start + i * width`` up to the next bin."""
+
+    start: float
+    width: float
+    counts: list[int]
+
+
+class Bins:
+    """At most 32 bins, whose width is the least power of two with which they suffice.
+
+    Bins lie at multiples of their width, so that two of them are exactly one of twice
+    the width, and the result does not depend on the order of the values.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        # Integers are not divided further.
+        self._exponent = 0 if whole else _LEAST
+        self._first = 0
+        self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._low, self._high = math.inf, -math.inf
+
+    def add(
+        self, values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """Counts values, one or more, none of them infinite or NaN; each once, or as
+        often as ``counts`` says.
+        """
+        low, high = float(values.min()), float(values.max())
+        if low < -_FAR or high > _FAR:
+            self.add(values.clip(-_FAR, _FAR), counts)
+            return
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._widen()
+        numbers = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
+        if low < 0:
+            # A value just below 0 may have become 0.
+            np.minimum(numbers, -1, out=numbers, where=values < 0)
+        first = int(numbers.min())
+        self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
+
+    def result(self) -> Histogram | None:
+        """The bins from the first to the last that hold values; None if there are none."""
+        if not len(self._counts):
+            return None
+        width = math.ldexp(1.0, self._exponent)
+        return Histogram(self._first * width, width, self._counts.tolist())
+
+    def _widen(self) -> None:
+        low, high = self._low, self._high
+        exponent = max(
+            self._exponent,
+            _exponent(max(abs(low), abs(high))) - _DIGITS,
+            _exponent(high - low) - _exponent(_MOST),
+        )
+        while _bin(high, exponent) - _bin(low, exponent) >= _MOST:
+            exponent += 1
+        if len(self._counts) and exponent > self._exponent:
+            # A larger shift leaves nothing but the sign, as this one does.
+            shift = min(exponent - self._exponent, 62)
+            numbers = (self._first + np.arange(len(self._counts))) >> shift
+            counts, self._counts = self._counts, np.zeros(0, np.int64)
+            first = int(numbers[0])
+            merged = np.zeros(int(numbers[-1]) - first + 1, np.int64)
+            np.add.at(merged, numbers - first, counts)
+            self._merge(first, merged)
+        self._exponent = exponent
+
+    def _merge(self, first: int, counts: npt.NDArray[np.int64]) -> None:
+        if not len(self._counts):
+            self._first, self._counts = first, counts
+            return
+        begin = min(first, self._first)
+        end = max(first + len(counts), self._first + len(self._counts))
+        merged = np.zeros(end - begin, np.int64)
+        merged[self._first - begin :][: len(self._counts)] += self._counts
+        merged[first - begin :][: len(counts)] += counts
+        self._first, self._counts = begin, merged
+
+
+def _exponent(value: float) -> int:
+    """The power of two just above a value; of 0, one below all others."""
+    return math.frexp(value)[1] if value else _LEAST
+
+
+def _bin(value: float, exponent: int) -> int:
+    number = math.floor(math.ldexp(value, -exponent))
+    return min(number, -1) if value < 0 else number

@@ -1,0 +1,176 @@
+"""Numbers, added up piece by piece."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.histogram import Bins, Histogram
+
+__all__ = ["Collector", "Numbers", "collector"]
+
+# Values looked at together: what is computed of them stays in the processor's cache,
+# and a row of any size takes no more.
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Some numbers: how many, and where they lie.
+
+    NaN and dates that are none are counted in ``nan`` and left out of all else, as
+    ``np.nanmean`` and its kin do; the histogram leaves out what is infinite, too. Of
+    integers the least, the greatest and the sum behind the mean are exact. Dates have a
+    least and a greatest, as text; complex numbers have neither.
+    """
+
+    count: int
+    nan: int
+    min: int | float | str | None
+    max: int | float | str | None
+    mean: float | None
+    std: float | None
+    histogram: Histogram | None
+
+
+class Collector(Protocol):
+    """Takes values of one dtype."""
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Counts values along one axis."""
+        ...
+
+    def result(self) -> Numbers:
+        """What has been found."""
+        ...
+
+
+def collector(dtype: np.dtype[Any]) -> Collector:
+    """What takes values of this dtype."""
+    if dtype.itemsize == 1 and dtype.kind in "biu":
+        return _Counts(dtype)
+    return _Moments(dtype)
+
+
+class _Counts:
+    """Counts each of the 256 values a byte can have: images are many bytes."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+        self._counts = np.zeros(256, np.int64)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        for start in range(0, len(values), _PIECE):
+            piece = values[start : start + _PIECE].view(np.uint8)
+            self._counts += np.bincount(piece, minlength=256)
+
+    def result(self) -> Numbers:
+        seen = np.flatnonzero(self._counts)
+        if not len(seen):
+            return Numbers(0, 0, None, None, None, None, None)
+        numbers = seen.astype(np.uint8).view(self._dtype).astype(np.int64)
+        counts = self._counts[seen]
+        total = int(counts.sum())
+        mean = int(counts @ numbers) / total
+        std = math.sqrt(float(counts @ np.square(numbers - mean)) / total)
+        bins = Bins(whole=True)
+        bins.add(numbers.astype(np.float64), counts)
+        low, high = int(numbers.min()), int(numbers.max())
+        return Numbers(total, 0, low, high, mean, std, bins.result())
+
+
+class _Moments:
+    """Merges the moments of pieces by the formulas of Chan, Golub and LeVeque."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._whole = dtype.kind in "iumM"
+        self._count = self._nan = self._finite = 0
+        self._low: int | float | None = None
+        self._high: int | float | None = None
+        self._sum = 0  # of integers
+        self._mean = self._squares = 0.0  # squares of the distances from the mean
+        self._bins = Bins(whole=self._whole)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        for start in range(0, len(values), _PIECE):
+            piece = values[start : start + _PIECE]
+            numbers = self._numbers(piece)
+            self._count += len(piece)
+            self._nan += len(piece) - len(numbers)
+            if len(numbers) and self._dtype.kind != "c":
+                self._add(numbers)
+
+    def _numbers(self, piece: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values that are some, as integers or float64."""
+        kind = self._dtype.kind
+        if kind in "iu":
+            return piece
+        if kind not in "cmM":
+            # Floats of every width, and those that numpy does not know by itself.
+            piece = piece.astype(np.float64)
+        numbers: npt.NDArray[Any] = piece[~(np.isnat if kind in "mM" else np.isnan)(piece)]
+        return numbers.astype(np.int64) if kind in "mM" else numbers
+
+    def _add(self, numbers: npt.NDArray[Any]) -> None:
+        low, high = numbers.min().item(), numbers.max().item()
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
+        if self._whole:
+            self._sum += _exact_sum(numbers)
+        floats = numbers.astype(np.float64, copy=False)
+        bounded = math.isfinite(low) and math.isfinite(high)
+        finite = floats if bounded else floats[np.isfinite(floats)]
+        if len(finite):
+            self._merge(finite)
+            self._bins.add(finite)
+
+    def _merge(self, values: npt.NDArray[np.float64]) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            count, mean = len(values), float(values.mean())
+            squares = float(np.square(values - mean).sum())
+        total = self._finite + count
+        apart = mean - self._mean
+        self._mean += apart * (count / total)
+        self._squares += squares + apart * apart * (self._finite * count / total)
+        self._finite = total
+
+    def result(self) -> Numbers:
+        low, high, dates = self._low, self._high, self._dtype.kind in "mM"
+        mean, std = (None, None) if dates or low is None else self._moments()
+        return Numbers(
+            count=self._count,
+            nan=self._nan,
+            min=low if low is None or not dates else self._date(low),
+            max=high if high is None or not dates else self._date(high),
+            mean=mean,
+            std=std,
+            histogram=None if dates else self._bins.result(),
+        )
+
+    def _moments(self) -> tuple[float, float]:
+        assert self._low is not None
+        assert self._high is not None
+        if self._whole:
+            mean = self._sum / self._finite
+        elif math.isinf(self._low) or math.isinf(self._high):
+            return self._low + self._high if self._low != -self._high else math.nan, math.nan
+        else:
+            mean = self._mean
+        return mean, math.sqrt(self._squares / self._finite)
+
+    def _date(self, number: float) -> str:
+        return str(np.int64(number).astype(self._dtype.newbyteorder("=")))
+
+
+def _exact_sum(numbers: npt.NDArray[Any]) -> int:
+    """The sum of integers, which int64 might not hold: the upper halves and the lower
+    ones are added apart.
+    """
+    if numbers.itemsize < 8:
+        return int(numbers.sum(dtype=np.int64))
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())

@@ -1,0 +1,107 @@
+"""The sound records of damaged files, in a new file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from recmap.errors import CorruptRecordError, OptionError
+from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.paths import PathLike, PathsLike, expand
+from recmap.sources import Skipped
+from recmap.tfrecord.sidecar import sidecar_path
+from recmap.tfrecord.tally import SizeWatcher, Tally
+from recmap.tfrecord.window import Window
+
+__all__ = ["Repaired", "repair"]
+
+# Bytes handed to the writer at a time.
+_PIECE = 4 << 20
+_COMPRESSED: dict[str, Compression] = {".gz": "gzip", ".zlib": "zlib"}
+
+
+@dataclass
+class Repaired:
+    """What was kept, and what was not."""
+
+    path: str
+    size: int = 0
+    records: int = 0
+    damage: list[Skipped] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.records:,} sound records in {self.path}, {self.size:,} bytes; "
+            f"damage at {len(self.damage):,} places was left out"
+        )
+
+
+def repair(
+    src: PathsLike,
+    dst: PathLike,
+    *,
+    overwrite: bool = False,
+    durable: bool = True,
+    progress: SizeWatcher | None = None,
+) -> Repaired:
+    """Copies the records whose CRCs hold to a new file, byte for byte, and says what
+    else was there. Records may hold anything.
+
+    Several files become one. It is compressed if its name ends with ``.gz`` or
+    ``.zlib``, and appears when it is whole.
+
+    >>> import recmap as rm
+    >>> rm.tfrecord.write_records("damaged.tfrecord", [b"one", b"two", b"three"])
+    3
+    >>> with open("damaged.tfrecord", "r+b") as file:
+    ...     _ = file.seek(12), file.write(b"0")
+    >>> done = rm.repair("damaged.tfrecord", "sound.tfrecord")
+    >>> done.records, done.damage[0].record, done.damage[0].byte
+    (2, 0, 0)
+    >>> list(rm.tfrecord.records("sound.tfrecord"))
+    [b'two', b'three']
+    """
+    files, target = expand(src), os.fspath(dst)
+    if os.path.isdir(target):
+        raise OptionError(f"{target} is a folder: give the name of the new file")
+    if os.path.exists(target) and any(os.path.samefile(file, target) for file in files):
+        raise OptionError(f"{target} is the file to be repaired: write to another one")
+    refuse_existing(target, overwrite)
+    tally = Tally(files, progress)
+    spooler = Spooler()
+    output = OutputFile(target, _COMPRESSED.get(os.path.splitext(target)[1]), spooler)
+    done = Repaired(target)
+    try:
+        for file in files:
+            for window in tally.windows(file):
+                _copy(window, output)
+                done.records += len(window.offsets)
+                done.damage += window.skipped
+        if done.damage and not done.records:
+            raise CorruptRecordError(
+                f"{files[0]}: no sound record in it, so that nothing was written; the first "
+                f"damage: {done.damage[0]}",
+                file=files[0],
+            )
+        output.flush()
+        spooler.close()
+        output.finish(durable)
+    except BaseException:
+        spooler.stop()
+        output.abort()
+        raise
+    # An index beside an older file of this name does not belong to this one.
+    if os.path.exists(sidecar_path(target)):
+        os.unlink(sidecar_path(target))
+    output.commit(durable)
+    done.size = os.path.getsize(target)
+    return done
+
+
+def _copy(window: Window, output: OutputFile) -> None:
+    """Writes the records with their framing, which lie end to end."""
+    if not len(window.offsets):
+        return
+    begin, end = int(window.offsets[0]), window.scan.end
+    for start in range(begin, end, _PIECE):
+        output.write(window.bytes[start : min(start + _PIECE, end)])

@@ -1,0 +1,158 @@
+"""recmap convert: every option, and what becomes of an interrupted one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.cli import main
+from tests.command import run, run_in_terminal
+
+X = np.random.default_rng(5).normal(size=(1000, 10)).astype(np.float32)
+
+
+def test_convert_there_and_back(capsys: pytest.CaptureFixture[str]) -> None:
+    X.tofile("x.bin")
+    there = ["convert", "x.bin", "out/", "--dtype", "float32", "--shape", "-1,10", "--shards", "4"]
+    assert main(there) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("1,000 rows in 4 files, ")
+    assert line.count("\n") == 1
+    assert main(["convert", "out/", "back.npy", "--verify", "full"]) == 0
+    assert np.load("back.npy").tobytes() == X.tobytes()
+    assert main(there) == 0
+    assert "all was done already" in capsys.readouterr().out
+
+
+def test_rows_columns_names_and_types() -> None:
+    np.save("a.npy", np.arange(100))
+    np.save("b.npy", X[:100])
+    args = ["--rows", "-20::2", "--columns", "b,a", "--rename", "a=n", "--cast", "n=int32"]
+    assert main(["convert", "a=a.npy", "b=b.npy", "c.tfrecord", *args]) == 0
+    ds = rm.open("c.tfrecord")
+    assert str(ds.schema) == "Schema(b: float32[10], n: int32)"
+    assert ds[:]["n"].tolist() == list(range(80, 100, 2))
+    assert main(["convert", "b.npy", "d.npy", "--cast", "data=int8"]) == 1
+    assert main(["convert", "b.npy", "d.npy", "--cast", "data=int8", "--casting", "unsafe"]) == 0
+    assert np.array_equal(np.load("d.npy"), X[:100].astype(np.int8))
+
+
+def test_shuffle_is_that_of_the_library() -> None:
+    np.save("x.npy", X)
+    assert main(["convert", "x.npy", "y.npy", "--shuffle", "3"]) == 0
+    rm.convert("x.npy", "z.npy", shuffle=3)
+    assert Path("y.npy").read_bytes() == Path("z.npy").read_bytes()
+    assert not np.array_equal(np.load("y.npy"), X)
+
+
+def test_options_of_the_format() -> None:
+    np.save("x.npy", X)
+    args = ["convert", "x.npy", "y.tfrecord", "--align", "64", "--encoding", "data=raw"]
+    assert main([*args, "--no-fsync", "--workers", "1", "--no-resume"]) == 0
+    assert rm.open("y.tfrecord")["data"].base is not None
+    assert main(["convert", "x.npy", "z.tfrecord", "--compression", "gzip"]) == 0
+    assert Path("z.tfrecord").read_bytes()[:2] == b"\x1f\x8b"
+    assert main(["convert", "x.npy", "w.tfrecord", "--option", "index=false"]) == 0
+    assert not Path(".w.tfrecord.recmap").exists()
+    assert Path(".y.tfrecord.recmap").exists()
+
+
+def test_to_another_format_than_the_name_says(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", X)
+    assert main(["convert", "x.npy", "y.what", "--to", "npy"]) == 0
+    assert np.array_equal(np.load("y.what"), X)
+    assert main(["convert", "x.npy", "parts/", "--shard-size", "10kB", "--explain"]) == 0
+    explanation, report = capsys.readouterr().out.splitlines()[-2:]
+    assert explanation.startswith("memory 512 MB: ")
+    assert report.startswith("1,000 rows in 4 files")
+    assert main(["convert", "x.npy", "rows/", "--rows-per-shard", "400"]) == 0
+    assert [len(rm.open(file)) for file in rm.open("rows/").files] == [400, 400, 200]
+
+
+def test_existing_files_are_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", X)
+    Path("y.npy").write_bytes(b"mine")
+    assert main(["convert", "x.npy", "y.npy"]) == 2
+    assert "(use --overwrite to replace it)" in capsys.readouterr().err
+    assert Path("y.npy").read_bytes() == b"mine"
+    assert main(["convert", "x.npy", "y.npy", "--overwrite"]) == 0
+
+
+def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", X)
+    rm.convert("x.npy", "x.tfrecord")
+    with open("x.tfrecord", "r+b") as file:
+        file.seek(30)
+        file.write(b"damage")
+    Path(".x.tfrecord.recmap").unlink()
+    assert main(["convert", "x.tfrecord", "y.npy"]) == 1
+    assert "record 0 at byte 0: data CRC" in capsys.readouterr().err
+    assert not Path("y.npy").exists()
+    done = run("convert", "x.tfrecord", "y.npy", "--errors", "skip")
+    assert done.returncode == 0
+    assert "1 bad records were left out" in done.stdout
+    assert done.stderr.startswith("recmap: 1 bad records were left out, the first: x.tfrecord")
+    assert np.array_equal(np.load("y.npy"), X[1:])
+
+
+def test_in_a_pipe_it_is_one_plain_line() -> None:
+    np.save("x.npy", X)
+    done = run("convert", "x.npy", "y.tfrecord")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+    assert done.stdout.rstrip("\n").isprintable()
+
+
+def test_in_a_terminal_it_shows_how_far_it_is() -> None:
+    np.save("x.npy", X)
+    code, shown = run_in_terminal("convert", "x.npy", "y.tfrecord")
+    assert code == 0
+    assert "1,000 of 1,000 rows" in shown
+    assert "B/s" in shown
+    assert " left" in shown
+    assert "of memory" in shown
+    # The bar goes, and one line stays.
+    assert "\x1b[2K" in shown
+    assert shown.rstrip().splitlines()[-1].endswith("B/s)")
+
+
+def test_after_an_interrupt_the_same_command_goes_on() -> None:
+    """Compression makes it slow enough to be caught in the middle."""
+    np.save("x.npy", np.random.default_rng(1).integers(0, 200, (400_000, 100), dtype=np.uint8))
+    command = ["x.npy", "out/", "--rows-per-shard", "20000", "--compression", "gzip"]
+    command += ["--workers", "1"]
+    sent: list[int] = []
+
+    def interrupt(process: int, written: bytes) -> None:
+        # When the third file is read the first is finished, and most are not begun.
+        told = re.findall(rb"(\d+),000 of 400,000 rows", written)
+        if not sent and told and int(told[-1]) >= 60:
+            sent.append(process)
+            os.kill(process, signal.SIGINT)
+
+    code, shown = run_in_terminal("convert", *command, on_output=interrupt)
+    assert sent
+    assert code == 130
+    last = shown.rstrip().splitlines()[-1]
+    assert "recmap convert: interrupted: " in last
+    assert "of 20 files are finished, and the same command goes on from there" in last
+    assert "Traceback" not in shown
+    finished = {path.name for path in Path("out").glob("*.tfrecord")}
+    assert 0 < len(finished) < 20
+    assert not [name for name in os.listdir("out") if name.endswith(".tmp")]
+    times = {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
+    done = run("convert", *command)
+    assert done.returncode == 0
+    assert f"{len(finished)} of the files were there already" in done.stdout
+    assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
+    command[1] = "undisturbed/"
+    assert run("convert", *command).returncode == 0
+    for path in Path("undisturbed").glob("*.tfrecord"):
+        assert Path("out", path.name).read_bytes() == path.read_bytes()
+    assert len(list(Path("out").glob("*.tfrecord"))) == 20

@@ -1,0 +1,164 @@
+"""The sound records of damaged files, copied; and many files checked at a time."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import recmap as rm
+from tests import wire
+
+RECORDS = [b"not an example %d " % i * (i + 1) for i in range(6)]
+FRAMES = [wire.frame(record) for record in RECORDS]
+
+
+def damaged(*, data: int, length: int, tail: bytes = b"") -> bytes:
+    """The records, one with a bit of its data turned, one of its length."""
+    frames = [bytearray(frame) for frame in FRAMES]
+    frames[data][14] ^= 4
+    frames[length][2] ^= 4
+    return b"".join(frames) + tail
+
+
+def test_sound_records_are_copied_byte_for_byte() -> None:
+    Path("bad.tfrecord").write_bytes(damaged(data=1, length=3, tail=FRAMES[0][:20]))
+    done = rm.repair("bad.tfrecord", "good.tfrecord")
+    kept = [FRAMES[i] for i in (0, 2, 4, 5)]
+    assert Path("good.tfrecord").read_bytes() == b"".join(kept)
+    assert (done.records, done.size) == (4, sum(map(len, kept)))
+    places = [(lost.record, lost.byte) for lost in done.damage]
+    starts = [sum(map(len, FRAMES[:i])) for i in range(7)]
+    assert places == [(1, starts[1]), (3, starts[3]), (6, starts[6])]
+    assert "data CRC" in done.damage[0].reason
+    assert "length CRC" in done.damage[1].reason
+    assert "only 20 are left" in done.damage[2].reason
+    read = list(tf.data.TFRecordDataset("good.tfrecord").as_numpy_iterator())
+    assert read == [RECORDS[i] for i in (0, 2, 4, 5)]
+    assert rm.verify("good.tfrecord").ok
+
+
+def test_a_sound_file_stays_as_it_is() -> None:
+    Path("x.tfrecord").write_bytes(b"".join(FRAMES))
+    assert rm.repair("x.tfrecord", "y.tfrecord").damage == []
+    assert Path("y.tfrecord").read_bytes() == Path("x.tfrecord").read_bytes()
+    Path("empty.tfrecord").touch()
+    assert rm.repair("empty.tfrecord", "e.tfrecord").records == 0
+    assert Path("e.tfrecord").read_bytes() == b""
+
+
+def test_compressed_files_too() -> None:
+    Path("bad.tfrecord.gz").write_bytes(gzip.compress(damaged(data=0, length=4)))
+    done = rm.repair("bad.tfrecord.gz", "good.tfrecord.gz")
+    assert [lost.record for lost in done.damage] == [0, 4]
+    kept = b"".join(FRAMES[i] for i in (1, 2, 3, 5))
+    assert gzip.decompress(Path("good.tfrecord.gz").read_bytes()) == kept
+    rm.repair("bad.tfrecord.gz", "good.tfrecord")
+    assert Path("good.tfrecord").read_bytes() == kept
+
+
+def test_a_compressed_file_that_was_cut() -> None:
+    records = [os.urandom(1000) for _ in range(1000)]
+    rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
+    whole = Path("x.tfrecord.gz").read_bytes()
+    Path("x.tfrecord.gz").write_bytes(whole[: len(whole) // 2])
+    done = rm.repair("x.tfrecord.gz", "y.tfrecord")
+    kept = list(rm.tfrecord.records("y.tfrecord"))
+    assert 300 < len(kept) <= 500
+    assert kept == records[: len(kept)]
+    assert done.damage
+
+
+def test_records_behind_one_that_was_cut_are_found() -> None:
+    """As a writer leaves it that was killed, and then went on."""
+    whole = b"".join(FRAMES[3:])
+    Path("x.tfrecord").write_bytes(FRAMES[0] + wire.frame(b"long " * 50)[:30] + whole)
+    done = rm.repair("x.tfrecord", "y.tfrecord")
+    assert Path("y.tfrecord").read_bytes() == FRAMES[0] + whole
+    assert [lost.byte for lost in done.damage] == [len(FRAMES[0])]
+
+
+def test_damage_behind_damage_is_listed_apart() -> None:
+    Path("x.tfrecord").write_bytes(damaged(data=2, length=3))
+    assert [lost.record for lost in rm.repair("x.tfrecord", "y.tfrecord").damage] == [2, 3]
+
+
+def test_several_files_become_one() -> None:
+    Path("a.tfrecord").write_bytes(FRAMES[0])
+    Path("b.tfrecord").write_bytes(FRAMES[1][:-1] + FRAMES[2])
+    done = rm.repair(["a.tfrecord", "b.tfrecord"], "c.tfrecord")
+    assert list(rm.tfrecord.records("c.tfrecord")) == [RECORDS[0], RECORDS[2]]
+    assert [lost.file for lost in done.damage] == ["b.tfrecord"]
+
+
+def test_nothing_is_replaced_by_accident() -> None:
+    Path("x.tfrecord").write_bytes(FRAMES[0])
+    Path("y.tfrecord").write_bytes(b"mine")
+    with pytest.raises(rm.OutputExistsError, match="overwrite=True"):
+        rm.repair("x.tfrecord", "y.tfrecord")
+    assert Path("y.tfrecord").read_bytes() == b"mine"
+    rm.repair("x.tfrecord", "y.tfrecord", overwrite=True)
+    assert Path("y.tfrecord").read_bytes() == FRAMES[0]
+    with pytest.raises(rm.OptionError, match="write to another one"):
+        rm.repair("x.tfrecord", "./x.tfrecord", overwrite=True)
+    Path("folder").mkdir()
+    with pytest.raises(rm.OptionError, match="is a folder"):
+        rm.repair("x.tfrecord", "folder")
+
+
+def test_a_file_without_any_record_leaves_nothing() -> None:
+    Path("x.tfrecord").write_bytes(bytes(range(1, 200)))
+    with pytest.raises(rm.CorruptRecordError, match="no sound record in it"):
+        rm.repair("x.tfrecord", "y.tfrecord")
+    assert os.listdir() == ["x.tfrecord"]
+
+
+def test_an_index_of_an_older_file_goes() -> None:
+    with rm.TFRecordWriter("y.tfrecord") as w:
+        w.write({"x": [1, 2, 3]})
+    Path("x.tfrecord").write_bytes(wire.frame(wire.example(x=wire.int64_list(7))))
+    rm.repair("x.tfrecord", "y.tfrecord", overwrite=True)
+    assert rm.open("y.tfrecord")[:]["x"].tolist() == [7]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits data by RLIMIT_DATA")
+def test_memory_is_bounded() -> None:
+    record = os.urandom(1 << 20)
+    rm.tfrecord.write_records("x.tfrecord", [record] * 200)
+    with open("x.tfrecord", "r+b") as file:
+        file.seek(len(record) * 3)
+        file.write(b"damage")
+    program = """if True:
+        import resource, recmap as rm
+        in_use = int(open("/proc/self/statm").read().split()[5]) * 4096
+        resource.setrlimit(resource.RLIMIT_DATA, (in_use + (64 << 20), -1))
+        print(rm.repair("x.tfrecord", "y.tfrecord").records)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "199\n", run.stderr
+
+
+def test_many_files_are_checked_in_their_order() -> None:
+    for i in range(20):
+        content = FRAMES[i % 6] if i % 5 else FRAMES[i % 6][:-1]
+        name = f"{i:02}.tfrecord{'.gz' if i % 2 else ''}"
+        Path(name).write_bytes(gzip.compress(content) if i % 2 else content)
+    told: list[tuple[int, int]] = []
+    found = rm.verify(".", workers=4, progress=lambda done, total: told.append((done, total)))
+    assert (found.files, found.records) == (20, 16)
+    assert [damage.file for damage in found.damage] == [
+        "./00.tfrecord",
+        "./05.tfrecord.gz",
+        "./10.tfrecord",
+        "./15.tfrecord.gz",
+    ]
+    assert told[-1] == (found.size, found.size)
+    with pytest.raises(rm.OptionError):
+        rm.verify(".", workers=0)
