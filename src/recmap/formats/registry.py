@@ -68,11 +68,13 @@ FORMATS = {
             ("tfrecord_sink", "create_tfrecord"),
         ),
         Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
+        Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
     )
 }
 
-_MAGIC = {b"\x93NUMPY": "npy"}
+# Of a zip, with and without members.
+_MAGIC = {b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz"}
 
 
 @dataclass(frozen=True)
