@@ -148,12 +148,13 @@ def _regular_strings(found: Field, field: Field) -> bool:
 
 
 def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
-    dtype = field.dtype.newbyteorder("=") if field.dtype.kind != "V" else field.dtype
+    dtype = field.dtype
     if isinstance(column, Ragged):
         inside = _cast(name, column.values, field, exact)
         return column if inside is column.values else Ragged(inside, column.offsets)
-    if column.dtype.newbyteorder("=") == dtype:
+    if column.dtype == dtype:
         return column
+    # Bytes in another order are cast, too: what is written is what the schema says.
     if np.can_cast(column.dtype, dtype, "safe"):
         return column.astype(dtype)
     if not exact:

@@ -96,14 +96,9 @@ class MappedFile:
                 file=self.path,
                 byte=self.size,
             )
-        try:
-            if math.prod(shape) == 0 or dtype.itemsize == 0:
-                return np.empty(shape, dtype, order)
-            return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
-        except ValueError as e:  # more axes than numpy has, or 2**62 rows of nothing
-            raise DataError(
-                f"{self.path}: {dtype} at byte {offset:,}: {e}", file=self.path, byte=offset
-            ) from e
+        if math.prod(shape) == 0 or dtype.itemsize == 0:
+            return np.empty(shape, dtype, order)
+        return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
 
     def span(self, view: npt.NDArray[Any]) -> tuple[int, int]:
         """The bytes of the file that a view of it lies in."""

@@ -207,7 +207,9 @@ class ColumnsSource:
 
     @property
     def chunk_rows(self) -> int:
-        return max((column.chunk_rows for column in self._columns.values()), default=1)
+        # Of the column that weighs most: a chunk of labels may span a million images.
+        heaviest = max(self._columns.values(), key=lambda column: column.row_bytes(), default=None)
+        return 1 if heaviest is None else heaviest.chunk_rows
 
     def __len__(self) -> int:
         return self._rows

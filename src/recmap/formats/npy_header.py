@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _MAGIC = b"\x93NUMPY"
 _MAX_TEXT = 1 << 16
 # Bytes from the beginning of an array that surely hold its header.
 MAX_HEADER = _MAX_TEXT + 12
+_MAX_BYTES = 2**63 - 1
 # Enough for the header of any number of rows: it is written last, when they are known.
 _MAX_ROWS = 10**19
 
@@ -84,7 +86,12 @@ def _parse(text: str, size: int) -> NpyHeader:
     if fortran not in (True, False):
         raise ValueError(f"fortran_order is {fortran!r}")
     dtype = np.lib.format.descr_to_dtype(content["descr"])
-    return NpyHeader(dtype.base, (*shape, *dtype.shape), bool(fortran), size)
+    dtype, shape = dtype.base, (*shape, *dtype.shape)
+    # An axis of 0 leaves nothing to compare with the size of the file.
+    if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > _MAX_BYTES:
+        raise ValueError(f"no memory is as large as the shape {shape}")
+    np.empty((1,) * len(shape), np.bool_)  # more axes than numpy has are a ValueError
+    return NpyHeader(dtype, shape, bool(fortran), size)
 
 
 def _literal(text: str) -> Any:

@@ -19,7 +19,8 @@ from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
 from recmap.formats.deflated import Deflated
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.parts import OFFSETS, STEPS, VALUES, join
-from recmap.formats.streamed import MAX_LOADED, streamed_columns
+from recmap.formats.rows import rows_columns
+from recmap.formats.streamed import MAX_LOADED, StreamedRows
 from recmap.ragged import BYTE
 from recmap.types import Field
 
@@ -188,7 +189,7 @@ class _Member:
         """Its columns by name, the values of another dtype of the same size if given."""
         header = self.header if dtype is None else replace(self.header, dtype=dtype)
         if self._packed is not None:
-            columns = streamed_columns("", self._packed, header)
+            columns = rows_columns("", StreamedRows(self._packed, header))
         else:
             order = "F" if header.fortran else "C"
             at = self._start + header.size

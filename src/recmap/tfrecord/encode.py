@@ -69,17 +69,22 @@ def _default(field: Field) -> str:
         return "float_list"
     if field.dtype == np.int64:
         return "int64_list"
-    small = field.dtype.name in _INTS and field.dtype.name != "uint64"
+    small = _is_integer(field) and field.dtype.name != "uint64"
     bytewise = field.dtype.itemsize == 1
     few = not bytewise if field.ragged else field.count <= (1 if bytewise else _FEW)
     return "int64_list" if small and few else "raw"
+
+
+def _is_integer(field: Field) -> bool:
+    # A list holds numbers, not the order of their bytes.
+    return field.dtype.name in _INTS and field.dtype.isnative
 
 
 def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> None:
     fits = {
         "bytes_list": field.is_bytes,
         "float_list": field.dtype == np.float32,
-        "int64_list": field.dtype.name in _INTS,
+        "int64_list": _is_integer(field),
         "raw": not field.is_bytes,
     }
     if encoding.list not in fits:
@@ -223,7 +228,7 @@ def _add(
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
     """The rows as bytes, copied only if a row is not contiguous."""
-    if column.dtype.byteorder == ">" or (column.dtype.byteorder == "=" and not np.little_endian):
+    if column.dtype.byteorder == "=" and not np.little_endian:
         column = column.astype(column.dtype.newbyteorder("<"))
     per_row = column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
     if rows == 0 or per_row == 0:
