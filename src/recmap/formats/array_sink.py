@@ -33,6 +33,7 @@ class RawSink:
             )
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
+        self._check(path, schema)
         self.path, self.schema, self.rows = path, schema, 0
         self._durable = durable
         self._finished = False
@@ -46,6 +47,13 @@ class RawSink:
         head = self._header()
         if head:
             self._file.write(head)
+
+    def _check(self, path: str, schema: Schema) -> None:
+        if not any(field.row_bytes for field in schema.values()):
+            raise ColumnError(
+                f"{path}: rows of {schema} have no bytes, so that nothing would tell how many "
+                "there are; write .npy"
+            )
 
     def _header(self) -> bytes:
         return b""
@@ -104,7 +112,7 @@ class RawSink:
 class NpySink(RawSink):
     """An array as numpy saves it; several columns as a structured one."""
 
-    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
+    def _check(self, path: str, schema: Schema) -> None:
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
         if lost and len(schema) > 1:
             raise ColumnError(
@@ -112,7 +120,6 @@ class NpySink(RawSink):
                 f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
                 ".h5, .zarr or .tfrecord"
             )
-        super().__init__(path, schema, durable=durable)
 
     def _header(self) -> bytes:
         return self._header_of(None)

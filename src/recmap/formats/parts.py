@@ -109,9 +109,9 @@ def join(
     column: RaggedColumn | None = None
     for key in reversed(_LEVELS):
         if key in offsets:
-            column = RaggedColumn(
-                name, column or values, _ReadOffsets(name, offsets[key]), strings and column is None
-            )
+            inner = values if column is None else column
+            ends = _ReadOffsets(name, offsets[key])
+            column = RaggedColumn(name, inner, ends, strings and column is None)
     assert column is not None
     if strings and told is not None and told.is_bytes:
         if len(told.shape) != len(column.field.shape):

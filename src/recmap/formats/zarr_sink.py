@@ -13,7 +13,7 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+from zarr.codecs import BloscCodec, ZstdCodec
 
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
@@ -23,19 +23,18 @@ from recmap.types import Schema
 
 __all__ = ["ZarrSink"]
 
-ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
+ZarrCompression: TypeAlias = Literal["zstd", "blosc"] | None
 
+# Not gzip: numcodecs notes the time in it, and equal rows are to give equal bytes.
 _CODECS: dict[int, dict[str | None, Any]] = {
     3: {
         "zstd": lambda: ZstdCodec(level=3),
         "blosc": lambda: BloscCodec(cname="zstd", clevel=5, shuffle="shuffle"),
-        "gzip": lambda: GzipCodec(level=5),
         None: lambda: None,
     },
     2: {
         "zstd": lambda: numcodecs.Zstd(level=3),
         "blosc": lambda: numcodecs.Blosc("zstd", 5, numcodecs.Blosc.SHUFFLE),
-        "gzip": lambda: numcodecs.GZip(level=5),
         None: lambda: None,
     },
 }
