@@ -37,7 +37,12 @@ def test_importing_recmap_imports_little() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     third_party = set(run.stdout.split()) - set(sys.stdlib_module_names)
-    assert {name for name in third_party if name[0] != "_"} <= {"isal", "numpy", "recmap", "zlib_ng"}
+    assert {name for name in third_party if name[0] != "_"} <= {
+        "isal",
+        "numpy",
+        "recmap",
+        "zlib_ng",
+    }
 
 
 def test_columns_are_taken_by_pytorch_and_jax() -> None:

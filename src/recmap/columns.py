@@ -154,6 +154,7 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
         return column if inside is column.values else Ragged(inside, column.offsets)
     if column.dtype == dtype:
         return column
+    # Bytes in another order are cast, too: what is written is what the schema says.
     if np.can_cast(column.dtype, dtype, "safe"):
         return column.astype(dtype)
     if not exact:

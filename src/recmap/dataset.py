@@ -53,7 +53,7 @@ def open(
     ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
     other; or a dict of columns from different files: ``{"image": "images.npy",
     "label": "labels.npy"}``. The format is seen from the file, or given:
-    ``"tfrecord"``, ``"npy"`` or ``"raw"``.
+    ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"zarr"`` or ``"raw"``.
 
     ``fields`` names the columns to read and gives types to TFRecord features stored
     as raw bytes (``{"data": "float32[10]"}``); without it all are read, with the types

@@ -126,8 +126,11 @@ class Manifest:
 
 
 def _fingerprint(path: str) -> list[Any]:
-    status = os.stat(path)
-    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+    # What changes deep in a folder does not change the folder.
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    found = [os.stat(file) for file in inside or [path]]
+    size = sum(status.st_size for status in found)
+    return [os.path.abspath(path), size, max(status.st_mtime_ns for status in found)]
 
 
 def _is_running(process: int) -> bool:

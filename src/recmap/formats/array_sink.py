@@ -14,13 +14,11 @@ from recmap.errors import ColumnError
 from recmap.files.description import description_path, save_description
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
+from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.raw import packed_dtype
-from recmap.types import Batch, Schema
+from recmap.types import Batch, Field, Schema
 
 __all__ = ["NpySink", "RawSink"]
-
-# Enough for the header of any number of rows: it is written last, when they are known.
-_MAX_ROWS = 10**19
 
 
 class RawSink:
@@ -35,6 +33,7 @@ class RawSink:
             )
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
+        self._check(path, schema)
         self.path, self.schema, self.rows = path, schema, 0
         self._durable = durable
         self._finished = False
@@ -48,6 +47,13 @@ class RawSink:
         head = self._header()
         if head:
             self._file.write(head)
+
+    def _check(self, path: str, schema: Schema) -> None:
+        if not any(field.row_bytes for field in schema.values()):
+            raise ColumnError(
+                f"{path}: rows of {schema} have no bytes, so that nothing would tell how many "
+                "there are; write .npy"
+            )
 
     def _header(self) -> bytes:
         return b""
@@ -101,31 +107,33 @@ class RawSink:
 class NpySink(RawSink):
     """An array as numpy saves it; several columns as a structured one."""
 
-    def _header(self) -> bytes:
-        return self._header_of(_MAX_ROWS)
+    def _check(self, path: str, schema: Schema) -> None:
+        lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
+        if lost and len(schema) > 1:
+            raise ColumnError(
+                f"field {lost[0]!r} is {schema[lost[0]]}, which numpy's header cannot tell among "
+                f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
+                ".h5, .zarr or .tfrecord"
+            )
 
-    def _header_of(self, rows: int) -> bytes:
-        names = self._dtype.names
-        inner = next(iter(self.schema.values())).inner if names is None else ()
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {(rows, *inner)!r}, }}"
-        version, length_size = (1, 2) if len(text) < 60000 else (2, 4)
-        if not text.isascii():
-            version, length_size = 3, 4
-        body = text.encode()
-        start = 8 + length_size
-        size = -(-(start + len(body) + 1) // 64) * 64
-        if rows != _MAX_ROWS:
-            size = len(self._header_of(_MAX_ROWS))
-        length = (size - start).to_bytes(length_size, "little")
-        return b"\x93NUMPY" + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"
+    def _header(self) -> bytes:
+        return self._header_of(None)
+
+    def _header_of(self, rows: int | None) -> bytes:
+        plain = self._dtype.names is None
+        return header_bytes(self._dtype, self._only_field.inner if plain else (), rows)
+
+    @property
+    def _only_field(self) -> Field:
+        return next(iter(self.schema.values()))
 
     def _finish(self) -> None:
         self._file.write_at(0, self._header_of(self.rows))
 
     def _describe(self) -> None:
-        # Without one, a plain array is read as DEFAULT_NAME.
-        if self._dtype.names is None and list(self.schema) != [DEFAULT_NAME]:
+        # Without one, a plain array is read as DEFAULT_NAME, and bfloat16 as bytes.
+        plain = self._dtype.names is None
+        if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
             save_description(self.path, self.schema)
         elif os.path.exists(description_path(self.path)):
             os.unlink(description_path(self.path))

@@ -16,7 +16,15 @@ from recmap.ragged import BYTE, Column, Ragged
 from recmap.sources import Info, Skipped
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["ArrayColumn", "ColumnReader", "ColumnsSource", "RaggedColumn", "array_columns"]
+__all__ = [
+    "ArrayColumn",
+    "ColumnReader",
+    "ColumnsSource",
+    "Offsets",
+    "RaggedColumn",
+    "array_columns",
+    "field_paths",
+]
 
 
 class ColumnReader(Protocol):
@@ -93,12 +101,18 @@ class ArrayColumn:
         return max(1, self._array.nbytes // max(len(self), 1))
 
 
+class Offsets(Protocol):
+    """Where rows begin and end: an int64 array, or something that is indexed like one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: Any) -> Any: ...
+
+
 class RaggedColumn:
     """Values end to end and the offsets of the rows; of ``strings``, the bytes."""
 
-    def __init__(
-        self, name: str, values: ColumnReader, offsets: npt.NDArray[np.int64], strings: bool
-    ) -> None:
+    def __init__(self, name: str, values: ColumnReader, offsets: Offsets, strings: bool) -> None:
         if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
             raise DataError(f"{name}: offsets that do not fit its {len(values):,} values")
         self._name, self._values, self._offsets = name, values, offsets
@@ -193,7 +207,9 @@ class ColumnsSource:
 
     @property
     def chunk_rows(self) -> int:
-        return max((column.chunk_rows for column in self._columns.values()), default=1)
+        # Of the column that weighs most: a chunk of labels may span a million images.
+        heaviest = max(self._columns.values(), key=lambda column: column.row_bytes(), default=None)
+        return 1 if heaviest is None else heaviest.chunk_rows
 
     def __len__(self) -> int:
         return self._rows
@@ -231,16 +247,30 @@ class ColumnsSource:
 def array_columns(
     name: str, array: npt.NDArray[Any], file: MappedFile | None = None
 ) -> dict[str, ColumnReader]:
-    """The columns of one array: its fields if it is structured, nested ones as
-    ``outer.inner``, else the array itself.
-    """
-    if array.dtype.names is None:
-        return {name: ArrayColumn(array, file)}
+    """The columns of one array: its fields if it is structured, else the array itself."""
     columns: dict[str, ColumnReader] = {}
-    for field in array.dtype.names:
-        for inner, column in array_columns(field, array[field], file).items():
-            columns[inner if inner == field else f"{field}.{inner}"] = column
+    for column, path in field_paths(array.dtype).items():
+        part = array
+        for field in path:
+            part = part[field]
+        columns[column or name] = ArrayColumn(part, file)
     return columns
+
+
+def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
+    """How the fields of a structured array are reached, nested ones as ``outer.inner``;
+    of an array without fields, ``{"": ()}``.
+    """
+    if dtype.names is None:
+        return {"": ()}
+    paths: dict[str, tuple[str, ...]] = {}
+    for field in dtype.names:
+        for inner, path in field_paths(dtype[field].base).items():
+            name = f"{field}.{inner}" if inner else field
+            if name in paths:
+                raise DataError(f"two fields of the array would be the column {name!r}")
+            paths[name] = (field, *path)
+    return paths
 
 
 def _size(path: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import as_columns, empty_column, fit, infer_schema
+from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.columns import ColumnsSource
 from recmap.ragged import Column, Ragged, concatenate
@@ -71,8 +71,13 @@ class StreamSource:
             raise ColumnError("no batch came, so that the schema is not known; give it")
         given = as_columns(first)
         schema = infer_schema(given)
-        self._held.append(fit(given, schema)[0])
+        self._hold(given, schema)
         return schema
+
+    def _hold(self, given: Mapping[str, Given], schema: Schema | None = None) -> None:
+        batch, _ = fit(given, schema or self._schema)
+        # Whoever makes the batches may fill the same arrays again.
+        self._held.append({name: _copied(column) for name, column in batch.items()})
 
     @property
     def schema(self) -> Schema:
@@ -102,7 +107,7 @@ class StreamSource:
             if batch is None:
                 self._rows = start + held
                 break
-            self._held.append(fit(as_columns(batch), self._schema)[0])
+            self._hold(as_columns(batch))
             held += _rows(self._held[-1])
         return self._cut(min(stop - start, held))
 
@@ -133,6 +138,12 @@ class StreamSource:
 
     def info(self) -> Info:
         return Info("batches", [], 0, len(self), self._schema, self.origin, [])
+
+
+def _copied(column: Column) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(_copied(column.flat), column.offsets - column.offsets[0])
+    return column.copy()
 
 
 def _rows(batch: Batch) -> int:

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.errors import (
+    DataError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    MissingPackageError,
+    OptionError,
+)
 from recmap.files.description import description_path
 from recmap.files.paths import PathsLike, expand
 from recmap.formats.joined import ChainSource, SelectedSource
@@ -44,18 +50,22 @@ class Format:
 
     def opener(self) -> Callable[..., Source]:
         """Opens one file, with the names of the columns if some were asked for."""
-        opener: Callable[..., Source] = _load(self.source)
+        opener: Callable[..., Source] = self._load(self.source)
         return opener
 
     def creator(self) -> Callable[..., Sink]:
         """Begins one file."""
-        creator: Callable[..., Sink] = _load(self.sink)
+        creator: Callable[..., Sink] = self._load(self.sink)
         return creator
 
-
-def _load(place: tuple[str, str]) -> Any:
-    module, name = place
-    return getattr(import_module(f"recmap.formats.{module}"), name)
+    def _load(self, place: tuple[str, str]) -> Any:
+        module, name = place
+        try:
+            return getattr(import_module(f"recmap.formats.{module}"), name)
+        except ModuleNotFoundError as e:
+            raise MissingPackageError(
+                f"{self.name} files need the package {e.name}: pip install recmap[{self.name}]"
+            ) from e
 
 
 FORMATS = {
@@ -68,11 +78,14 @@ FORMATS = {
             ("tfrecord_sink", "create_tfrecord"),
         ),
         Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
+        Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink")),
+        Format("zarr", (".zarr",), ("zarr", "open_zarr"), ("zarr_sink", "ZarrSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
     )
 }
 
-_MAGIC = {b"\x93NUMPY": "npy"}
+# Of a zip, with and without members.
+_MAGIC = {b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz"}
 
 
 @dataclass(frozen=True)

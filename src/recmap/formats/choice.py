@@ -1,0 +1,56 @@
+"""Which arrays of a file are its columns: those of one length."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
+from recmap.formats.columns import ColumnReader
+
+__all__ = ["choose_columns"]
+
+# Arrays named in a warning: a file of weights has hundreds, each of its own length.
+_NAMED = 10
+
+
+def choose_columns(
+    path: str,
+    found: Mapping[str, ColumnReader],
+    refused: Mapping[str, str],
+    names: Sequence[str] | None,
+) -> dict[str, ColumnReader]:
+    """The columns asked for; else those of the most common length, the longest of
+    several such, with a warning that names the others. ``refused`` says why an array
+    cannot be a column at all.
+    """
+    if names is not None:
+        return {name: _asked(path, name, found, refused) for name in names}
+    if not found:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
+        raise DataError(f"{path}: no arrays with rows ({why or 'it is empty'})", file=path)
+    counts = Counter(len(column) for column in found.values())
+    rows = max(counts, key=lambda length: (counts[length], length))
+    left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
+    left += [f"{name!r} {reason}" for name, reason in refused.items()]
+    if len(left) > _NAMED:
+        left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
+    if left:
+        warnings.warn(
+            f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} "
+            "(fields=[...] chooses columns)",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+    return {name: column for name, column in found.items() if len(column) == rows}
+
+
+def _asked(
+    path: str, name: str, found: Mapping[str, ColumnReader], refused: Mapping[str, str]
+) -> ColumnReader:
+    if name in refused:
+        raise DataError(f"{path}: {name!r} {refused[name]}", file=path, field=name)
+    if name not in found:
+        raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
+    return found[name]

@@ -1,0 +1,129 @@
+"""The header of an array as numpy saves it, read and written."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import DataError
+
+__all__ = ["MAX_HEADER", "NpyHeader", "header_bytes", "header_keeps", "parse_header"]
+
+_MAGIC = b"\x93NUMPY"
+# numpy refuses more than 10,000 by default; structured arrays of many fields need more.
+_MAX_TEXT = 1 << 16
+# Bytes from the beginning of an array that surely hold its header.
+MAX_HEADER = _MAX_TEXT + 12
+_MAX_BYTES = 2**63 - 1
+# Enough for the header of any number of rows: it is written last, when they are known.
+_MAX_ROWS = 10**19
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What the header of an array says; ``size`` bytes of it come before the data."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    size: int
+
+    @property
+    def refusal(self) -> str:
+        """Why this array has no rows that can be read; "" if it has."""
+        if self.dtype.hasobject:
+            return (
+                "holds Python objects, which only pickle could read, and a pickle can run any "
+                "code; save it again as numbers, or load it with np.load(allow_pickle=True) if "
+                "you trust it"
+            )
+        if not self.shape:
+            return "holds a single value, which has no rows; reshape it to (1,)"
+        if self.dtype.itemsize == 0 and 0 not in self.shape:
+            return f"holds values of {self.dtype}, which take no bytes"
+        return ""
+
+
+def parse_header(data: bytes, name: str) -> NpyHeader:
+    """The header at the beginning of ``data``, versions 1 to 3. Nothing is unpickled."""
+
+    def fail(why: str) -> DataError:
+        return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
+
+    if len(data) < 10 or not data.startswith(_MAGIC):
+        raise fail("it does not begin with \\x93NUMPY")
+    version = data[6]
+    if version not in (1, 2, 3):
+        raise fail(f"version {version}.{data[7]} is not known")
+    start = 10 if version == 1 else 12
+    if len(data) < start:
+        raise fail("it is cut")
+    (length,) = struct.unpack_from("<H" if version == 1 else "<I", data, 8)
+    if length > _MAX_TEXT:
+        raise fail(f"it is {length:,} bytes long")
+    text = data[start : start + length]
+    if len(text) < length:
+        raise fail("it is cut")
+    try:
+        return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
+    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError) as e:
+        raise fail(str(e)) from e
+
+
+def _parse(text: str, size: int) -> NpyHeader:
+    content = _literal(text.strip())
+    if not isinstance(content, dict) or set(content) != {"descr", "fortran_order", "shape"}:
+        raise ValueError("it needs descr, fortran_order and shape")
+    shape, fortran = content["shape"], content["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"the shape is {shape!r}")
+    if fortran not in (True, False):
+        raise ValueError(f"fortran_order is {fortran!r}")
+    dtype = np.lib.format.descr_to_dtype(content["descr"])
+    dtype, shape = dtype.base, (*shape, *dtype.shape)
+    # An axis of 0 leaves nothing to compare with the size of the file.
+    if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > _MAX_BYTES:
+        raise ValueError(f"no memory is as large as the shape {shape}")
+    np.empty((1,) * len(shape), np.bool_)  # more axes than numpy has are a ValueError
+    return NpyHeader(dtype, shape, bool(fortran), size)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except SyntaxError:
+        # Python 2 wrote the numbers of a shape as 10L.
+        return ast.literal_eval(re.sub(r"(?<=\d)L(?=[,)])", "", text))
+
+
+def header_keeps(dtype: np.dtype[Any]) -> bool:
+    """Whether a header tells this dtype: of bfloat16 and its kin it only tells the size."""
+    told = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+    return bool(told == dtype)
+
+
+def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
+    """The header of ``rows`` rows. It has the same size for any number of them, so that
+    it can be written over the one of None, when they are counted.
+    """
+    size = len(_padded(dtype, (_MAX_ROWS, *inner), 0))
+    return _padded(dtype, (_MAX_ROWS if rows is None else rows, *inner), size)
+
+
+def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    version, length_size = (1, 2) if len(text) < 60000 else (2, 4)
+    if not text.isascii():
+        version, length_size = 3, 4
+    body = text.encode()
+    start = 8 + length_size
+    size = size or -(-(start + len(body) + 1) // 64) * 64
+    length = (size - start).to_bytes(length_size, "little")
+    return _MAGIC + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"

@@ -1,0 +1,198 @@
+"""NumPy's .npz files: a zip of arrays, stored or deflated."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import DataError, FieldTextError
+from recmap.files.machine import size_text
+from recmap.files.mapped import MappedFile
+from recmap.formats.choice import choose_columns
+from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
+from recmap.formats.deflated import Deflated
+from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
+from recmap.formats.parts import OFFSETS, STEPS, VALUES, join
+from recmap.formats.rows import rows_columns
+from recmap.formats.streamed import MAX_LOADED, StreamedRows
+from recmap.ragged import BYTE
+from recmap.types import Field
+
+__all__ = ["FIELD_MARK", "open_npz"]
+
+# Before the field in the comment of a member whose header cannot tell it.
+FIELD_MARK = "recmap: "
+_LOCAL_MAGIC = b"PK\x03\x04"
+_LOCAL_SIZE = 30
+_ENCRYPTED = 1
+_BROKEN = (
+    zipfile.BadZipFile,
+    EOFError,
+    IndexError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    struct.error,
+    ValueError,
+)
+
+
+def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
+    """The arrays of equal length, or those asked for: stored ones mapped in place,
+    deflated ones inflated as they are read.
+    """
+    file = MappedFile(path)
+    members = {m.name: m for m in (_Member(file, info) for info in _directory(path))}
+    found: dict[str, ColumnReader] = {}
+    refused: dict[str, str] = {}
+    for name, member in members.items():
+        stem, _, end = name.rpartition("/")
+        parts = {key: members.get(f"{stem}/{key}") for key in (VALUES, OFFSETS, STEPS)}
+        values, offsets = parts[VALUES], parts[OFFSETS]
+        if end in parts and values is not None and offsets is not None:
+            if end == VALUES:
+                found[stem] = _ragged(stem, values, offsets, parts[STEPS])
+        elif member.refusal:
+            refused[name] = member.refusal
+        else:
+            found |= member.columns()
+    columns = choose_columns(path, found, refused, names)
+    return ColumnsSource("npz", [path], columns)
+
+
+def _directory(path: str) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # Of two members of one name the last one counts, as for numpy.
+            return [info for info in archive.NameToInfo.values() if not info.is_dir()]
+    except _BROKEN as e:
+        raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
+
+
+def _ragged(name: str, values: _Member, offsets: _Member, steps: _Member | None) -> ColumnReader:
+    for member in (values, offsets, steps):
+        if member is not None and member.refusal:
+            raise values.error(member.refusal)
+    strings = values.header.dtype == BYTE
+    dtype = np.dtype(np.uint8) if strings else values.header.dtype
+    levels = {OFFSETS: offsets} if steps is None else {OFFSETS: offsets, STEPS: steps}
+    readers = {key: _only(member, member.header.dtype) for key, member in levels.items()}
+    return join(name, _only(values, dtype), readers, strings, values.told)
+
+
+def _only(member: _Member, dtype: np.dtype[Any]) -> ColumnReader:
+    columns = member.columns(dtype)
+    if len(columns) != 1:
+        raise member.error("has fields, but is a part of a ragged column")
+    return next(iter(columns.values()))
+
+
+class _Member:
+    """An array in the zip."""
+
+    def __init__(self, file: MappedFile, info: zipfile.ZipInfo) -> None:
+        self.name = info.filename.removesuffix(".npy")
+        self._file, self._info = file, info
+        self._start = self._data_offset()
+        self._packed: Deflated | None = None
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            self._packed = Deflated(
+                file, info.filename, self._start, info.compress_size, info.file_size, info.CRC
+            )
+        self.refusal = self._why_not()
+
+    def error(self, why: str) -> DataError:
+        return DataError(
+            f"{self._file.path}: {self._info.filename}: {why}",
+            file=self._file.path,
+            byte=self._info.header_offset,
+            field=self.name,
+        )
+
+    def _data_offset(self) -> int:
+        """Where the bytes of the member begin, behind its local header."""
+        info, data = self._info, self._file.bytes
+        local = data[info.header_offset : info.header_offset + _LOCAL_SIZE].tobytes()
+        if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
+            raise self.error(f"no member begins at byte {info.header_offset:,}")
+        name_size, extra_size = struct.unpack_from("<HH", local, 26)
+        start = info.header_offset + _LOCAL_SIZE + int(name_size) + int(extra_size)
+        if start + info.compress_size > self._file.size:
+            raise self.error(
+                f"cut: {info.compress_size:,} bytes from byte {start:,} on, but the file has "
+                f"{self._file.size:,}"
+            )
+        return start
+
+    def _why_not(self) -> str:
+        """Why this is no column; "" if it is."""
+        info = self._info
+        if info.flag_bits & _ENCRYPTED:
+            return "is encrypted; save it again without a password"
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            return (
+                f"is compressed by method {info.compress_type}, not deflated; save it with "
+                "np.savez_compressed"
+            )
+        head = self._head()
+        if not info.filename.endswith(".npy") and not head.startswith(b"\x93NUMPY"):
+            return "is no array"
+        self.header = self._told_header(parse_header(head, f"{self._file.path}: {info.filename}"))
+        if self.header.refusal:
+            return self.header.refusal
+        size = math.prod(self.header.shape) * self.header.dtype.itemsize
+        if self.header.size + size > info.file_size:
+            raise self.error(
+                f"cut: {self.header.shape} of {self.header.dtype} need {size:,} bytes, but there "
+                f"are {info.file_size - self.header.size:,}"
+            )
+        if self._packed is not None and self.header.fortran and size > MAX_LOADED:
+            return (
+                f"is deflated in Fortran order, so that {size_text(size)} would have to be "
+                "inflated for any row; save it with np.savez, or in C order"
+            )
+        return ""
+
+    def _head(self) -> bytes:
+        if self._packed is not None:
+            return self._packed.read(0, min(MAX_HEADER, self._packed.size)).tobytes()
+        if self._info.file_size != self._info.compress_size:
+            raise self.error("a stored member whose sizes differ")
+        stop = self._start + min(MAX_HEADER, self._info.file_size)
+        return self._file.bytes[self._start : stop].tobytes()
+
+    @property
+    def told(self) -> Field | None:
+        """The field that its comment tells."""
+        comment = self._info.comment.decode("utf-8", "replace")
+        if not comment.startswith(FIELD_MARK):
+            return None
+        try:
+            return Field.parse(comment.removeprefix(FIELD_MARK))
+        except FieldTextError as e:
+            raise self.error(f"its comment: {e}") from e
+
+    def _told_header(self, header: NpyHeader) -> NpyHeader:
+        told = self.told
+        lost = header.dtype.kind == "V" and header.dtype.names is None
+        if told is not None and lost and told.dtype.itemsize == header.dtype.itemsize:
+            return replace(header, dtype=told.dtype)
+        return header
+
+    def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:
+        """Its columns by name, the values of another dtype of the same size if given."""
+        header = self.header if dtype is None else replace(self.header, dtype=dtype)
+        if self._packed is not None:
+            columns = rows_columns("", StreamedRows(self._packed, header))
+        else:
+            order = "F" if header.fortran else "C"
+            at = self._start + header.size
+            array = self._file.array(at, header.shape, header.dtype, order)  # type: ignore[arg-type]
+            columns = array_columns("", array, self._file)
+        return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}

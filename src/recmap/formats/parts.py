@@ -1,0 +1,145 @@
+"""Ragged columns as plain arrays, for formats that hold nothing else.
+
+``x`` is ``x/values``, all values end to end, and ``x/offsets``, int64, one more than
+there are rows: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. Where the items of a
+row are ragged themselves, as those of a list of strings, the offsets are those of the
+items, and ``x/steps`` are the offsets of their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, DataError
+from recmap.formats.columns import ColumnReader, RaggedColumn
+from recmap.ragged import BYTE, Column, Ragged
+from recmap.types import Field, Schema
+
+__all__ = ["OFFSETS", "STEPS", "VALUES", "Part", "Splitter", "check_names", "join"]
+
+VALUES, OFFSETS, STEPS = "values", "offsets", "steps"
+_LEVELS = (OFFSETS, STEPS)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the arrays of a column; ``key`` is "" if there is no other."""
+
+    key: str
+    dtype: np.dtype[Any]
+    inner: tuple[int, ...]
+
+
+class Splitter:
+    """Cuts a column into its parts, batch after batch."""
+
+    def __init__(self, name: str, field: Field) -> None:
+        axes = field.shape if field.is_bytes else field.shape[: field.ragged]
+        depth = len(axes) + field.is_bytes
+        if depth > len(_LEVELS):
+            raise ColumnError(
+                f"field {name!r} is {field}: more than {len(_LEVELS)} axes of different lengths "
+                "do not fit; write .tfrecord, or join the inner ones"
+            )
+        self._name, self._field, self._axes = name, field, axes
+        self._ends = dict.fromkeys(_LEVELS[:depth], 0)
+        values = (
+            Part(VALUES, BYTE, ())
+            if field.is_bytes
+            else Part(VALUES if depth else "", field.dtype, field.inner)
+        )
+        self.parts = [values, *(Part(key, np.dtype(np.int64), ()) for key in self._ends)]
+
+    def head(self) -> dict[str, npt.NDArray[Any]]:
+        """What comes before all rows."""
+        return {key: np.zeros(1, np.int64) for key in self._ends}
+
+    def split(self, column: Column) -> dict[str, npt.NDArray[Any]]:
+        """The rows to be appended to each part."""
+        pieces: dict[str, npt.NDArray[Any]] = {}
+        for level, key in enumerate(self._ends):
+            assert isinstance(column, Ragged)
+            self._check_lengths(level, column)
+            pieces[key] = column.offsets[1:] - column.offsets[0] + self._ends[key]
+            column = column.flat
+            self._ends[key] += len(column)
+        assert isinstance(column, np.ndarray)
+        values = self.parts[0]
+        pieces[values.key] = np.ascontiguousarray(column, values.dtype)
+        return pieces
+
+    def _check_lengths(self, level: int, column: Ragged) -> None:
+        axis = self._axes[level] if level < len(self._axes) else None
+        if axis is not None and bool((column.lengths != axis).any()):
+            raise ColumnError(f"field {self._name!r} is {self._field}, but a row has another shape")
+
+
+def check_names(schema: Schema, splitters: Mapping[str, Splitter]) -> None:
+    """Refuses columns whose parts would have the names of other columns, or would be
+    taken for a ragged one.
+    """
+    for name, splitter in splitters.items():
+        parts = [f"{name}/{part.key}" for part in splitter.parts if part.key]
+        stem, _, end = name.rpartition("/")
+        if not parts and end == VALUES and f"{stem}/{OFFSETS}" in schema:
+            parts, name = [f"{stem}/{OFFSETS}"], stem  # noqa: PLW2901
+        for taken in parts:
+            if taken in schema:
+                raise ColumnError(
+                    f"the column {taken!r} would be taken for a part of {name!r}; rename one of "
+                    f'them, as in rename={{"{taken}": "{taken.replace("/", "_")}"}}'
+                )
+
+
+def join(
+    name: str,
+    values: ColumnReader,
+    offsets: Mapping[str, ColumnReader],
+    strings: bool,
+    told: Field | None,
+) -> ColumnReader:
+    """The column of which these are the parts: of ``strings`` if the values are their
+    bytes, with the fixed axes of the field that was ``told``.
+    """
+    column: RaggedColumn | None = None
+    for key in reversed(_LEVELS):
+        if key in offsets:
+            inner = values if column is None else column
+            ends = _ReadOffsets(name, offsets[key])
+            column = RaggedColumn(name, inner, ends, strings and column is None)
+    assert column is not None
+    if strings and told is not None and told.is_bytes:
+        if len(told.shape) != len(column.field.shape):
+            raise DataError(f"{name}: is {column.field}, not {told} as it says", field=name)
+        column.field = told
+    return column
+
+
+class _ReadOffsets:
+    """Offsets that are read when they are indexed: there may be many."""
+
+    def __init__(self, name: str, column: ColumnReader) -> None:
+        if column.field.dtype.kind not in "iu" or column.field.shape:
+            raise DataError(f"{name}: its offsets are {column.field}, not int64", field=name)
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(len(self))
+            read = self._column.read(start, max(start, stop))
+        elif isinstance(key, int):
+            at = key % len(self)
+            read = self._column.read(at, at + 1)
+        else:
+            read = self._column.take(key)
+        assert isinstance(read, np.ndarray)
+        wide = read.astype(np.int64, copy=False)
+        return int(wide[0]) if isinstance(key, int) else wide

@@ -1,0 +1,107 @@
+"""Columns over rows that are decoded before they can be used."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.columns import string_column
+from recmap.formats.columns import ColumnReader, field_paths
+from recmap.ragged import Column
+from recmap.types import Field
+
+__all__ = ["Rows", "rows_columns"]
+
+
+class Rows(Protocol):
+    """An array whose rows are read into memory, a stretch or a few at a time. Objects
+    are text or byte strings.
+    """
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def chunk_rows(self) -> int: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
+
+
+def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
+    """The columns of the rows: their fields if they are structured."""
+    if rows.dtype.names is None:
+        return {name: _RowsColumn(_Last(rows), ())}
+    last = _Last(rows)
+    return {column: _RowsColumn(last, path) for column, path in field_paths(rows.dtype).items()}
+
+
+class _Last:
+    """Keeps what a thread read last, if it has fields: they are asked for one after the
+    other, and rows are to be decoded once.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self._thread = threading.local()
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if self.rows.dtype.names is None:
+            return self.rows.read(start, stop)
+        if getattr(self._thread, "key", None) != (start, stop):
+            self._thread.rows = self.rows.read(start, stop)
+            self._thread.key = (start, stop)
+        read: npt.NDArray[Any] = self._thread.rows
+        return read
+
+
+class _RowsColumn:
+    def __init__(self, last: _Last, path: tuple[str, ...]) -> None:
+        self._last, self._rows, self._path = last, last.rows, path
+        sample = self._field(np.empty((0, *self._rows.shape[1:]), self._rows.dtype))
+        self._strings = sample.dtype.kind in "OSU"
+        self.field = Field("bytes" if self._strings else sample.dtype, sample.shape[1:])
+        self._row_bytes = sample.dtype.itemsize * math.prod(sample.shape[1:])
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._rows.chunk_rows
+
+    @property
+    def note(self) -> str:
+        return self._rows.note
+
+    def __len__(self) -> int:
+        return self._rows.shape[0]
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._column(self._last.read(start, stop))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._column(self._rows.take(rows))
+
+    def _field(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        for name in self._path:
+            rows = rows[name]
+        return rows
+
+    def _column(self, rows: npt.NDArray[Any]) -> Column:
+        values = self._field(rows)
+        return string_column(values) if self._strings else values
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        return max(1, self._row_bytes)

@@ -1,0 +1,79 @@
+"""Zarr stores, versions 2 and 3: the arrays of a folder as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import zarr
+
+from recmap.errors import DataError
+from recmap.formats.choice import choose_columns
+from recmap.formats.columns import ColumnReader, ColumnsSource
+from recmap.formats.npy import DEFAULT_NAME
+from recmap.formats.parts import OFFSETS, STEPS, VALUES, join
+from recmap.formats.rows import rows_columns
+from recmap.formats.zarr_marks import Mark, read_marks, restored
+from recmap.formats.zarr_rows import ZarrRows
+from recmap.types import Field
+
+__all__ = ["open_zarr"]
+
+
+def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
+    """The arrays of equal length, or those asked for. A store that is one array is one
+    column, named by its attribute ``name``.
+    """
+    try:
+        node = zarr.open(path, mode="r")
+        attributes = dict(node.attrs)
+        arrays = (
+            {"": node}
+            if isinstance(node, zarr.Array)
+            else {at: a for at, a in node.members(max_depth=None) if isinstance(a, zarr.Array)}
+        )
+    except Exception as e:  # whatever is in the metadata, or is not
+        raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
+    found: dict[str, ColumnReader] = {}
+    refused: dict[str, str] = {}
+    for mark in read_marks(path, attributes):
+        if mark.field.ragged or mark.field.is_bytes:
+            parts = {k: arrays.pop(f"{mark.path}/{k}", None) for k in (VALUES, OFFSETS, STEPS)}
+            found[mark.name] = _ragged(
+                path, mark, {k: a for k, a in parts.items() if a is not None}
+            )
+        elif mark.path in arrays:
+            found |= _columns(path, mark.name, arrays.pop(mark.path), mark.field)
+    for at in sorted(arrays):
+        name = at or str(attributes.get("name") or DEFAULT_NAME)
+        array = arrays[at]
+        if array.ndim == 0:
+            refused[name] = "holds a single value, which has no rows"
+        elif name in found:
+            refused[name] = "is also the name of another column"
+        else:
+            found |= _columns(path, name, array, None)
+    return ColumnsSource("zarr", [path], choose_columns(path, found, refused, names))
+
+
+def _columns(path: str, name: str, array: Any, told: Field | None) -> dict[str, ColumnReader]:
+    rows = ZarrRows(path, name, array)
+    columns = rows_columns("", rows if told is None else restored(rows, told))
+    return {f"{name}.{field}" if field else name: column for field, column in columns.items()}
+
+
+def _ragged(path: str, mark: Mark, arrays: dict[str, Any]) -> ColumnReader:
+    if VALUES not in arrays or OFFSETS not in arrays:
+        raise DataError(
+            f"{path}: {mark.name!r} is {mark.field}, but {mark.path}/{VALUES} or "
+            f"{mark.path}/{OFFSETS} is missing",
+            file=path,
+            field=mark.name,
+        )
+    inner = Field("uint8") if mark.field.is_bytes else Field(mark.field.dtype, mark.field.inner)
+    parts = {}
+    for key, array in arrays.items():
+        rows = ZarrRows(path, f"{mark.name}/{key}", array)
+        (column,) = rows_columns(key, restored(rows, inner) if key == VALUES else rows).values()
+        parts[key] = column
+    return join(mark.name, parts.pop(VALUES), parts, mark.field.is_bytes, mark.field)

@@ -1,0 +1,431 @@
+"""What every format keeps, alone and from one to another.
+
+A new format adds a line to FORMATS and inherits all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import recmap as rm
+
+
+@dataclass(frozen=True)
+class Case:
+    """A format, and what it can hold. ``fixed`` formats hold rows of one size only."""
+
+    name: str
+    suffix: str
+    options: dict[str, Any] = field(default_factory=dict)
+    fixed: bool = False
+
+    def path(self, stem: str) -> str:
+        return f"{stem}-{self.name}{self.suffix}"
+
+    def save(self, columns: dict[str, Any] | rm.Dataset, stem: str = "data") -> str:
+        made = columns if isinstance(columns, rm.Dataset) else rm.from_arrays(columns)
+        made.save(self.path(stem), options=self.options, verify="full")
+        return self.path(stem)
+
+
+FORMATS = [
+    Case("tfrecord", ".tfrecord"),
+    Case("tfrecord-gzip", ".tfrecord.gz"),
+    Case("npy", ".npy", fixed=True),
+    Case("raw", ".bin", fixed=True),
+    Case("npz", ".npz"),
+    Case("npz-deflated", ".npz", {"compression": "deflate"}),
+    Case("zarr", ".zarr"),
+    Case("zarr-small-chunks", ".zarr", {"chunk_rows": 3, "compression": None}),
+    Case("zarr-2", ".zarr", {"version": 2, "compression": "blosc"}),
+]
+LOOSE = [case for case in FORMATS if not case.fixed]
+FIXED = [case for case in FORMATS if case.fixed]
+# One variant of each format is enough on either side of a pair.
+PLAIN = [case for case in FORMATS if case.name == case.name.split("-")[0]]
+PAIRS = [pytest.param(a, b, id=f"{a.name}-{b.name}") for a, b in itertools.product(PLAIN, PLAIN)]
+LOOSE_PAIRS = [
+    pytest.param(a, b, id=f"{a.name}-{b.name}")
+    for a, b in itertools.product(PLAIN, PLAIN)
+    if not a.fixed
+]
+# Records of a TFRecord file may have any features, and those of all are read.
+TYPED = [case for case in FORMATS if not case.name.startswith("tfrecord")]
+
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+    *("datetime64[ns]", "datetime64[D]", "timedelta64[us]"),
+    *(">i2", ">u4", ">i8", ">f4", ">f8", ">c16", ">M8[s]"),
+    "bfloat16",
+]
+
+every_format = pytest.mark.parametrize("case", FORMATS, ids=lambda case: case.name)
+every_loose_format = pytest.mark.parametrize("case", LOOSE, ids=lambda case: case.name)
+every_fixed_format = pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
+every_typed_format = pytest.mark.parametrize("case", TYPED, ids=lambda case: case.name)
+every_loose_pair = pytest.mark.parametrize(("source", "target"), LOOSE_PAIRS)
+every_pair = pytest.mark.parametrize(("source", "target"), PAIRS)
+
+
+def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:
+    """Any bits there are, so that none may be lost."""
+    made = np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
+    count = rows * int(np.prod(inner)) * made.itemsize
+    raw = np.random.default_rng(1).integers(0, 256, count, dtype=np.uint8)
+    return (raw % 2 if made.kind == "b" else raw).view(made).reshape(rows, *inner)
+
+
+def from_file(columns: dict[str, Any], stem: str = "given") -> rm.Dataset:
+    """The columns as a file has them: in memory, numbers are always native."""
+    return rm.open({name: from_npy(array, f"{stem}-{i}") for i, (name, array) in
+                    enumerate(columns.items())})  # fmt: skip
+
+
+def from_npy(array: np.ndarray[Any, Any], stem: str) -> rm.Dataset:
+    if array.dtype.kind == "V":
+        return rm.from_arrays({"data": array})
+    np.save(f"{stem}.npy", array)
+    return rm.open(f"{stem}.npy")
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, rm.Ragged):
+        assert isinstance(found, rm.Ragged)
+        assert found.lengths.tolist() == wanted.lengths.tolist()
+        assert_same(found.flat, wanted.flat)
+        return
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    assert found.tobytes() == wanted.tobytes()
+
+
+def mixed(rows: int) -> dict[str, Any]:
+    return {
+        "image": numbers("uint8", rows, 4, 3),
+        "größe/Ω": numbers("float64", rows),
+        "label": np.arange(rows),
+    }
+
+
+def loose(rows: int) -> dict[str, Any]:
+    lengths = np.arange(rows) % 4
+    return {
+        "tokens": rm.Ragged(np.arange(lengths.sum()), np.cumsum([0, *lengths])),
+        "boxes": rm.Ragged(
+            np.arange(4.0 * lengths.sum(), dtype="float32").reshape(-1, 4),
+            np.cumsum([0, *lengths]),
+        ),
+        "name": rm.Ragged.from_bytes([b"\0x\0" * (i % 3) for i in range(rows)]),
+        "words": rm.Ragged(
+            rm.Ragged.from_bytes([b"w\0" * (i % 3) for i in range(int(lengths.sum()))]),
+            np.cumsum([0, *lengths]),
+        ),
+        "label": np.arange(rows),
+    }
+
+
+@every_format
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_keeps_its_bits_and_byte_order(case: Case, dtype: str) -> None:
+    columns = {"x": numbers(dtype, 7, 3)}
+    ds = rm.open(case.save(from_file(columns)))
+    assert ds.schema["x"].dtype == columns["x"].dtype
+    assert_same(ds[:]["x"], columns["x"])
+    assert_same(ds[2:5]["x"], columns["x"][2:5])
+
+
+@every_loose_format
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ragged_rows_of_every_dtype_keep_their_bits(case: Case, dtype: str) -> None:
+    values = numbers(dtype, 12, 2).view()
+    ragged = rm.Ragged(values, [0, 5, 5, 12])
+    found = rm.open(case.save({"x": ragged}))[:]["x"]
+    native = values if values.dtype.kind == "V" else values.astype(values.dtype.newbyteorder("="))
+    assert_same(found, rm.Ragged(native, ragged.offsets))
+
+
+@every_format
+@pytest.mark.parametrize("rows", [0, 1, 10])
+def test_columns_and_their_order_are_kept(case: Case, rows: int) -> None:
+    columns = mixed(rows)
+    ds = rm.open(case.save(columns))
+    assert len(ds) == rows
+    if rows or not case.name.startswith("tfrecord"):
+        assert set(ds.schema) == set(columns)
+        assert ds.schema == rm.from_arrays(columns).schema
+    for name in columns if rows else ():
+        assert_same(ds[:][name], columns[name])
+
+
+@every_loose_format
+@pytest.mark.parametrize("rows", [1, 10])
+def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
+    columns = loose(rows)
+    ds = rm.open(case.save(columns))
+    assert ds.schema == rm.from_arrays(columns).schema
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+
+
+@every_loose_format
+def test_no_rows_of_any_length_are_no_rows(case: Case) -> None:
+    ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3).items()})))
+    assert len(ds) == 0
+
+
+@every_loose_format
+def test_rows_that_are_all_empty_are_kept(case: Case) -> None:
+    columns = {"x": rm.Ragged(np.empty(0, "float32"), [0, 0, 0]), "s": [b"", b""]}
+    ds = rm.open(case.save(columns), {"x": "float32[*]", "s": "bytes"})
+    assert ds[:]["x"].lengths.tolist() == [0, 0]
+    assert ds[:]["s"].tolist() == [b"", b""]
+
+
+@every_loose_format
+def test_strings_along_a_fixed_axis_are_kept(case: Case) -> None:
+    column = np.array([[b"a", b"bb"], [b"", b"ccc"]])
+    path = case.path("data")
+    schema = {"s": "bytes[2]"}
+    rm.from_batches([{"s": column}], schema).save(path, options=case.options)
+    ds = rm.open(path)
+    assert ds.schema == schema
+    assert ds[:]["s"].tolist() == [[b"a", b"bb"], [b"", b"ccc"]]
+
+
+@every_format
+def test_rows_without_values_are_kept_beside_others(case: Case) -> None:
+    columns = {"nothing": np.empty((4, 0), "float32"), "label": np.arange(4)}
+    ds = rm.open(case.save(columns))
+    assert ds[:]["nothing"].shape == (4, 0)
+    assert ds[:]["label"].tolist() == [0, 1, 2, 3]
+
+
+@every_format
+def test_rows_without_values_alone_are_kept_or_refused(case: Case) -> None:
+    columns = {"nothing": np.empty((4, 0), "float32")}
+    if case.name == "raw":
+        with pytest.raises(rm.ColumnError, match="no bytes.*write .npy"):
+            case.save(columns)
+        assert os.listdir() == []
+    else:
+        assert rm.open(case.save(columns))[1:]["nothing"].shape == (3, 0)
+
+
+@every_fixed_format
+@pytest.mark.parametrize("name", ["tokens", "name", "words"])
+def test_rows_of_any_length_are_refused_with_a_remedy(case: Case, name: str) -> None:
+    with pytest.raises(rm.ColumnError, match=rf"{name}.*write \.npz, \.h5, \.zarr or \.tfrecord"):
+        case.save({name: loose(3)[name]})
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("case", [c for c in LOOSE if c in TYPED], ids=lambda case: case.name)
+def test_what_is_nested_too_deep_is_refused_with_a_remedy(case: Case) -> None:
+    words = rm.Ragged(loose(6)["words"], [0, 2, 6])
+    with pytest.raises(rm.ColumnError, match="words.*write .tfrecord"):
+        case.save({"words": words})
+    assert os.listdir() == []
+
+
+@every_format
+def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
+    columns = mixed(11)
+    ds = rm.open(case.save(columns))
+    chosen = [
+        *(slice(2, 5), slice(None, -3), slice(-4, None), slice(8, 100), slice(5, 2)),
+        *(slice(None, None, 3), slice(None, None, -1), slice(0, 0)),
+        *([3, 3, -1, 0, 10], [], np.array([9, 1]), np.arange(11) % 2 == 0),
+    ]
+    for rows in chosen:
+        for name, column in columns.items():
+            wanted = column[np.array(rows, dtype=int)] if isinstance(rows, list) else column[rows]
+            assert_same(ds[rows][name], wanted)
+            assert_same(np.asarray(ds[name][rows]), wanted)
+    for row in (0, 10, -1, -11):
+        assert_same(ds[row]["image"], columns["image"][row])
+        assert ds[row]["label"] == columns["label"][row]
+    for row in (11, -12):
+        with pytest.raises(rm.RowNotFoundError):
+            ds[row]
+
+
+@every_loose_format
+def test_slices_and_gathers_of_ragged_rows_are_those_of_memory(case: Case) -> None:
+    columns = loose(11)
+    ds = rm.open(case.save(columns))
+    for rows in (slice(2, 5), slice(-4, None), slice(5, 2), slice(None, None, -2)):
+        for name, column in columns.items():
+            assert_same(ds[rows][name], column[rows])
+    for name, column in columns.items():
+        assert_same(ds[[3, 3, -1, 0, 10]][name], column[[3, 3, 10, 0, 10]])
+    assert ds[5]["name"] == columns["name"][5]
+    assert ds[7]["tokens"].tolist() == columns["tokens"][7].tolist()
+
+
+@every_format
+@pytest.mark.parametrize("size", [1, 4, 11, 100])
+def test_batches_cover_all_rows_and_the_last_is_smaller(case: Case, size: int) -> None:
+    columns = mixed(11)
+    ds = rm.open(case.save(columns))
+    batches = list(ds.batches(size))
+    assert [len(b["label"]) for b in batches] == [min(size, 11 - i) for i in range(0, 11, size)]
+    for name, column in columns.items():
+        assert_same(np.concatenate([batch[name] for batch in batches]), column)
+    whole = list(ds.batches(size, drop_last=True))
+    assert sum(len(batch["label"]) for batch in whole) == 11 - 11 % size
+
+
+@every_loose_format
+def test_batches_of_ragged_rows_cover_all(case: Case) -> None:
+    columns = loose(11)
+    batches = list(rm.open(case.save(columns)).batches(4))
+    for name, column in columns.items():
+        assert [row for batch in batches for row in batch[name].tolist()] == column.tolist()
+
+
+@every_pair
+def test_one_format_becomes_another(source: Case, target: Case) -> None:
+    columns = mixed(9) | {"big": numbers(">f4", 9, 2)}
+    first = source.save(from_file(columns), "first")
+    ds = rm.open(target.save(rm.open(first), "second"))
+    assert ds.schema == rm.open(first).schema
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+
+
+@every_loose_pair
+def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -> None:
+    columns = loose(9)
+    first = source.save(columns, "first")
+    if target.fixed:
+        with pytest.raises(rm.ColumnError, match="rows of different sizes do not fit"):
+            target.save(rm.open(first), "second")
+        return
+    ds = rm.open(target.save(rm.open(first), "second"))
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+
+
+@every_format
+def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
+    columns = mixed(10) if case.fixed else loose(10)
+    paths = []
+    for size in (1, 4, 10):
+        batches = [{n: c[i : i + size] for n, c in columns.items()} for i in range(0, 10, size)]
+        path = case.path(f"by-{size}")
+        rm.from_batches(batches).save(path, options=case.options)
+        paths.append(path)
+    first, *others = [content(path) for path in paths]
+    assert all(other == first for other in others)
+
+
+@every_format
+def test_several_files_are_rows_end_to_end(case: Case) -> None:
+    columns = mixed(10)
+    case.save({n: c[:4] for n, c in columns.items()}, "part-0")
+    case.save({n: c[4:] for n, c in columns.items()}, "part-1")
+    ds = rm.open([case.path("part-0"), case.path("part-1")])
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+        assert_same(ds[[9, 0, 4, 3]][name], column[[9, 0, 4, 3]])
+
+
+@every_typed_format
+def test_files_of_other_schemas_are_refused_with_the_difference(case: Case) -> None:
+    case.save({"x": np.zeros((3, 2), "float32"), "y": np.arange(3)}, "part-0")
+    case.save({"x": np.zeros((3, 4), "float32"), "z": np.arange(3)}, "part-1")
+    difference = r"part-1.*: 'x' is float32\[4\], not float32\[2\]; 'y' is missing; 'z' is new"
+    with pytest.raises(rm.DataError, match=difference):
+        rm.open([case.path("part-0"), case.path("part-1")])
+
+
+@every_pair
+def test_columns_from_different_files_stand_side_by_side(source: Case, target: Case) -> None:
+    columns = mixed(5)
+    image = source.save({"image": columns["image"]}, "image")
+    label = target.save({"label": columns["label"]}, "label")
+    ds = rm.open({"image": image, "label": label})
+    assert_same(ds[1:4]["image"], columns["image"][1:4])
+    assert_same(ds[[4, 0]]["label"], columns["label"][[4, 0]])
+
+
+@every_pair
+def test_columns_of_different_lengths_are_refused_with_their_lengths(
+    source: Case, target: Case
+) -> None:
+    five = source.save({"image": mixed(5)["image"]}, "image")
+    six = target.save({"label": mixed(6)["label"]}, "label")
+    with pytest.raises(rm.DataError, match="'image' has 5, 'label' has 6"):
+        rm.open({"image": five, "label": six})
+
+
+@every_format
+def test_a_file_that_fails_leaves_nothing_behind(case: Case) -> None:
+    def batches() -> Any:
+        yield {"x": np.arange(3)}
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        rm.from_batches(batches()).save(case.path("data"), options=case.options)
+    assert os.listdir() == []
+
+
+@every_format
+def test_only_the_file_and_its_description_are_left(case: Case) -> None:
+    path = case.save(mixed(3))
+    beside = {f"{path}.recmap.json", f".{path}.recmap", f"{path}.recmap"}
+    assert set(os.listdir()) - beside == {path}
+
+
+@every_format
+def test_an_output_is_replaced_when_asked(case: Case) -> None:
+    path = case.save(mixed(9))
+    with pytest.raises(rm.OutputExistsError):
+        case.save(mixed(3))
+    rm.from_arrays(mixed(3)).save(path, options=case.options, overwrite=True)
+    assert len(rm.open(path)) == 3
+
+
+@every_format
+def test_an_array_that_is_filled_again_for_every_batch_is_written_each_time(case: Case) -> None:
+    def batches() -> Any:
+        held = np.empty(2)
+        for value in range(5):
+            held[:] = value
+            yield {"x": held}
+
+    rm.from_batches(batches()).save(case.path("data"), options=case.options)
+    assert rm.open(case.path("data"))[:]["x"].tolist() == list(np.repeat(np.arange(5.0), 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", ">i4", "complex128"])
+def test_the_first_bytes_come_back_from_a_journey_through_all_formats(dtype: str) -> None:
+    first = numbers(dtype, 50, 6, 2)
+    first.tofile("first.bin")
+    rm.convert("first.bin", "step-0.tfrecord", dtype=dtype, shape=(-1, 6, 2))
+    files = ["step-0.tfrecord"]
+    for i, case in enumerate(PLAIN, start=1):
+        files.append(f"step-{i}{case.suffix}")
+        rm.convert(files[-2], files[-1], verify="full")
+    rm.convert(files[-1], "last.tfrecord")
+    rm.convert("last.tfrecord", "last.bin")
+    assert content("last.bin") == content("first.bin")
+    assert rm.open("last.bin").schema == {"data": rm.Field(dtype, (6, 2))}
+
+
+def content(path: str) -> Any:
+    """The bytes of a file, or of all files of a folder by name."""
+    if not os.path.isdir(path):
+        with open(path, "rb") as file:
+            return file.read()
+    files = [os.path.join(d, name) for d, _, names in os.walk(path) for name in names]
+    return {os.path.relpath(file, path): content(file) for file in files}

@@ -1,0 +1,300 @@
+"""Arrays as numpy saves them: every header there is, and some there should not be."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+
+def save(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> None:
+    with open("x.npy", "wb") as file:
+        np.lib.format.write_array(file, array, version=version, allow_pickle=True)
+
+
+def save_header(text: str, data: bytes = b"", version: int = 1) -> None:
+    body = text.encode() + b"\n"
+    length = len(body).to_bytes(2 if version == 1 else 4, "little")
+    with open("x.npy", "wb") as file:
+        file.write(b"\x93NUMPY" + bytes([version, 0]) + length + body + data)
+
+
+def header(descr: str = "'<f8'", shape: str = "(2,)", order: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+
+
+def assert_read_as_numpy_does() -> None:
+    wanted = np.load("x.npy")
+    ds = rm.open("x.npy")
+    assert len(ds) == len(wanted)
+    found = ds["data"]
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    assert found.tobytes() == wanted.tobytes()
+    assert ds[1:]["data"].tobytes() == wanted[1:].tobytes()
+
+
+def refused(why: str) -> None:
+    with pytest.raises(rm.DataError, match=why) as raised:
+        rm.open("x.npy")
+    assert "x.npy" in str(raised.value)
+    assert raised.value.file == "x.npy"
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_headers_of_every_version_are_read(version: tuple[int, int]) -> None:
+    save(np.arange(12.0).reshape(4, 3), version)
+    assert_read_as_numpy_does()
+
+
+def test_names_beyond_latin_1_make_a_header_of_version_3() -> None:
+    rm.from_arrays({"größe": np.arange(3), "Ω": np.ones(3)}).save("x.npy")
+    assert np.load("x.npy").dtype.names == ("größe", "Ω")
+    assert list(rm.open("x.npy").schema) == ["größe", "Ω"]
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (3, 4, 2), (6, 1), (1, 6)], ids=str)
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", ">f8", "|u1", "<c16", "|b1", "<M8[ns]", "|V3"])
+def test_arrays_in_fortran_order_and_of_either_byte_order_are_read(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
+    raw = np.arange(np.prod(shape) * np.dtype(dtype).itemsize, dtype=np.uint8) % 2
+    array = raw.view(dtype).reshape(shape)
+    save(array)
+    assert_read_as_numpy_does()
+    save(np.asfortranarray(array))
+    assert_read_as_numpy_does()
+
+
+def test_an_array_in_fortran_order_is_converted_in_the_order_of_rows() -> None:
+    array = np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    save(array)
+    rm.convert("x.npy", "rows.npy", verify="full")
+    assert np.array_equal(np.load("rows.npy"), array)
+
+
+def test_fields_of_a_structured_array_are_columns() -> None:
+    point = np.dtype([("at", [("x", "<f4"), ("y", ">f4")]), ("color", "u1", (3,)), ("name", "S4")])
+    array = np.zeros(5, point)
+    array["at"]["x"], array["at"]["y"] = np.arange(5), -np.arange(5)
+    array["color"] = np.arange(15).reshape(5, 3)
+    array["name"] = [b"a", b"", b"abcd", b"x", b"y"]
+    save(array)
+    ds = rm.open("x.npy")
+    assert ds.schema == {"at.x": "float32", "at.y": ">f4", "color": "uint8[3]", "name": "bytes"}
+    assert np.array_equal(ds["at.y"], array["at"]["y"])
+    assert np.array_equal(ds[[4, 0]]["color"], array["color"][[4, 0]])
+    assert ds[:]["name"].tolist() == array["name"].tolist()
+
+
+def test_padding_between_aligned_fields_is_passed_over() -> None:
+    array = np.zeros(4, np.dtype([("a", "u1"), ("b", "<f8"), ("c", "<i2")], align=True))
+    array["a"], array["b"], array["c"] = np.arange(4), np.arange(4) / 2, -np.arange(4)
+    save(array)
+    ds = rm.open("x.npy")
+    assert list(ds.schema) == ["a", "b", "c"]
+    for name in ds.schema:
+        assert np.array_equal(ds[:][name], array[name])
+
+
+def test_a_field_with_the_name_of_its_parent_is_told_apart() -> None:
+    array = np.zeros(2, [("a", [("a", "i4"), ("b", "i4")])])
+    array["a"]["a"] = [1, 2]
+    save(array)
+    ds = rm.open("x.npy")
+    assert list(ds.schema) == ["a.a", "a.b"]
+    assert ds["a.a"].tolist() == [1, 2]
+
+
+def test_two_fields_of_one_column_name_are_refused() -> None:
+    save(np.zeros(2, [("a.b", "i4"), ("a", [("b", "i4")])]))
+    with pytest.raises(rm.DataError, match="two fields .* 'a.b'"):
+        rm.open("x.npy")
+
+
+@pytest.mark.parametrize("dtype", ["S5", "U5", ">U5"])
+def test_fixed_width_strings_become_byte_strings(dtype: str) -> None:
+    save(np.array(["", "ab", "abcde"], dtype))
+    assert rm.open("x.npy")[:]["data"].tolist() == [b"", b"ab", b"abcde"]
+    save(np.array([["a", "b"], ["c", ""]], dtype))
+    assert rm.open("x.npy").schema == {"data": "bytes[2]"}
+    assert rm.open("x.npy")[1:]["data"].tolist() == [[b"c", b""]]
+
+
+def test_text_beyond_ascii_becomes_utf_8() -> None:
+    save(np.array(["größe", "Ω"]))
+    assert rm.open("x.npy")[:]["data"].tolist() == ["größe".encode(), "Ω".encode()]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0), (0, 0)], ids=str)
+def test_no_rows_and_rows_of_nothing_are_read(shape: tuple[int, ...]) -> None:
+    save(np.empty(shape))
+    assert_read_as_numpy_does()
+    assert [batch["data"].shape for batch in rm.open("x.npy").batches(10)] in ([shape], [])
+
+
+def test_numbers_as_python_2_wrote_them_are_read() -> None:
+    save_header(header(shape="(2L,)"), np.arange(2.0).tobytes())
+    assert rm.open("x.npy")["data"].tolist() == [0.0, 1.0]
+    save_header(header(shape="(2L, 1L)"), np.arange(2.0).tobytes())
+    assert rm.open("x.npy")["data"].shape == (2, 1)
+
+
+def test_a_name_that_looks_like_such_a_number_is_kept() -> None:
+    save(np.zeros(2, [("v1L,", "<f8")]))
+    assert list(rm.open("x.npy").schema) == ["v1L,"]
+
+
+def test_a_single_value_has_no_rows() -> None:
+    save(np.array(3.0))
+    refused(r"a single value, which has no rows; reshape it to \(1,\)")
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("sprung",)
+
+
+@pytest.mark.parametrize("dtype", [object, [("a", "i4"), ("b", object)]], ids=["plain", "field"])
+def test_objects_are_refused_and_never_unpickled(dtype: Any) -> None:
+    array = np.zeros(1, dtype)
+    (array if array.dtype.names is None else array["b"])[0] = _Trap()
+    save(array)
+    refused("holds Python objects.*np.load")
+    assert not os.path.exists("sprung")
+    np.load("x.npy", allow_pickle=True)  # it was a trap indeed
+    assert os.path.exists("sprung")
+
+
+def test_a_pickle_alone_is_no_array() -> None:
+    with open("x.npy", "wb") as file:
+        pickle.dump(_Trap(), file)
+    with pytest.raises(rm.DataError, match="x.npy"):
+        rm.open("x.npy", format="npy")
+    assert not os.path.exists("sprung")
+
+
+def test_data_that_is_cut_says_how_much_is_missing() -> None:
+    save(np.arange(10.0))
+    os.truncate("x.npy", 150)
+    refused("cut: .* need 208 bytes, but the file has 150")
+
+
+def test_bytes_behind_the_data_are_not_read() -> None:
+    save_header(header(), np.arange(3.0).tobytes())
+    assert rm.open("x.npy")["data"].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("size", [0, 5, 6, 9, 10, 11, 40, 127])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_a_header_that_is_cut_is_refused(version: tuple[int, int], size: int) -> None:
+    save(np.arange(10.0), version)
+    os.truncate("x.npy", size)
+    with pytest.raises(rm.DataError, match="not a sound .npy header"):
+        rm.open("x.npy", format="npy")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "None", "{}", "{'descr': '<f8'}", "\0\0", "1 + 1", "__import__('os')"),
+        header(shape="(-1,)"),
+        header(shape="(2.0,)"),
+        header(shape="(True,)"),
+        header(shape="[2]"),
+        header(shape="2"),
+        header(shape="('2',)"),
+        header(order="'no'"),
+        header(order="None"),
+        header(descr="'<f7'"),
+        header(descr="None"),
+        header(descr="5"),
+        header(descr="[('a', '<f8'), ('a', '<f8')]"),
+        header(descr="('<f8', (-1,))"),
+        header(descr="'<f8'", shape=str((1,) * 100)),
+        header(shape="(0, 4611686018427387904)"),
+        header(shape="(4611686018427387904, 0)"),
+        header(shape="(1180591620717411303424, 0)"),
+        header(descr="(" * 200 + "'<f8'" + ",)" * 200),
+        "(" * 5000,
+        "-" * 20000 + "1",
+        "[" * 10000 + "]" * 10000,
+        header(descr="[('a', " * 300 + "'<f8'" + ")]" * 300),
+        header().replace("}", "'more': 1}"),
+    ],
+    ids=lambda text: text[:50],
+)
+def test_a_hostile_header_is_refused(text: str) -> None:
+    save_header(text, bytes(64))
+    refused("not a sound .npy header")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["(4611686018427387904,)", "(1000000, 1000000)", "(9,)", "(3037000500, 3037000500, 1)"],
+)
+def test_a_shape_larger_than_the_file_is_refused(shape: str) -> None:
+    save_header(header(shape=shape), bytes(64))
+    refused("cut|no memory is as large")
+
+
+def test_rows_that_take_no_bytes_are_refused() -> None:
+    save_header(header(descr="'<U0'", shape="(1000000000000,)"))
+    refused("take no bytes")
+    save_header(header(descr="[]", shape="(1000000000000,)"))
+    refused("take no bytes")
+
+
+def test_a_header_longer_than_any_is_refused() -> None:
+    with open("x.npy", "wb") as file:
+        file.write(b"\x93NUMPY\2\0" + (2**32 - 1).to_bytes(4, "little") + bytes(100))
+    refused("4,294,967,295 bytes long")
+
+
+def test_an_unknown_version_is_refused() -> None:
+    save_header(header(), version=4)
+    refused("version 4.0 is not known")
+
+
+@pytest.mark.parametrize("inner", [(), (3,), (2, 5)], ids=str)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64", "M8[ns]"])
+def test_what_comes_batch_by_batch_is_mapped_by_numpy(dtype: str, inner: tuple[int, ...]) -> None:
+    values = np.arange(700 * np.prod(inner, dtype=int)).reshape(700, *inner).astype(dtype)
+    rm.from_batches({"x": values[i : i + 99]} for i in range(0, 700, 99)).save("x.npy")
+    mapped = np.load("x.npy", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+    assert mapped.dtype == values.dtype
+    assert np.array_equal(mapped, values)
+    assert mapped.offset % 64 == 0
+
+
+def test_columns_that_come_batch_by_batch_are_a_structured_array() -> None:
+    def batches() -> Any:
+        for i in range(5):
+            yield {"a": np.full((i, 2), i, "float32"), "b": np.arange(i)}
+
+    rm.from_batches(batches()).save("x.npy")
+    mapped = np.load("x.npy", mmap_mode="r")
+    assert mapped.dtype == [("a", "<f4", (2,)), ("b", "<i8")]
+    assert mapped["b"].tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2, 3]
+    assert mapped["a"][:, 1].tolist() == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+
+
+def test_no_rows_at_all_are_saved() -> None:
+    rm.from_batches([], {"x": "float32[3]"}).save("x.npy")
+    assert np.load("x.npy").shape == (0, 3)
+
+
+def test_a_dtype_numpy_cannot_tell_is_refused_beside_others() -> None:
+    import ml_dtypes
+
+    half = np.ones(3, ml_dtypes.bfloat16)
+    with pytest.raises(rm.ColumnError, match="'h' is bfloat16.*write it to a .npy file of its own"):
+        rm.from_arrays({"h": half, "y": np.arange(3)}).save("x.npy")
+    rm.from_arrays({"h": half}).save("x.npy")
+    assert rm.open("x.npy").schema == {"h": "bfloat16"}
