@@ -20,7 +20,7 @@ RecmapError
     └── RecordTooLargeError (OverflowError)
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are SkippedRecordsWarning and StaleIndexWarning.
+works. The warnings are LeftOutWarning, SkippedRecordsWarning and StaleIndexWarning.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ __all__ = [
     "FieldNotFoundError",
     "FieldTextError",
     "IndexFileError",
+    "LeftOutWarning",
     "MissingPackageError",
     "NotExampleError",
     "OptionError",
@@ -142,6 +143,10 @@ class ColumnError(RecmapError, ValueError):
 
 class RecordTooLargeError(ColumnError, OverflowError):
     """A row that would make a record no protobuf reader can read."""
+
+
+class LeftOutWarning(UserWarning):
+    """A file holds more than was opened: what has other rows, or no type a column has."""
 
 
 class SkippedRecordsWarning(UserWarning):
