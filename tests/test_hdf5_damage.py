@@ -36,7 +36,7 @@ def test_a_damaged_stream_says_where_and_other_rows_are_read() -> None:
     chunk = made(compression="gzip")[2]
     overwrite(chunk.byte_offset + 20, b"\xff" * 8)
     ds = rm.open("x.h5")
-    where = f"x.h5: dataset 'x': the chunk at row 200, (0,), of {chunk.size:,} bytes at byte "
+    where = f"x.h5: dataset 'x': the chunk at (200, 0), {chunk.size:,} bytes at byte "
     with pytest.raises(rm.DataError, match=re.escape(where)) as caught:
         ds[:]
     assert (caught.value.file, caught.value.field) == ("x.h5", "x")

@@ -173,9 +173,8 @@ class ChunkedArray:
             data = self._pipeline.undo(stored, int(places.masks[place]))
         except FilterError as e:
             raise DataError(
-                f"{self._file.path}: dataset {self._name!r}: the chunk at row {corner[0]:,}"
-                f"{f', {corner[1:]},' if corner[1:] else ''} of {size:,} bytes at byte "
-                f"{offset:,}: {e}",
+                f"{self._file.path}: dataset {self._name!r}: the chunk at {corner}, {size:,} bytes "
+                f"at byte {offset:,}: {e}",
                 file=self._file.path,
                 byte=offset,
                 field=self._name,
