@@ -9,7 +9,7 @@ BUILD := build/native
 
 help:
 	@echo "make demo    build recmap and run the main job end to end"
-	@echo "make test    run every test, with TensorFlow, PyTorch and JAX installed"
+	@echo "make test    run every test, with every package installed"
 	@echo "make check   ruff, mypy, import-linter, clang-format, stubs"
 	@echo "make bench   measure against the peers"
 	@echo "make fuzz    fuzz the native core (needs clang)"

@@ -14,7 +14,18 @@ from benchmarks.bench import Bench
 from benchmarks.machine import describe
 from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
-from benchmarks.tables import checked, column, gzip, imports, memory, read, scan, write
+from benchmarks.tables import (
+    checked,
+    column,
+    convert,
+    gzip,
+    hdf5,
+    imports,
+    memory,
+    read,
+    scan,
+    write,
+)
 
 _TABLES: dict[str, Callable[[Bench], Table]] = {
     "write": write.measure,
@@ -25,6 +36,8 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "memory": memory.measure,
     "import": imports.measure,
     "gzip": gzip.measure,
+    "convert": convert.measure,
+    "hdf5": hdf5.measure,
 }
 
 

@@ -21,6 +21,7 @@ __all__ = ["Bench"]
 _MODULES = {
     "recmap": "benchmarks.ours",
     "plain": "benchmarks.plain",
+    "h5py": "benchmarks.peers_h5py",
     "tensorflow": "benchmarks.peers_tf",
     "tfrecord": "benchmarks.peers_tfrecord",
 }
@@ -39,7 +40,7 @@ class Bench:
         self._workers: dict[str, Worker] = {}
 
     def worker(self, who: str) -> Worker:
-        """The worker of that name: recmap, plain, tensorflow or tfrecord."""
+        """The worker of that name: recmap, plain, h5py, tensorflow or tfrecord."""
         if who not in self._workers:
             self._workers[who] = Worker(_MODULES[who])
         return self._workers[who]

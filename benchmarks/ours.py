@@ -60,10 +60,36 @@ def write(source: str, form: str, path: str, rows: int) -> Measure:
         rm.TFRecordWriter(path, durable=False, encoding=_encoding(form)) as writer,
     ):
         writer.write(columns)
+    _remove(path)
+    return Measure(clock.seconds, rows)
+
+
+def convert(source: str, path: str, rows: int) -> Measure:
+    """One file to another, checked afterwards."""
+    with Clock() as clock:
+        rm.convert(source, path, durable=False)
+    _remove(path)
+    return Measure(clock.seconds, rows)
+
+
+def write_gzip(source: str, form: str, path: str, rows: int) -> Measure:
+    """Memory to a gzip file."""
+    columns = _columns(load(source).first(rows), form)
+    with (
+        Clock() as clock,
+        rm.TFRecordWriter(
+            path, durable=False, encoding=_encoding(form), compression="gzip"
+        ) as writer,
+    ):
+        writer.write(columns)
+    _remove(path)
+    return Measure(clock.seconds, rows)
+
+
+def _remove(path: str) -> None:
     folder, name = os.path.split(path)
     for left in Path(folder).glob(f"*{name}*"):
         left.unlink()
-    return Measure(clock.seconds, rows)
 
 
 def read(
@@ -137,9 +163,11 @@ def _anonymous() -> int:
 JOBS = {
     "column_gather": column_gather,
     "column_sum": column_sum,
+    "convert": convert,
     "make": make,
     "peak_memory": peak_memory,
     "read": read,
     "scan": scan,
     "write": write,
+    "write_gzip": write_gzip,
 }

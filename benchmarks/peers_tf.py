@@ -26,10 +26,12 @@ _BUFFER = 8 << 20
 _TRIAL = 32
 
 
-def loop_write(source: str, form: str, path: str, rows: int) -> Measure:
+def loop_write(
+    source: str, form: str, path: str, rows: int, compression: str | None = None
+) -> Measure:
     """One Example per row, in a Python loop."""
     data = load(source).first(rows)
-    with Clock() as clock, tf.io.TFRecordWriter(path) as writer:
+    with Clock() as clock, tf.io.TFRecordWriter(path, compression) as writer:
         for features in _features(data, form):
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())

@@ -1,4 +1,4 @@
-"""A memmap of numbers becomes TFRecord shards, is verified, and is read back.
+"""A memmap of numbers becomes TFRecord shards, is verified, read, and converted back.
 
 Run it with `make demo`. It needs nothing but recmap.
 """
@@ -69,14 +69,19 @@ def main() -> None:
             rows = np.arange(start, start + 100_000, dtype=np.float32)
             source[start : start + 100_000] = rows[:, None] + np.arange(WIDTH)
         source.flush()
-        out = f"{folder}/out/x.tfrecord"
-        pattern = f"{folder}/out/x-*.tfrecord"
+        pattern = f"{folder}/out/"
 
         def write() -> int:
-            with rm.TFRecordWriter(out, shards=SHARDS, rows=ROWS) as writer:
-                for start in range(0, ROWS, 100_000):
-                    writer.write({"data": source[start : start + 100_000]})
-            return ROWS
+            report = rm.convert(
+                f"{folder}/x.dat", pattern, dtype="float32", shape=(-1, WIDTH), shards=SHARDS,
+                memory="64MB",
+            )  # fmt: skip
+            return report.rows
+
+        def back() -> int:
+            report = rm.convert(pattern, f"{folder}/y.npy", memory="64MB")
+            assert np.array_equal(np.load(f"{folder}/y.npy", mmap_mode="r"), source)
+            return report.rows
 
         def verify() -> int:
             found = rm.verify(pattern)
@@ -100,10 +105,11 @@ def main() -> None:
         row = WIDTH * 4
         print(f"{ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB, as a memmap")
         print(f"  {'step':<24} {'rows':>11} {'time':>10} {'rate':>12} {'data':>11} {'memory':>10}")
-        step(f"write {SHARDS} TFRecord shards", ROWS * row, write)
+        step(f"convert to {SHARDS} TFRecords", ROWS * row, write)
         step("verify every CRC", ROWS * row, verify)
         step("read in batches of 4096", ROWS * row, read)
         step("gather 500,000 at random", 500_000 * row, gather)
+        step("convert to .npy", ROWS * row, back)
         size = sum(entry.stat().st_size for entry in os.scandir(f"{folder}/out"))
         print(f"The shards take {size / 1e6:,.0f} MB. All values were compared with the memmap.")
         print("Memory is what the process held beyond its start, without mapped files.")

@@ -19,12 +19,15 @@ import recmap as rm
 
 @dataclass(frozen=True)
 class Case:
-    """A format, and what it can hold. ``fixed`` formats hold rows of one size only."""
+    """A format, and what it can hold. ``fixed`` formats hold rows of one size only,
+    others no lists of lists unless they are ``nested``.
+    """
 
     name: str
     suffix: str
     options: dict[str, Any] = field(default_factory=dict)
     fixed: bool = False
+    nested: bool = True
 
     def path(self, stem: str) -> str:
         return f"{stem}-{self.name}{self.suffix}"
@@ -42,6 +45,13 @@ FORMATS = [
     Case("raw", ".bin", fixed=True),
     Case("npz", ".npz"),
     Case("npz-deflated", ".npz", {"compression": "deflate"}),
+    Case("hdf5", ".h5", nested=False),
+    Case(
+        "hdf5-gzip",
+        ".h5",
+        {"compression": "gzip", "shuffle": True, "chunk_rows": 3},
+        nested=False,
+    ),
     Case("zarr", ".zarr"),
     Case("zarr-small-chunks", ".zarr", {"chunk_rows": 3, "compression": None}),
     Case("zarr-2", ".zarr", {"version": 2, "compression": "blosc"}),
@@ -116,9 +126,10 @@ def mixed(rows: int) -> dict[str, Any]:
     }
 
 
-def loose(rows: int) -> dict[str, Any]:
+def loose(rows: int, *cases: Case) -> dict[str, Any]:
+    """Rows of different lengths, such as all these formats hold."""
     lengths = np.arange(rows) % 4
-    return {
+    columns: dict[str, Any] = {
         "tokens": rm.Ragged(np.arange(lengths.sum()), np.cumsum([0, *lengths])),
         "boxes": rm.Ragged(
             np.arange(4.0 * lengths.sum(), dtype="float32").reshape(-1, 4),
@@ -131,6 +142,9 @@ def loose(rows: int) -> dict[str, Any]:
         ),
         "label": np.arange(rows),
     }
+    if not all(case.nested for case in cases):
+        del columns["words"]
+    return columns
 
 
 @every_format
@@ -169,7 +183,7 @@ def test_columns_and_their_order_are_kept(case: Case, rows: int) -> None:
 @every_loose_format
 @pytest.mark.parametrize("rows", [1, 10])
 def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
-    columns = loose(rows)
+    columns = loose(rows, case)
     ds = rm.open(case.save(columns))
     assert ds.schema == rm.from_arrays(columns).schema
     for name, column in columns.items():
@@ -178,7 +192,7 @@ def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
 
 @every_loose_format
 def test_no_rows_of_any_length_are_no_rows(case: Case) -> None:
-    ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3).items()})))
+    ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3, case).items()})))
     assert len(ds) == 0
 
 
@@ -236,6 +250,13 @@ def test_what_is_nested_too_deep_is_refused_with_a_remedy(case: Case) -> None:
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("case", [c for c in LOOSE if not c.nested], ids=lambda case: case.name)
+def test_lists_of_lists_are_refused_with_a_remedy(case: Case) -> None:
+    with pytest.raises(rm.ColumnError, match="words.*write .tfrecord"):
+        case.save({"words": loose(6)["words"]})
+    assert os.listdir() == []
+
+
 @every_format
 def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
     columns = mixed(11)
@@ -260,7 +281,7 @@ def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
 
 @every_loose_format
 def test_slices_and_gathers_of_ragged_rows_are_those_of_memory(case: Case) -> None:
-    columns = loose(11)
+    columns = loose(11, case)
     ds = rm.open(case.save(columns))
     for rows in (slice(2, 5), slice(-4, None), slice(5, 2), slice(None, None, -2)):
         for name, column in columns.items():
@@ -286,7 +307,7 @@ def test_batches_cover_all_rows_and_the_last_is_smaller(case: Case, size: int) -
 
 @every_loose_format
 def test_batches_of_ragged_rows_cover_all(case: Case) -> None:
-    columns = loose(11)
+    columns = loose(11, case)
     batches = list(rm.open(case.save(columns)).batches(4))
     for name, column in columns.items():
         assert [row for batch in batches for row in batch[name].tolist()] == column.tolist()
@@ -304,7 +325,7 @@ def test_one_format_becomes_another(source: Case, target: Case) -> None:
 
 @every_loose_pair
 def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -> None:
-    columns = loose(9)
+    columns = loose(9, source, target)
     first = source.save(columns, "first")
     if target.fixed:
         with pytest.raises(rm.ColumnError, match="rows of different sizes do not fit"):
@@ -317,7 +338,7 @@ def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -
 
 @every_format
 def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
-    columns = mixed(10) if case.fixed else loose(10)
+    columns = mixed(10) if case.fixed else loose(10, case)
     paths = []
     for size in (1, 4, 10):
         batches = [{n: c[i : i + size] for n, c in columns.items()} for i in range(0, 10, size)]

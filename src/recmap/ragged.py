@@ -179,7 +179,9 @@ def concatenate(columns: Sequence[Column]) -> Column:
         return columns[0]
     ragged = [column for column in columns if isinstance(column, Ragged)]
     if not ragged:
-        return np.concatenate([c for c in columns if isinstance(c, np.ndarray)])
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        # Without a dtype, big-endian arrays would become native ones.
+        return np.concatenate(arrays, dtype=arrays[0].dtype)
     values = concatenate([column.flat for column in ragged])
     return Ragged(values, _offsets(np.concatenate([column.lengths for column in ragged])))
 

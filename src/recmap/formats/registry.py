@@ -79,13 +79,22 @@ FORMATS = {
         ),
         Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
         Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink")),
+        Format(
+            "hdf5",
+            (".h5", ".hdf5", ".he5"),
+            ("hdf5", "open_hdf5"),
+            ("hdf5_sink", "Hdf5Sink"),
+        ),
         Format("zarr", (".zarr",), ("zarr", "open_zarr"), ("zarr_sink", "ZarrSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
     )
 }
 
-# Of a zip, with and without members.
-_MAGIC = {b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz"}
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# The last two of a zip, with and without members.
+_MAGIC = {b"\x93NUMPY": "npy", _HDF5: "hdf5", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz"}
+# HDF5 may begin after bytes of another kind: 512, 1,024, 2,048 and so on of them.
+_HDF5_PLACES = [512 << i for i in range(18)]
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,12 @@ def detect(path: str) -> str:
                 return name
     if os.path.exists(description_path(path)):
         return "raw"
-    return format_of(path) or "tfrecord"
+    return format_of(path) or ("hdf5" if _is_late_hdf5(path) else "tfrecord")
+
+
+def _is_late_hdf5(path: str) -> bool:
+    with open(path, "rb", buffering=0) as file:
+        return any(os.pread(file.fileno(), 8, place) == _HDF5 for place in _HDF5_PLACES)
 
 
 def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:

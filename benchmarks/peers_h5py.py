@@ -1,0 +1,45 @@
+"""Jobs done by h5py."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Clock, Measure
+
+# Imported by name, as the other peers are: it has no types.
+h5py: Any = importlib.import_module("h5py")
+
+__all__ = ["JOBS"]
+
+
+def make(folder: str, path: str, rows: int, batch: int, compressed: bool) -> Measure:
+    """A file for others to read: integers that compress to about half, or as they are."""
+    values = np.load(f"{folder}/values.npy", mmap_mode="r")[:rows]
+    options = {"compression": "gzip", "shuffle": True} if compressed else {}
+    with Clock() as clock, h5py.File(path, "w") as file:
+        shape = (len(values), values.shape[1])
+        chunks = (batch, values.shape[1]) if compressed else None
+        dataset = file.create_dataset("x", shape, "int32", chunks=chunks, **options)
+        for begin in range(0, len(values), batch):
+            end = min(begin + batch, len(values))
+            dataset[begin:end] = (values[begin:end] * 10_000).astype("int32")
+    return Measure(clock.seconds, len(values))
+
+
+def read(path: str, batch: int, check: bool = False) -> Measure:
+    """A pass in batches."""
+    rows, total = 0, 0.0
+    with Clock() as clock, h5py.File(path) as file:
+        dataset = file["x"]
+        for begin in range(0, len(dataset), batch):
+            values = dataset[begin : begin + batch]
+            rows += len(values)
+            if check:
+                total += float(values.sum(dtype=np.float64))
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+JOBS = {"make": make, "read": read}

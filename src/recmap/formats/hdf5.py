@@ -1,0 +1,201 @@
+"""HDF5 files: datasets of equal length are columns.
+
+A column has the path of its dataset as its name, ``group/x``. The fields of a compound
+dataset are columns of their own, ``table.field``, those inside of others
+``table.outer.inner``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
+from recmap.formats.columns import ColumnReader, ColumnsSource
+from recmap.formats.hdf5_columns import columns_of
+from recmap.formats.hdf5_file import Hdf5File
+from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_types import ORDER, leaves
+
+__all__ = ["open_hdf5"]
+
+# Names listed in a message.
+_LISTED = 20
+
+
+def open_hdf5(path: str, names: list[str] | None = None) -> ColumnsSource:
+    """The datasets of a file, or those ``names`` asks for.
+
+    Without names, all datasets are taken if they have equally many rows, else those
+    that share the most common number; what is left out is named in a LeftOutWarning.
+    """
+    file = Hdf5File.of(path)
+    columns = _all(file) if names is None else _named(file, names)
+    return ColumnsSource("hdf5", [path], columns)
+
+
+class _Table:
+    """A dataset: its columns by name, and why some of it cannot be one."""
+
+    def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
+        self.columns: dict[str, ColumnReader] = {}
+        self.refused: dict[str, str] = {}
+        with file.library(name):
+            self.order = dataset.attrs.get(ORDER)
+            why = _no_column(file, dataset)
+            if why:
+                self.refused[name] = why
+                return
+            sound = []
+            for leaf in leaves(dataset):
+                column = ".".join([name, *leaf.path])
+                if leaf.reason:
+                    self.refused[column] = leaf.reason
+                else:
+                    sound.append((column, leaf))
+            readers = columns_of(file, name, dataset, [leaf for _, leaf in sound])
+            for (column, _), reader in zip(sound, readers, strict=True):
+                self.columns[column] = reader
+
+
+def _no_column(file: Hdf5File, dataset: Any) -> str:
+    """Why a dataset cannot be a column, whatever its type is; "" if it can."""
+    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
+        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
+        return f"it lies in another file, {other}; open that one"
+    if dataset.shape is None:
+        return "it holds nothing"
+    if dataset.shape == ():
+        return "it is a single value"
+    if not dataset.id.get_create_plist().all_filters_avail():
+        return "a filter it was written with is missing; pip install hdf5plugin and import it"
+    return ""
+
+
+def _all(file: Hdf5File) -> dict[str, ColumnReader]:
+    tables, refused = [], {}
+    with file.library():
+        found = list(_walk(file.root))
+    for name, item in found:
+        if isinstance(item, str):
+            refused[name] = item
+            continue
+        try:
+            table = _Table(file, name, item)
+        except DataError as e:
+            refused[name] = str(e)
+            continue
+        refused.update(table.refused)
+        if table.columns:
+            tables.append(table)
+    if not tables:
+        raise DataError(
+            f"{file.path}: no dataset that could be a column{_listing(refused)}", file=file.path
+        )
+    if all(isinstance(table.order, np.integer) for table in tables):
+        tables.sort(key=lambda table: table.order)
+    columns = _of_equal_length(tables, refused)
+    if refused:
+        warnings.warn(
+            f"{file.path}: not all of it is read{_listing(refused)}; name the columns that you "
+            "want to choose others",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+    return columns
+
+
+def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str, ColumnReader]:
+    lengths = [len(next(iter(table.columns.values()))) for table in tables]
+    counts = Counter(lengths)
+    rows = max(counts, key=lambda length: (counts[length], length))
+    columns: dict[str, ColumnReader] = {}
+    for table, length in zip(tables, lengths, strict=True):
+        for name, column in table.columns.items():
+            if length != rows:
+                refused[name] = f"it has {length:,} rows, not {rows:,}"
+            elif name in columns:
+                refused[name] = "another column has that name"
+            else:
+                columns[name] = column
+    return columns
+
+
+def _walk(root: Any) -> Iterator[tuple[str, Any]]:
+    """All datasets by their paths, each once; of what cannot be opened, why."""
+    seen = set()
+    pending = [(name, root, name) for name in reversed(list(root))]
+    while pending:
+        path, group, name = pending.pop()
+        # Others lead to what is found anyway, out of the file, or nowhere.
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        try:
+            item = group[name]
+            inside = list(item) if isinstance(item, h5py.Group) else []
+        except (KeyError, OSError, RuntimeError, ValueError) as e:
+            yield path, f"it cannot be opened: {e}"
+            continue
+        place = h5py.h5o.get_info(item.id).addr
+        if place in seen:
+            continue
+        seen.add(place)
+        if isinstance(item, h5py.Dataset):
+            yield path, item
+        pending += [(f"{path}/{inner}", item, inner) for inner in reversed(inside)]
+
+
+def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
+    tables: dict[str, _Table] = {}
+    columns: dict[str, ColumnReader] = {}
+    for name in names:
+        with file.library(name):
+            found = _find(file.root, name.strip("/"))
+        if found is None:
+            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_there(file)}")
+        path, dataset = found
+        if path not in tables:
+            tables[path] = _Table(file, path, dataset)
+        columns[name] = _column(file, tables[path], name)
+    return columns
+
+
+def _find(root: Any, name: str) -> tuple[str, Any] | None:
+    """The dataset of a column: the longest part of its name that is one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        path = ".".join(parts[:end])
+        item = root.get(path) if path else None
+        if isinstance(item, h5py.Dataset):
+            return path, item
+    return None
+
+
+def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
+    plain = name.strip("/")
+    if plain in table.columns:
+        return table.columns[plain]
+    why = table.refused.get(plain)
+    if why is not None:
+        raise DataError(
+            f"{file.path}: {name!r} cannot be a column: {why}", file=file.path, field=name
+        )
+    listed = ", ".join(map(repr, [*table.columns, *table.refused]))
+    raise FieldNotFoundError(f"{file.path}: no column {name!r}; its table has: {listed}")
+
+
+def _there(file: Hdf5File) -> str:
+    with file.library():
+        names = [name for name, _ in _walk(file.root)]
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"
+
+
+def _listing(refused: Mapping[str, str]) -> str:
+    some = [f"{name!r} ({why})" for name, why in list(refused.items())[:_LISTED]]
+    more = f" and {len(refused) - _LISTED:,} more" if len(refused) > _LISTED else ""
+    return f"; left out: {', '.join(some)}{more}" if some else ""

@@ -1,0 +1,181 @@
+"""The columns of an HDF5 dataset: mapped, by chunks, or through the library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.formats.columns import ArrayColumn, ColumnReader
+from recmap.formats.hdf5_chunks import ChunkedArray
+from recmap.formats.hdf5_file import Hdf5File
+from recmap.formats.hdf5_filters import Pipeline, filter_names
+from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_types import Leaf
+from recmap.ragged import Column, concatenate
+from recmap.types import Field
+
+__all__ = ["columns_of"]
+
+# Before this release, addresses of chunks did not count the bytes before the HDF5 part.
+_USERBLOCK_COUNTED = (1, 14, 4)
+# Rows the library is asked for at once when single ones are wanted.
+_STRETCH = 1 << 16
+
+
+def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> list[ColumnReader]:
+    """A reader for each leaf of a dataset; h5py may be called."""
+    storage = dataset.id.get_create_plist()
+    layout = storage.get_layout()
+    if _as_in_memory(dataset):
+        if layout == h5py.h5d.CONTIGUOUS and not storage.get_external_count():
+            offset = dataset.id.get_offset()
+            if offset is not None:
+                array = file.mapped.array(offset, dataset.shape, dataset.dtype)
+                return [_mapped(file, leaf, array) for leaf in found]
+        if layout == h5py.h5d.CHUNKED:
+            pipeline = _pipeline(dataset, storage)
+            if pipeline.known and _located(file, dataset):
+                chunks = ChunkedArray(file, name, dataset, dataset.dtype, pipeline)
+                shared = _Shared(chunks) if len(found) > 1 else chunks
+                note = _note(dataset, storage)
+                return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
+    note = f"{_note(dataset, storage)}, read through h5py"
+    return [_LibraryColumn(file, name, dataset, leaf, note) for leaf in found]
+
+
+def _as_in_memory(dataset: Any) -> bool:
+    """Whether numpy would hold the values in just the bytes they have in the file."""
+    dtype = dataset.dtype
+    if dtype.hasobject:
+        return False
+    in_memory = h5py.h5t.py_create(dtype, logical=True)
+    return bool(dataset.id.get_type().equal(in_memory)) and dtype.itemsize > 0
+
+
+def _located(file: Hdf5File, dataset: Any) -> bool:
+    """Whether the library tells where chunks are, in numbers that can be counted with."""
+    counts = (-(-axis // step) for axis, step in zip(dataset.shape, dataset.chunks, strict=True))
+    return (
+        hasattr(dataset.id, "chunk_iter")
+        and math.prod(counts) < 1 << 62
+        and (file.root.userblock_size == 0 or h5py.version.hdf5_version_tuple >= _USERBLOCK_COUNTED)
+    )
+
+
+def _filters(storage: Any) -> list[Any]:
+    return [storage.get_filter(i) for i in range(storage.get_nfilters())]
+
+
+def _pipeline(dataset: Any, storage: Any) -> Pipeline:
+    nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    return Pipeline([(number, values) for number, _, values, _ in _filters(storage)], nbytes)
+
+
+def _note(dataset: Any, storage: Any) -> str:
+    layouts = {h5py.h5d.COMPACT: "compact", h5py.h5d.VIRTUAL: "virtual"}
+    if dataset.chunks is None:
+        return layouts.get(storage.get_layout(), "contiguous")
+    names = [(number, name.decode("utf-8", "replace")) for number, _, _, name in _filters(storage)]
+    size = " x ".join(f"{axis:,}" for axis in dataset.chunks)
+    return f"chunks of {size}{', ' if names else ''}{filter_names(names)}"
+
+
+def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:
+    part = leaf.pick(array)
+    return ArrayColumn(part if leaf.field.is_bytes else leaf.plain(part), file.mapped)
+
+
+class _Shared:
+    """Rows of a dataset of several columns: they are read once, for as long as one of
+    the columns made of them is in use.
+    """
+
+    def __init__(self, chunks: ChunkedArray) -> None:
+        self._chunks = chunks
+        self._held: WeakValueDictionary[Any, npt.NDArray[Any]] = WeakValueDictionary()
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        return self._once((start, stop), lambda: self._chunks.read(start, stop))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return self._once(rows.tobytes(), lambda: self._chunks.take(rows))
+
+    def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        rows = self._held.get(key)
+        if rows is None:
+            rows = read()
+            rows.flags.writeable = False
+            self._held[key] = rows
+        return rows
+
+
+class _ChunkedColumn:
+    """One column of a chunked dataset."""
+
+    def __init__(self, rows: _Shared | ChunkedArray, leaf: Leaf, dataset: Any, note: str) -> None:
+        self._rows, self._leaf = rows, leaf
+        self._length: int = dataset.shape[0]
+        self.field: Field = leaf.field
+        self.chunk_rows: int = dataset.chunks[0]
+        self.note = note
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._leaf.column(self._leaf.pick(self._rows.take(rows)))
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        return self._leaf.row_bytes
+
+
+class _LibraryColumn:
+    """One column that only the library can read, a call at a time."""
+
+    def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str) -> None:
+        self._file, self._name, self._leaf = file, name, leaf
+        self._dataset = dataset
+        self._rows = dataset if not leaf.path else dataset.fields(leaf.path[0])
+        self._length: int = dataset.shape[0]
+        self.field: Field = leaf.field
+        self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
+        self.note = note
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, start: int, stop: int) -> Column:
+        with self._file.library(self._name):
+            rows = self._rows[start:stop]
+            for name in self._leaf.path[1:]:
+                rows = rows[name]
+            return self._leaf.column(rows)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        if not len(rows):
+            return self.read(0, 0)
+        wanted, back = np.unique(rows, return_inverse=True)
+        step = self.chunk_rows if self.chunk_rows > 1 else _STRETCH // self._leaf.row_bytes + 1
+        _, starts = np.unique(wanted // step, return_index=True)
+        parts = []
+        for some in np.split(wanted, starts[1:]):
+            first = int(some[0])
+            parts.append(self.read(first, int(some[-1]) + 1)[some - first])
+        return concatenate(parts)[back]
+
+    def view(self) -> npt.NDArray[Any] | None:
+        return None
+
+    def row_bytes(self) -> int:
+        return self._leaf.row_bytes

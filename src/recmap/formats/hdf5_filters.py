@@ -1,0 +1,161 @@
+"""What HDF5 did to the bytes of a chunk before it wrote them, and how it is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.files.deflate import inflater
+
+__all__ = ["FilterError", "Pipeline", "filter_names", "fletcher32", "unshuffle"]
+
+DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
+
+_NAMES = {
+    DEFLATE: "gzip",
+    SHUFFLE: "shuffle",
+    FLETCHER32: "fletcher32",
+    4: "szip",
+    5: "nbit",
+    6: "scaleoffset",
+    32000: "lzf",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32015: "zstd",
+    32026: "blosc2",
+}
+_CHECKSUM = 4
+# Words summed at a time: the weighted sum of so many stays far below 2**63.
+_WORDS = 1 << 16
+_WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.int64)
+
+Bytes = npt.NDArray[np.uint8]
+# The number of a filter, and what was given to it.
+Filter = tuple[int, tuple[int, ...]]
+
+
+class FilterError(ValueError):
+    """Why the bytes of a chunk cannot be those that were written."""
+
+
+def filter_names(filters: Sequence[tuple[int, str]]) -> str:
+    """Filters, by their number and the name in the file, for people: ``gzip+shuffle``."""
+    return "+".join(_NAMES.get(n, name or f"filter {n}") for n, name in sorted(filters))
+
+
+class Pipeline:
+    """The filters of a dataset, in the order they were applied in, and the bytes of a
+    chunk without them.
+    """
+
+    def __init__(self, filters: Sequence[Filter], nbytes: int) -> None:
+        self._filters = list(filters)
+        self._nbytes = nbytes
+
+    def __bool__(self) -> bool:
+        return bool(self._filters)
+
+    @property
+    def known(self) -> bool:
+        """Whether the filters are such as can be undone here. LZF is not: there is no
+        decompressor but the one inside h5py.
+        """
+        numbers = [number for number, _ in self._filters]
+        return set(numbers) <= {DEFLATE, SHUFFLE, FLETCHER32} and numbers.count(DEFLATE) <= 1
+
+    def undo(self, stored: bytes, mask: int) -> Bytes:
+        """The bytes of a chunk. Filter ``i`` was left out if bit ``i`` of its mask is set."""
+        data: Bytes = np.frombuffer(stored, np.uint8)
+        used = [f for i, f in enumerate(self._filters) if not mask >> i & 1]
+        while used:
+            number, values = used.pop()
+            if number == DEFLATE:
+                sums = sum(before == FLETCHER32 for before, _ in used)
+                data = _inflate(data, self._nbytes + _CHECKSUM * sums)
+            elif number == SHUFFLE:
+                data = unshuffle(data, values[0] if values else 1)
+            else:
+                data = _without_checksum(data)
+        if len(data) != self._nbytes:
+            raise FilterError(f"it has {len(data):,} bytes, not {self._nbytes:,}")
+        return data
+
+
+def _inflate(data: Bytes, size: int) -> Bytes:
+    engine, error = inflater("zlib")
+    try:
+        # One byte more than there may be, so that a stream that goes on is noticed.
+        out = engine.decompress(data, size + 1)
+    except error as e:
+        raise FilterError(f"its deflate stream is damaged: {e}") from e
+    if len(out) > size:
+        raise FilterError(f"it inflates to more than {size:,} bytes")
+    if len(out) < size or not engine.eof:
+        raise FilterError(f"its deflate stream ends after {len(out):,} of {size:,} bytes")
+    return np.frombuffer(out, np.uint8)
+
+
+def unshuffle(data: Bytes, size: int) -> Bytes:
+    """Items of ``size`` bytes, of which the file has all first bytes, then all second.
+
+    >>> unshuffle(np.frombuffer(b"aceXbdfY?", np.uint8), 2).tobytes()
+    b'abcdefXY?'
+    """
+    count = len(data) // size if size else 0
+    if size < 2 or count < 2:
+        return data
+    out = np.empty_like(data)
+    end = count * size
+    planes, items = data[:end].reshape(size, count), out[:end].reshape(count, size)
+    # Plane by plane is several times as fast as a transposed copy.
+    if size <= count:
+        for i in range(size):
+            items[:, i] = planes[i]
+    else:
+        for i in range(count):
+            items[i] = planes[:, i]
+    out[end:] = data[end:]
+    return out
+
+
+def _without_checksum(data: Bytes) -> Bytes:
+    if len(data) < _CHECKSUM:
+        raise FilterError("it is too short for its checksum")
+    data, end = data[:-_CHECKSUM], data[-_CHECKSUM:]
+    stored = int.from_bytes(end.tobytes(), "little")
+    found = fletcher32(data)
+    # HDF5 1.6.2 and before wrote the two bytes of each half the other way round.
+    if stored not in (found, _swapped(found)):
+        raise FilterError(f"its checksum is {found:#010x}, but {stored:#010x} was written")
+    return data
+
+
+def _swapped(number: int) -> int:
+    return (number & 0x00FF00FF) << 8 | number >> 8 & 0x00FF00FF
+
+
+def fletcher32(data: Bytes) -> int:
+    """HDF5's checksum, of big-endian words; a byte left over is the first of a word.
+
+    >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
+    '0x4ff029c7'
+    """
+    even = len(data) // 2 * 2
+    words = data[:even].view(">u2")
+    low = high = 0
+    for start in range(0, len(words), _WORDS):
+        some = words[start : start + _WORDS].astype(np.int64)
+        high += len(some) * low + int(some @ _WEIGHTS[-len(some) :])
+        low += int(some.sum())
+    if even < len(data):
+        low += int(data[-1]) << 8
+        high += low
+    return _folded(high) << 16 | _folded(low)
+
+
+def _folded(number: int) -> int:
+    # Carries are added again, so that only nothing at all sums up to 0.
+    return (number - 1) % 0xFFFF + 1 if number else 0

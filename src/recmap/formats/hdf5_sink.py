@@ -1,0 +1,141 @@
+"""HDF5 files, written: a dataset for each column."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from recmap.columns import as_columns, fit
+from recmap.errors import ColumnError, OptionError
+from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_output import Hdf5Output
+from recmap.formats.hdf5_writing import WrittenColumn
+from recmap.types import Schema
+
+__all__ = ["Hdf5Sink"]
+
+
+class Hdf5Sink:
+    """Datasets named like the columns; ``group/x`` is ``x`` in a group.
+
+    Ragged columns and byte strings are lists of variable length, which HDF5 does not
+    compress. ``level`` is that of gzip, 0 to 9; ``shuffle`` is on where there is
+    compression.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        *,
+        durable: bool = True,
+        compression: Literal["gzip", "lzf"] | None = None,
+        level: int | None = None,
+        shuffle: bool | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        filters = _filters(compression, level, shuffle)
+        if chunk_rows is not None and chunk_rows < 1:
+            raise OptionError("chunk_rows must be 1 or more")
+        _check_names(path, schema)
+        self.path, self.schema, self.rows = path, schema, 0
+        self._durable, self._finished = durable, False
+        folder, name = os.path.split(path)
+        os.makedirs(folder or ".", exist_ok=True)
+        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
+        self._output = Hdf5Output(self._temporary)
+        self._file: Any = None
+        try:
+            self._file = h5py.File(self._output, "w", libver="earliest")
+            self._columns = {
+                name: WrittenColumn(self._file, name, field, i, chunk_rows, filters)
+                for i, (name, field) in enumerate(schema.items())
+            }
+            self._output.check()
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        """Appends rows."""
+        columns, rows = fit(as_columns(batch), self.schema)
+        if rows == 0:
+            return
+        for name, column in columns.items():
+            self._columns[name].add(column)
+        self.rows += rows
+        # Pieces are written in the order in which their last rows come, so that it is
+        # the same however the rows are dealt into batches.
+        while ready := [(c.next, i) for i, c in enumerate(self._order) if c.next is not None]:
+            self._order[min(ready)[1]].write()
+            self._output.check()
+        for written in self._order:
+            written.keep()
+
+    @property
+    def _order(self) -> list[WrittenColumn]:
+        return list(self._columns.values())
+
+    def finish(self) -> str:
+        """Writes what is left; the temporary name."""
+        if not self._finished:
+            for column in self._order:
+                column.write()
+                self._output.check()
+            self._file.close()
+            self._output.check()
+            if self._durable:
+                os.fsync(self._output.fileno())
+            self._output.close()
+            self._finished = True
+        return self._temporary
+
+    def commit(self) -> None:
+        """Finishes the file and gives it its name."""
+        self.finish()
+        os.replace(self._temporary, self.path)
+        if self._durable:
+            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def abort(self) -> None:
+        """Leaves nothing behind."""
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self._output.close()
+            if os.path.exists(self._temporary):
+                os.unlink(self._temporary)
+
+
+def _filters(compression: str | None, level: int | None, shuffle: bool | None) -> dict[str, Any]:
+    if compression not in ("gzip", "lzf", None):
+        raise OptionError(f'compression={compression!r}: HDF5 files take "gzip", "lzf" or None')
+    if level is not None and (compression != "gzip" or not 0 <= level <= 9):
+        raise OptionError(f'level={level!r}: 0 to 9, and with compression="gzip"')
+    return {
+        "compression": compression,
+        "compression_opts": level,
+        "shuffle": compression is not None if shuffle is None else shuffle,
+    }
+
+
+def _check_names(path: str, schema: Schema) -> None:
+    if not schema:
+        raise ColumnError(f"{path}: there are no columns to write")
+    for name in schema:
+        parts = name.split("/")
+        if "\0" in name or "" in parts or "." in parts:
+            raise ColumnError(f"{path}: {name!r} cannot be a path in an HDF5 file; rename it")
+        for end in range(1, len(parts)):
+            outer = "/".join(parts[:end])
+            if outer in schema:
+                raise ColumnError(
+                    f"{path}: {name!r} would lie in {outer!r}, which is a column and so no group; "
+                    "rename one of them"
+                )

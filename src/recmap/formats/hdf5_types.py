@@ -1,0 +1,155 @@
+"""What the types of HDF5 mean as fields, and how their values become columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.columns import empty_column, string_column
+from recmap.errors import DataError, FieldTextError
+from recmap.formats.hdf5_library import h5py
+from recmap.ragged import BYTE, Column, Ragged
+from recmap.types import Field
+
+__all__ = ["MARK", "ORDER", "Leaf", "leaves"]
+
+# The attribute of a dataset that says which field it is, where HDF5 has no such type.
+MARK = "recmap"
+# The one that says which of the columns it is. Without it, columns come in the order
+# of the file, which mostly is that of their names.
+ORDER = "recmap_column"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column of a dataset: the names that lead to it inside a compound type, and its
+    field; or why it cannot be one.
+    """
+
+    path: tuple[str, ...]
+    field: Field
+    reason: str = ""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row, about."""
+        return self.field.row_bytes or 16 * max(self.field.count, 1)
+
+    def pick(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The leaf in rows of the whole type."""
+        for name in self.path:
+            rows = rows[name]
+        return rows
+
+    def plain(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Numbers with the dtype of the field: without h5py's notes on it, and what was
+        stored as integers of the same size as what it is.
+        """
+        return rows.view(self.field.dtype)
+
+    def column(self, rows: npt.NDArray[Any]) -> Column:
+        """Values as h5py or the file has them, as a column."""
+        if self.field.is_bytes and rows.dtype.kind == "S":
+            return string_column(rows)
+        if rows.dtype.kind != "O":
+            return self.plain(rows)
+        if len(rows) == 0:
+            return empty_column(self.field)
+        cells = rows.ravel().tolist()
+        if not self.field.is_bytes:
+            return self._lists(cells, self.field.dtype, self.field.inner)
+        if isinstance(cells[0], bytes | str):
+            return string_column(rows)
+        column = self._lists(cells, BYTE, ())
+        for axis in reversed(self.field.inner):
+            column = Ragged(column, np.arange(len(column) // max(axis, 1) + 1) * axis)
+        return column
+
+    def _lists(self, cells: list[Any], dtype: np.dtype[Any], inner: tuple[int, ...]) -> Ragged:
+        lengths = np.array([cell.size for cell in cells], np.int64)
+        # Their bytes: h5py 3 takes big-endian items of lists for native ones.
+        values = np.frombuffer(b"".join(cell.tobytes() for cell in cells), dtype)
+        width = math.prod(inner)
+        if width != 1 and (lengths % width).any():
+            raise DataError(f"a row that is not made of {inner} values, as its field is")
+        ends = np.concatenate([[0], np.cumsum(lengths // width)])
+        return Ragged(values.reshape(-1, *inner), ends)
+
+
+def leaves(dataset: Any) -> list[Leaf]:
+    """The columns of a dataset, without its first axis."""
+    dtype, inner = dataset.dtype, dataset.shape[1:]
+    found = list(_leaves(dtype, inner, ()))
+    marked = _marked(dataset) if dtype.names is None else None
+    if marked is not None and _stored_as(marked, dtype, inner):
+        return [Leaf((), marked)]
+    return found
+
+
+def _leaves(dtype: np.dtype[Any], shape: tuple[int, ...], path: tuple[str, ...]) -> Iterator[Leaf]:
+    base, axes = dtype.subdtype or (dtype, ())
+    shape = (*shape, *axes)
+    if base.names is None:
+        yield _leaf(base, shape, path)
+        return
+    for name in base.names:
+        yield from _leaves(base[name], shape, (*path, name))
+
+
+def _leaf(dtype: np.dtype[Any], shape: tuple[int, ...], path: tuple[str, ...]) -> Leaf:
+    def refused(why: str) -> Leaf:
+        return Leaf(path, Field("bytes"), why)
+
+    if h5py.check_string_dtype(dtype) is not None:
+        return Leaf(path, Field("bytes", shape))
+    if h5py.check_ref_dtype(dtype) is not None:
+        return refused("it holds references to other objects")
+    item = h5py.check_vlen_dtype(dtype)
+    if item is not None:
+        if shape:
+            return refused("it holds a table of lists in each row")
+        if not isinstance(item, np.dtype) or item.kind not in "biufc":
+            return refused(f"it holds lists of {item}, and only lists of numbers are columns")
+        return Leaf(path, Field(_bare(item), (None,)))
+    if dtype.kind not in "biufcmM":
+        return refused("it holds opaque bytes" if dtype.kind == "V" else f"its type is {dtype}")
+    return Leaf(path, Field(_bare(dtype), shape))
+
+
+def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    # Without the metadata in which h5py keeps the names of an enum.
+    return np.dtype(dtype.str)
+
+
+def _marked(dataset: Any) -> Field | None:
+    """The field that the dataset was written as, if it says so."""
+    text = dataset.attrs.get(MARK)
+    if not isinstance(text, str):
+        return None
+    try:
+        return Field.parse(text)
+    except FieldTextError:
+        return None
+
+
+def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bool:
+    """Whether a field can have been stored like this."""
+    item = h5py.check_vlen_dtype(dtype)
+    if field.is_bytes:
+        return item == np.uint8 and field.shape == inner
+    if field.dtype.hasobject or field.dtype.itemsize == 0 or 0 in field.inner:
+        return False
+    if field.ragged:
+        return (
+            field.ragged == 1
+            and inner == ()
+            and isinstance(item, np.dtype)
+            and item.kind in "biufc"
+            and item.itemsize == field.dtype.itemsize
+        )
+    return dtype.kind in "iu" and dtype.itemsize == field.dtype.itemsize and field.shape == inner

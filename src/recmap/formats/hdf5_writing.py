@@ -1,0 +1,174 @@
+"""A column on its way into an HDF5 file."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, OptionError
+from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_types import MARK, ORDER
+from recmap.ragged import Column, Ragged, concatenate
+from recmap.types import Field
+
+__all__ = ["WrittenColumn"]
+
+# Bytes of a chunk, which the last rows of each column take, too, however few they are.
+_CHUNK = 1 << 18
+# A row larger than this is cut into several chunks.
+_WHOLE_ROW = 1 << 20
+# HDF5 counts the bytes of a chunk in 32 bits.
+_MOST = (1 << 32) - 1
+# Lists lie elsewhere in the file; a chunk has 16 bytes for each. They are written a few
+# at a time, so that long ones are not held.
+_LIST_CHUNK_ROWS, _LIST_ROWS = 4096, 256
+
+
+class WrittenColumn:
+    """Gathers rows and writes them in pieces that do not depend on how they came, so
+    that the bytes of the file do not either.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        name: str,
+        field: Field,
+        position: int,
+        chunk_rows: int | None,
+        filters: dict[str, Any],
+    ) -> None:
+        self._name, self._field = name, field
+        self._item, kept = _stored(name, field)
+        self._lists = field.is_bytes or field.ragged > 0
+        inner = field.inner if field.is_bytes or not field.ragged else ()
+        chunk = _chunk(name, field, self._item, chunk_rows)
+        self._dataset = file.create_dataset(
+            name,
+            (0, *inner),
+            maxshape=(None, *(axis or None for axis in inner)),
+            chunks=chunk,
+            dtype=h5py.vlen_dtype(self._item) if self._lists else self._item,
+            track_times=False,
+            # Filters would see where lists lie, not the lists.
+            **({} if self._lists else filters),
+        )
+        if not kept:
+            self._dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
+        self._dataset.attrs[ORDER] = np.int64(position)
+        self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
+        self._pieces: list[Column] = []
+        self._held = self._written = 0
+
+    @property
+    def next(self) -> int | None:
+        """The row up to which a whole piece can be written, if there is one."""
+        return self._written + self._unit if self._held >= self._unit else None
+
+    def add(self, column: Column) -> None:
+        """Takes rows, which may be views until keep()."""
+        self._pieces.append(column)
+        self._held += len(column)
+
+    def keep(self) -> None:
+        """Copies the rows of the last add() that were not written yet."""
+        if self._pieces:
+            self._pieces[-1] = _owned(self._pieces[-1])
+
+    def write(self) -> None:
+        """Writes a piece, or what is left of one."""
+        rows = min(self._unit, self._held)
+        if rows == 0:
+            return
+        column = self._next(rows)
+        start, stop = self._written, self._written + rows
+        self._dataset.resize(stop, axis=0)
+        if isinstance(column, Ragged):
+            cells = self._cells(column)
+            place = self._dataset.id.get_space()
+            place.select_hyperslab((start, *(0 for _ in cells.shape[1:])), cells.shape)
+            # The method above this one takes lists of one length for a table.
+            self._dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
+        elif column.size:
+            values = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
+            self._dataset[start:stop] = values.view(self._item)
+        self._written, self._held = stop, self._held - rows
+
+    def _next(self, rows: int) -> Column:
+        taken: list[Column] = []
+        while rows:
+            piece = self._pieces[0]
+            taken.append(piece[:rows])
+            rows -= len(taken[-1])
+            if len(taken[-1]) == len(piece):
+                self._pieces.pop(0)
+            else:
+                self._pieces[0] = piece[len(taken[-1]) :]
+        return concatenate(taken)
+
+    def _cells(self, column: Ragged) -> npt.NDArray[Any]:
+        shape = [len(column)]
+        for axis in self._field.inner if self._field.is_bytes else ():
+            inside = column.flat
+            if (column.lengths != axis).any() or not isinstance(inside, Ragged):
+                raise ColumnError(f"field {self._name!r}: not all rows are {self._field}")
+            shape.append(axis)
+            column = inside
+        values = column.flat
+        assert isinstance(values, np.ndarray)
+        if not self._field.is_bytes:
+            values = np.ascontiguousarray(values.astype(self._field.dtype, copy=False))
+        ends = column.offsets - column.offsets[0]
+        values = values.view(self._item)
+        cells = np.empty(len(column), object)
+        for i in range(len(column)):
+            cells[i] = values[ends[i] : ends[i + 1]].ravel()
+        return cells.reshape(shape)
+
+
+def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
+    """The dtype of the items in the file, and whether the file alone tells the field."""
+    if field.is_bytes and not field.ragged:
+        return np.dtype(np.uint8), False
+    if field.is_bytes or field.ragged > 1:
+        raise ColumnError(
+            f"field {name!r} is {field}: HDF5 has one list in a row, not lists of lists; leave it "
+            "out (columns=), or write .tfrecord"
+        )
+    dtype = field.dtype
+    if dtype.kind in "biufc" and dtype.isbuiltin != 2:
+        return dtype, not (field.ragged and field.inner)
+    if dtype.kind in "mM":
+        return np.dtype(dtype.byteorder.replace("|", "=") + "i8"), False
+    if dtype.type is np.void or dtype.itemsize not in (1, 2, 4, 8):
+        raise ColumnError(f"field {name!r} is {field}, for which HDF5 has no type; cast it first")
+    return np.dtype(f"u{dtype.itemsize}"), False
+
+
+def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tuple[int, ...]:
+    """The shape of the chunks, from the schema alone."""
+    if field.is_bytes or field.ragged:
+        inner = field.inner if field.is_bytes else ()
+        return (rows or _LIST_CHUNK_ROWS, *(max(axis, 1) for axis in inner))
+    axes = [max(axis, 1) for axis in field.inner]
+    if rows is None:
+        for i in range(len(axes)):  # outer axes first
+            size = math.prod(axes) * item.itemsize
+            if size > _WHOLE_ROW:
+                axes[i] = max(1, axes[i] * _CHUNK // size)
+        rows = max(1, _CHUNK // (math.prod(axes) * item.itemsize))
+    elif rows * math.prod(axes) * item.itemsize > _MOST:
+        raise OptionError(
+            f"field {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "
+            "cannot have; give fewer"
+        )
+    return (rows, *axes)
+
+
+def _owned(column: Column) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
+    return column.copy()

@@ -1,0 +1,143 @@
+"""HDF5 files that are cut, damaged or made to do harm."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recmap as rm
+
+X = np.arange(4000, dtype="<f4").reshape(400, 10)
+
+
+def made(**options: Any) -> list[Any]:
+    """A file of one dataset; where its chunks lie."""
+    with h5py.File("x.h5", "w") as file:
+        data = file.create_dataset("x", data=X, chunks=(100, 10), **options)
+        return [data.id.get_chunk_info(i) for i in range(4)]
+
+
+def overwrite(at: int, data: bytes) -> None:
+    with open("x.h5", "r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_a_damaged_stream_says_where_and_other_rows_are_read() -> None:
+    chunk = made(compression="gzip")[2]
+    overwrite(chunk.byte_offset + 20, b"\xff" * 8)
+    ds = rm.open("x.h5")
+    where = f"x.h5: dataset 'x': the chunk at (200, 0), {chunk.size:,} bytes at byte "
+    with pytest.raises(rm.DataError, match=re.escape(where)) as caught:
+        ds[:]
+    assert (caught.value.file, caught.value.field) == ("x.h5", "x")
+    assert caught.value.byte == chunk.byte_offset
+    assert np.array_equal(ds[:200]["x"], X[:200])
+    assert np.array_equal(ds[300:]["x"], X[300:])
+
+
+def test_a_checksum_that_does_not_fit_is_an_error() -> None:
+    chunk = made(fletcher32=True)[0]
+    overwrite(chunk.byte_offset, b"\x01")
+    with pytest.raises(rm.DataError, match="its checksum is 0x[0-9a-f]{8}, but 0x[0-9a-f]{8} was"):
+        rm.open("x.h5")[5]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (zlib.compress(bytes(50_000_000)), "it inflates to more than 4,000 bytes"),
+        (zlib.compress(bytes(3999)), "its deflate stream ends after 3,999 of 4,000 bytes"),
+        (zlib.compress(bytes(4000))[:-4], "its deflate stream ends after 4,000 of 4,000 bytes"),
+    ],
+)
+def test_a_chunk_must_inflate_to_its_size(data: bytes, why: str) -> None:
+    with h5py.File("x.h5", "w") as file:
+        dataset = file.create_dataset("x", (400, 10), "<f4", chunks=(100, 10), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), data)
+    with pytest.raises(rm.DataError, match=why):
+        rm.open("x.h5")[:]
+
+
+def test_a_stored_chunk_must_have_its_size() -> None:
+    with h5py.File("x.h5", "w") as file:
+        dataset = file.create_dataset("x", (400, 10), "<f4", chunks=(100, 10), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), bytes(10), filter_mask=1)
+    with pytest.raises(rm.DataError, match="it has 10 bytes, not 4,000"):
+        rm.open("x.h5")[:]
+
+
+def test_a_file_cut_while_it_is_open() -> None:
+    chunk = max(made(compression="gzip"), key=lambda chunk: chunk.byte_offset)
+    ds = rm.open("x.h5")
+    os.truncate("x.h5", chunk.byte_offset + 10)
+    with pytest.raises(rm.DataError, match=rf"the file ends after 10 of its {chunk.size:,} bytes"):
+        ds[:]
+
+
+@pytest.mark.parametrize("left", [0, 7, 8, 100, 2000, 10_000, -1])
+def test_a_file_that_was_cut(left: int) -> None:
+    made()
+    Path("x.h5").write_bytes(Path("x.h5").read_bytes()[:left])
+    with pytest.raises(rm.DataError, match=r"x\.h5: the HDF5 library cannot read it"):
+        rm.open("x.h5")
+
+
+def test_another_file_under_the_name_of_one() -> None:
+    Path("x.h5").write_bytes(b"no HDF5 at all" * 100)
+    with pytest.raises(rm.DataError, match="file signature not found"):
+        rm.open("x.h5")
+
+
+@pytest.mark.parametrize("options", [{"compression": "gzip"}, {"compression": "lzf"}])
+def test_rows_larger_than_memory_are_refused(options: dict[str, Any]) -> None:
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", (2, 1 << 58), "<f8", chunks=(1, 1 << 20), **options)
+    with pytest.raises(rm.DataError, match="x"):
+        rm.open("x.h5")[:]
+
+
+def test_marks_that_do_not_fit_are_ignored() -> None:
+    with h5py.File("x.h5", "w") as file:
+        for i, mark in enumerate(["float64", "bytes", "int32[*]", "nonsense[", 5, "bfloat16[7]"]):
+            file[f"x{i}"] = np.arange(3, dtype="<i4")
+            file[f"x{i}"].attrs["recmap"] = mark
+    assert set(map(str, rm.open("x.h5").schema.values())) == {"int32"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_is_an_error_of_ours_or_harmless(seed: int) -> None:
+    with h5py.File("good.h5", "w") as file:
+        file["c"] = X
+        file.create_dataset("gz", data=X, chunks=(50, 4), compression=1, shuffle=True)
+        file.create_dataset("sum", data=X, chunks=(37, 10), fletcher32=True)
+        file.create_dataset("g/lzf", data=X, chunks=(100, 10), compression="lzf")
+        table = np.zeros(400, [("a", "<i4"), ("b", "S5"), ("n", [("q", "<f8", (2,))])])
+        file.create_dataset("t", data=table, chunks=(64,), compression="gzip")
+        file.create_dataset("s", data=["text"] * 400, dtype=h5py.string_dtype())
+    good = Path("good.h5").read_bytes()
+    rng = random.Random(seed)
+    for i in range(15):
+        data = bytearray(good)
+        for _ in range(rng.choice((1, 5, 20))):
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 127, 255, rng.randrange(256)))
+        path = f"{i}.h5"
+        Path(path).write_bytes(data)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", rm.LeftOutWarning)
+                ds = rm.open(path, format="hdf5")
+            for name in ds.schema:
+                if len(ds) < 10_000 and ds.source.row_bytes() < 1 << 20:
+                    rm.open(path, [name], format="hdf5")[:]
+        except rm.RecmapError as e:
+            assert path in str(e)  # noqa: PT017 - what raises may be any of these

@@ -1,0 +1,253 @@
+"""HDF5 files that are written, read back by h5py and by us."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.formats.hdf5_sink import Hdf5Sink
+
+ROWS = 700
+RNG = np.random.default_rng(0)
+STRINGS = [b"", b"\0", b"a\0b\0", b"plain", "é".encode()] * (ROWS // 5)
+COLUMNS: dict[str, Any] = {
+    "z": RNG.normal(size=(ROWS, 10)).astype(np.float32),
+    "g/b": np.arange(ROWS) % 3 == 0,
+    "a": np.arange(ROWS).astype("<M8[ns]"),
+    "span": np.arange(ROWS * 2).astype("<m8[s]").reshape(ROWS, 2),
+    "g/h/brain": np.arange(ROWS * 3).reshape(ROWS, 3).astype(ml_dtypes.bfloat16),
+    "tiny": np.arange(ROWS).astype(ml_dtypes.float8_e5m2),
+    "half": np.arange(ROWS).astype(np.float16),
+    "complex": (np.arange(ROWS) + 1j).astype(np.complex64),
+    "long": np.arange(ROWS).astype(np.longdouble),
+    "nothing": np.zeros((ROWS, 0), np.float32),
+    "text": rm.Ragged.from_bytes(STRINGS),
+    "lists": rm.Ragged.from_rows([np.arange(i % 5, dtype=np.int32) for i in range(ROWS)]),
+    "even": rm.Ragged(np.arange(ROWS * 2), np.arange(ROWS + 1) * 2),
+    "points": rm.Ragged(RNG.normal(size=(ROWS * 2, 4)), np.arange(ROWS + 1) * 2),
+    "flags": rm.Ragged.from_rows([np.arange(i % 3) > 0 for i in range(ROWS)], dtype=bool),
+    "times": rm.Ragged(np.arange(ROWS).astype("<M8[us]"), np.arange(ROWS + 1)),
+}
+
+
+def digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+def test_every_column_comes_back_as_it_was(compression: str | None) -> None:
+    source = rm.from_arrays(COLUMNS)
+    source.save("x.h5", verify="full", options={"compression": compression})
+    ds = rm.open("x.h5")
+    assert list(ds.schema) == list(COLUMNS)
+    assert ds.schema == source.schema
+    batch = ds[:]
+    for name, column in COLUMNS.items():
+        if isinstance(column, rm.Ragged):
+            assert batch[name] == column
+        else:
+            assert np.array_equal(batch[name], column)
+    assert batch["text"].tolist() == STRINGS
+
+
+def test_h5py_reads_the_same_values() -> None:
+    rm.from_arrays(COLUMNS).save("x.h5")
+    with h5py.File("x.h5") as file:
+        for name in ("z", "g/b", "half", "complex", "long"):
+            assert file[name].dtype == COLUMNS[name].dtype
+            assert np.array_equal(file[name][:], COLUMNS[name])
+        assert [row.tolist() for row in file["lists"][:]] == COLUMNS["lists"].tolist()
+        assert [row.tolist() for row in file["even"][:]] == COLUMNS["even"].tolist()
+        assert [row.tobytes() for row in file["text"][:]] == STRINGS
+        assert file["text"].attrs["recmap"] == "bytes"
+        assert file["a"].attrs["recmap"] == "datetime64[ns]"
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"chunk_rows": 13}], ids=str)
+def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
+    source = rm.from_arrays(COLUMNS).source
+    found = set()
+    for step in (1, 7, 256, ROWS):
+        sink = Hdf5Sink("x.h5", source.schema, **options)
+        for start in range(0, ROWS, step):
+            sink.write(source.read(start, min(start + step, ROWS)))
+        sink.commit()
+        found.add(digest("x.h5"))
+    assert len(found) == 1
+
+
+def test_rows_may_be_changed_after_they_were_written() -> None:
+    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64", "s": "int64[*]"}))
+    x = np.zeros(10, np.int64)
+    for i in range(5):
+        x[:] = i
+        sink.write({"x": x, "s": rm.Ragged(x, np.arange(11))})
+    sink.commit()
+    batch = rm.open("x.h5")[:]
+    assert batch["x"].tolist() == np.repeat(np.arange(5), 10).tolist()
+    assert batch["s"].values.tolist() == np.repeat(np.arange(5), 10).tolist()
+
+
+def test_filters_and_chunks_are_as_asked_for() -> None:
+    x = np.zeros((5000, 100), np.float32)
+    source = rm.from_arrays({"x": x})
+    source.save("a.h5")
+    source.save("b.h5", options={"compression": "gzip", "level": 9, "chunk_rows": 123})
+    source.save("c.h5", options={"compression": "lzf", "shuffle": False})
+    with h5py.File("a.h5") as a, h5py.File("b.h5") as b, h5py.File("c.h5") as c:
+        assert a["x"].chunks == (655, 100)
+        assert a["x"].compression is None
+        assert a["x"].maxshape == (None, 100)
+        assert b["x"].chunks == (123, 100)
+        assert (b["x"].compression, b["x"].compression_opts, b["x"].shuffle) == ("gzip", 9, True)
+        assert (c["x"].compression, c["x"].shuffle) == ("lzf", False)
+
+
+def test_a_row_larger_than_a_chunk_is_cut() -> None:
+    x = np.arange(3 * 1000 * 1000, dtype=np.float32).reshape(3, 1000, 1000)
+    rm.from_arrays({"x": x}).save("x.h5", options={"compression": "gzip", "level": 1})
+    with h5py.File("x.h5") as file:
+        assert file["x"].chunks == (1, 65, 1000)
+    assert np.array_equal(rm.open("x.h5")[:]["x"], x)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"compression": "zstd"}, "gzip"),
+        ({"compression": "gzip", "level": 10}, "0 to 9"),
+        ({"level": 3}, "with compression"),
+        ({"chunk_rows": 0}, "1 or more"),
+        ({"chunk_rows": 1 << 40}, "4 GiB"),
+        ({"colour": "red"}, "no such option"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(rm.OptionError, match=why):
+        rm.from_arrays({"x": np.arange(3)}).save("x.h5", options=options)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"a": np.arange(2), "a/b": np.arange(2)}, "'a/b' would lie in 'a'"),
+        ({"a//b": np.arange(2)}, "cannot be a path"),
+        ({"/a": np.arange(2)}, "cannot be a path"),
+        ({".": np.arange(2)}, "cannot be a path"),
+        ({"n": [[b"x"], [b"y", b"z"]]}, "lists of lists"),
+        ({"raw": np.zeros(2, "V3")}, "no type"),
+    ],
+)
+def test_what_hdf5_cannot_hold_is_refused(columns: dict[str, Any], why: str) -> None:
+    with pytest.raises(rm.ColumnError, match=why):
+        rm.from_arrays(columns).save("x.h5")
+    assert os.listdir() == []
+
+
+def test_strings_along_fixed_axes() -> None:
+    with h5py.File("x.h5", "w") as file:
+        texts = np.array([[b"a", b"bc"], [b"", b"d\0e"]], "S3")
+        file["x"] = texts
+    rm.convert("x.h5", "y.h5", verify="full")
+    assert rm.open("y.h5").schema == {"x": "bytes[2]"}
+    assert rm.open("y.h5")[1]["x"].tolist() == [b"", b"d\0e"]
+    sink = Hdf5Sink("z.h5", rm.Schema({"x": "bytes[2]"}))
+    sink.write({"x": [[b"a"], [b"b", b"c"]]})
+    with pytest.raises(rm.ColumnError, match=r"not all rows are bytes\[2\]"):
+        sink.commit()
+    sink.abort()
+
+
+def test_nothing_shows_before_commit_and_nothing_stays_after_abort() -> None:
+    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64"}))
+    sink.write({"x": np.arange(3)})
+    assert not os.path.exists("x.h5")
+    temporary = sink.finish()
+    assert os.listdir() == [temporary]
+    assert rm.open(temporary)[:]["x"].tolist() == [0, 1, 2]
+    sink.commit()
+    assert os.listdir() == ["x.h5"]
+    other = Hdf5Sink("y.h5", rm.Schema({"x": "int64"}))
+    other.write({"x": np.arange(3)})
+    other.abort()
+    assert os.listdir() == ["x.h5"]
+
+
+def test_no_rows() -> None:
+    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64[2]", "s": "bytes", "r": "float32[*]"}))
+    sink.write({"x": np.zeros((0, 2), np.int64), "s": [], "r": []})
+    sink.commit()
+    ds = rm.open("x.h5")
+    assert (len(ds), str(ds.schema["s"]), str(ds.schema["r"])) == (0, "bytes", "float32[*]")
+
+
+def test_from_tfrecord_and_back() -> None:
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write(
+            {
+                "image": [bytes([i % 256]) * (i % 7) + b"\0" for i in range(500)],
+                "label": np.arange(500),
+                "box": [np.arange(i % 3, dtype=np.float32) for i in range(500)],
+            }
+        )
+    rm.convert("x.tfrecord", "x.h5", verify="full")
+    rm.convert("x.h5", "y.tfrecord", verify="full")
+    first, hdf5, last = (rm.open(path) for path in ("x.tfrecord", "x.h5", "y.tfrecord"))
+    for name in first.schema:
+        assert str(first.schema[name]) == str(hdf5.schema[name])
+        one, two, three = first[:][name], hdf5[:][name], last[:][name]
+        if isinstance(one, rm.Ragged):
+            assert one == two == three
+        else:
+            assert one.tolist() == two.tolist() == three.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">i8", "|u1", ">f2"])
+def test_from_npy_and_back_gives_the_first_bytes(dtype: str) -> None:
+    np.save("x.npy", np.arange(3000).reshape(1000, 3).astype(dtype))
+    rm.convert("x.npy", "x.h5", verify="full", options={"compression": "gzip"})
+    assert h5py.File("x.h5")["data"].dtype == np.dtype(dtype)
+    rm.convert("x.h5", "y.npy", verify="full")
+    assert np.load("y.npy").dtype == np.dtype(dtype)
+    assert np.array_equal(np.load("x.npy"), np.load("y.npy"))
+
+
+def test_several_files_are_written_and_read_as_one() -> None:
+    x = np.arange(5000.0).reshape(1000, 5)
+    rm.from_arrays({"x": x, "s": [str(i) for i in range(1000)]}).save("x.h5", shards=3)
+    ds = rm.open("x-*.h5")
+    assert np.array_equal(ds[:]["x"], x)
+    assert ds[[999, 0, 400]]["s"].tolist() == [b"999", b"0", b"400"]
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing() -> None:
+    program = """
+import os, resource, signal
+import numpy as np, recmap as rm
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+x = rm.from_arrays({"x": np.ones((5000, 64)), "s": [bytes(100)] * 5000})
+for limit in (100, 5_000, 600_000, 2_700_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        x.save("x.h5")
+    except OSError as e:
+        print(limit, type(e).__name__, os.listdir())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == [
+        f"{limit} OutputError []" for limit in (5_000, 600_000, 2_700_000)
+    ]
