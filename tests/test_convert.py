@@ -223,6 +223,17 @@ def test_the_order_of_bytes_is_kept(dtype: str, name: str) -> None:
     assert np.load("z.npy").tobytes() == x.tobytes()
 
 
+def test_strings_along_several_axes_are_kept() -> None:
+    np.save("s.npy", np.array([[["a", "bc"], ["", "\u00e9"], ["x", "y"]]] * 4))
+    rm.convert("s.npy", "s.tfrecord", verify="full")
+    assert rm.open("s.tfrecord").schema == {"data": "bytes[3,2]"}
+    assert rm.open("s.tfrecord")[2]["data"].tolist() == [
+        [b"a", b"bc"],
+        [b"", b"\xc3\xa9"],
+        [b"x", b"y"],
+    ]
+
+
 def test_full_verification_notices_a_value_that_differs() -> None:
     x = numbers()
 

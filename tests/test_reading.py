@@ -286,3 +286,15 @@ def test_reprs_say_what_is_there() -> None:
         "Dataset(x.tfrecord: 2 rows, schema from the index)\n  image  uint8[4]\n  label  int64"
     )
     assert repr(ds["label"]) == "ColumnView('label': int64 of x.tfrecord)"
+
+
+def test_what_lies_beside_the_data_is_not_data() -> None:
+    os.mkdir("folder")
+    with rm.TFRecordWriter("folder/x.tfrecord") as w:
+        w.write({"x": np.arange(3)})
+    rm.index("folder/x.tfrecord", text=True)
+    rm.from_arrays({"x": np.arange(3)}).save("other/x.bin")
+    assert sorted(os.listdir("folder")) == [".x.tfrecord.recmap", "x.tfrecord", "x.tfrecord.idx"]
+    assert rm.open("folder").files == ["folder/x.tfrecord"]
+    assert rm.open("folder/*").files == ["folder/x.tfrecord"]
+    assert rm.open("other/").files == ["other/x.bin"]

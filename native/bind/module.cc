@@ -2,6 +2,7 @@
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core: TFRecord framing and tf.train.Example as columns.";
+  recmap::bind::bind_files(m);
   recmap::bind::bind_frames(m);
   recmap::bind::bind_reading(m);
   recmap::bind::bind_writing(m);

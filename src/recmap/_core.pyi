@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from typing import TypeAlias
 Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
 
+def reserve(file: int, offset: int, size: int) -> bool:
+    """
+    Reserves room on the disk behind the end of a file; False if that cannot be had.
+    """
+
 class FaultCode(enum.Enum):
     header_cut = 1
 

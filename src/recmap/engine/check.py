@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from typing import Any
 
 import numpy as np
@@ -9,27 +11,55 @@ import numpy as np
 from recmap import _core
 from recmap.errors import VerificationError
 from recmap.files.machine import thread_count
-from recmap.files.mapped import MappedFile
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.ragged import Column, Ragged
 from recmap.sources import Source
-from recmap.tfrecord.inflate import check_compression
 from recmap.types import Schema
 
-__all__ = ["check_values", "check_written"]
+__all__ = ["RecordCheck", "check_values", "check_written"]
+
+# Checked at a time, while the file grows.
+_FOLLOW_SIZE = 16 << 20
+_CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
+
+
+class RecordCheck:
+    """Checks the records of a file while the rest of it is still being written, which
+    takes little time that would not be spent waiting for the disk.
+    """
+
+    def __init__(self) -> None:
+        self._records = self._at = 0
+
+    def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
+        """Checks what lies in the first ``size`` bytes and was not checked before."""
+        if size - self._at < (1 if last else _FOLLOW_SIZE):
+            return
+        base = self._at - self._at % mmap.ALLOCATIONGRANULARITY
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), size - base, access=mmap.ACCESS_READ, offset=base)
+        data = np.frombuffer(mapped, np.uint8)
+        threads = thread_count() if last else 1
+        found = _core.scan(data, self._at - base, len(data), _core.NO_LIMIT, 0, True, threads)
+        self._at = base + found.end
+        self._records += found.records
+        if found.fault is not None and (last or found.fault.code not in _CUT):
+            raise VerificationError(
+                f"{name}: the record at byte {base + found.fault.offset:,} is not what was written"
+            )
+
+    def finish(self, path: str, name: str, rows: int) -> None:
+        """Checks the rest, and the number of records."""
+        self.follow(path, os.path.getsize(path), name, last=True)
+        if self._records != rows:
+            raise VerificationError(
+                f"{name}: {rows:,} rows were written, but {self._records:,} records are there"
+            )
 
 
 def check_written(path: str, name: str, format: str, schema: Schema, rows: int) -> None:
-    """Counts the rows of a file, and checks its CRCs where it has some."""
-    if format == "tfrecord" and check_compression(path, "auto") is None:
-        file = MappedFile(path)
-        found = _core.scan(file.bytes, 0, file.size, _core.NO_LIMIT, 0, True, thread_count())
-        if found.fault is not None or found.records != rows:
-            raise VerificationError(
-                f"{name}: {rows:,} rows were written, but {found.records:,} sound records are there"
-            )
-        return
+    """Counts the rows of a file."""
     written = _reopened(path, format, schema)
     if len(written) != rows:
         raise VerificationError(

@@ -16,7 +16,7 @@ __all__ = ["Budget", "Shard", "choose_budget", "output_format", "plan_shards"]
 # Times a chunk is in memory: as it was read, encoded, in the writer's queue, and what
 # the allocator keeps.
 _COPIES = 8
-_MIN_CHUNK, _MAX_CHUNK = 1 << 16, 8 << 20
+_MIN_CHUNK, _MAX_CHUNK = 1 << 16, 16 << 20
 
 
 @dataclass(frozen=True)

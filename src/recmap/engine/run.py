@@ -11,14 +11,15 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from recmap.engine.check import check_values, check_written
+from recmap.engine.check import RecordCheck, check_values, check_written
 from recmap.engine.manifest import Manifest
 from recmap.engine.plan import Budget, Shard, choose_budget, output_format, plan_shards
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.shuffling import shuffled
 from recmap.errors import OptionError, OutputError
 from recmap.formats.registry import create_sink
-from recmap.sources import Source
+from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.sources import Sink, Source
 from recmap.types import Batch
 
 __all__ = ["Verify", "convert_source"]
@@ -140,9 +141,12 @@ class _Job:
             shard.path, self._format, self._source.schema, durable=self._durable, **self._options
         )
         try:
-            rows = self._move(shard, sink)
+            check = self._record_check(sink)
+            rows = self._move(shard, sink, check)
             temporary = sink.finish()
-            if self._verify:
+            if check is not None:
+                check.finish(temporary, shard.path, rows)
+            elif self._verify:
                 check_written(temporary, shard.path, self._format, self._source.schema, rows)
             if self._verify == "full":
                 check_values(
@@ -159,7 +163,12 @@ class _Job:
             sink.abort()
             raise
 
-    def _move(self, shard: Shard, sink: Any) -> int:
+    def _record_check(self, sink: Sink) -> RecordCheck | None:
+        """For plain TFRecord files, whose records can be checked one by one."""
+        plain = isinstance(sink, TFRecordWriter) and not sink.compressed
+        return RecordCheck() if self._verify and plain else None
+
+    def _move(self, shard: Shard, sink: Sink, check: RecordCheck | None) -> int:
         """Reads and writes the rows of a file, a step at a time; how many they were."""
         step = self._budget.chunk_rows
         most = step * self._budget.row_bytes
@@ -175,6 +184,8 @@ class _Job:
             sink.write(batch)
             del batch  # before the next is read
             self._counter.add(rows, size)
+            if check is not None and isinstance(sink, TFRecordWriter):
+                check.follow(*sink.written, shard.path)
             at += rows
             # Rows differ in size: steps of many large ones are made shorter.
             if size > most and step > 1:

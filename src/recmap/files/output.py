@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap import _core
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.deflate import Deflater
 
@@ -20,6 +21,8 @@ Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
 # Smaller pieces are gathered before they are handed over.
 _PIECE = 1 << 20
+# Room on the disk is reserved that far ahead.
+_RESERVE = 64 << 20
 
 
 class Spooler:
@@ -81,6 +84,10 @@ class OutputFile:
         self._spooler = spooler
         self._pieces: list[Buffer] = []
         self._held = 0
+        # Bytes in the file, and up to where room for more is reserved; None where that
+        # cannot be had.
+        self.written = 0
+        self._reserved: int | None = 0
 
     def write(self, piece: Buffer) -> None:
         """Appends; small pieces are gathered first."""
@@ -110,8 +117,18 @@ class OutputFile:
 
     def _write_all(self, data: Buffer) -> None:
         view = np.frombuffer(data, np.uint8).data
+        self._reserve(len(view))
         while view:
-            view = view[self._file.write(view) :]
+            count = self._file.write(view)
+            self.written += count
+            view = view[count:]
+
+    def _reserve(self, size: int) -> None:
+        if self._reserved is None or self.written + size < max(self._reserved, _PIECE):
+            return
+        ahead = size + _RESERVE
+        fits = _core.reserve(self._file.fileno(), self.written, ahead)
+        self._reserved = self.written + ahead if fits else None
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Writes over what is there; the spooler must have been closed."""
@@ -122,6 +139,8 @@ class OutputFile:
         if self._deflater is not None:
             for part in self._deflater.finish():
                 self._write_all(part)
+        if self._reserved:  # gives back what was not used
+            os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
         if durable:
             os.fsync(self._file.fileno())
         self._file.close()

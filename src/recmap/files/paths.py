@@ -16,8 +16,8 @@ PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
 # A file of one of these names makes a folder a Zarr store, of version 3 or 2.
 _STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-# What we write beside data: the text index, and descriptions.
-_DESCRIPTIONS = (".recmap.json",)
+# What lies beside data, and is none.
+_DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
 def expand(paths: PathsLike) -> list[str]:
@@ -57,4 +57,6 @@ def is_store(path: str) -> bool:
 def _is_data(path: str) -> bool:
     if os.path.isdir(path):
         return is_store(path)
-    return os.path.isfile(path) and not path.endswith(_DESCRIPTIONS)
+    indexed = path.removesuffix(_TEXT_INDEX)
+    beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
+    return os.path.isfile(path) and not beside

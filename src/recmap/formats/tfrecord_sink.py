@@ -23,7 +23,7 @@ from recmap.types import Batch, FieldLike, Schema
 __all__ = ["TFRecordWriter", "create_tfrecord"]
 
 # Bytes encoded at a time.
-_CHUNK = 4 << 20
+_CHUNK = 8 << 20
 
 
 class TFRecordWriter:
@@ -86,6 +86,16 @@ class TFRecordWriter:
     def schema(self) -> Schema | None:
         """The schema, once it is known."""
         return self._encoder.schema if self._encoder else None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the files are compressed."""
+        return self._compression is not None
+
+    @property
+    def written(self) -> tuple[str, int]:
+        """The temporary name of the first file, and how many bytes are in it already."""
+        return self._files[0].temporary, self._files[0].written
 
     def write(self, batch: Mapping[str, Any]) -> None:
         """Writes the rows of a batch: columns of equal length by name."""

@@ -216,9 +216,9 @@ def _add(
         assert isinstance(inside, Ragged)
         steps, inside = inside.offsets, inside.values
     if code == Dtype.bytes:
-        for _ in field.inner:
+        for axis in field.inner:
             assert isinstance(inside, Ragged)
-            inside = _regular(name, field, inside)
+            inside = _regular(name, field, inside, axis)
         assert isinstance(inside, Ragged)
         strings, inside = inside.offsets, inside.values
     assert isinstance(inside, np.ndarray)
@@ -236,9 +236,8 @@ def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
     return column.reshape(rows, -1).view(np.uint8)
 
 
-def _regular(name: str, field: Field, column: Ragged) -> Ragged:
-    """The strings below a fixed axis, which every item must fill."""
-    axis = field.inner[0]
+def _regular(name: str, field: Field, column: Ragged, axis: int) -> Ragged:
+    """What lies below a fixed axis, which every item must fill."""
     wrong = np.flatnonzero(column.lengths != axis)
     if len(wrong):
         raise ColumnError(
