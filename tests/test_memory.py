@@ -19,6 +19,7 @@ LIMIT = 100 * MB
 
 PROGRAM = """
 import resource, sys
+import h5py, zarr
 import numpy as np
 import recmap as rm
 with open("/proc/self/status") as status:
@@ -108,13 +109,17 @@ print("done")
 CONVERSION_LIMIT = 60 * MB + 10 * 8 * MB
 
 
-@pytest.mark.parametrize("name", ["y.npy", "y.tfrecord", "y.bin", "y.tfrecord.gz"])
+@pytest.mark.parametrize(
+    "name", ["y.npy", "y.tfrecord", "y.bin", "y.tfrecord.gz", "y.npz", "y.h5", "y.zarr"]
+)
 def test_a_conversion(big: Path, name: str) -> None:
     body = f"""
 report = rm.convert({str(big)!r}, {name!r}, memory="60MB", shards=2, columns=["x"], durable=False)
 print(report.rows)
 """
-    assert run_limited(body, CONVERSION_LIMIT) == "800000"
+    # Zarr has threads of its own.
+    limit = CONVERSION_LIMIT + (8 * 8 * MB if name == "y.zarr" else 0)
+    assert run_limited(body, limit) == "800000"
 
 
 def test_a_shuffle(big: Path) -> None:
