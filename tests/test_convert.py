@@ -208,6 +208,9 @@ def test_a_file_opened_otherwise_is_another_conversion() -> None:
     rm.convert("x.dat", "out/", shards=2, rows=slice(10), **RAW)
     with pytest.raises(rm.OutputExistsError):
         rm.convert("x.dat", "out/", shards=2, rows=slice(10), offset=40, **RAW)
+    with pytest.raises(rm.OutputExistsError):
+        rm.open("x.dat", offset=40, **RAW).save("out/", shards=2, rows=slice(10))
+    assert rm.open("x.dat", **RAW).save("out/", shards=2, rows=slice(10)).resumed == 2
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i4", ">i8", ">f8", "<f4", ">u2", ">c8"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, overload
 
 import numpy as np
@@ -77,13 +78,15 @@ def open(
     array([10., 11., 12.], dtype=float32)
     """
     options = OpenOptions(format, errors, verify, compression, index, dtype, shape, offset)
+    opened = {**asdict(options), "fields": fields}
     if isinstance(path, Mapping):
         if not path:
             raise OptionError("an empty dict of columns")
         parts = {name: _one_column(name, part, options) for name, part in path.items()}
         beside = BesideSource(parts)
-        return Dataset(beside if fields is None else select(beside, fields, "the columns"))
-    return Dataset(open_source(path, fields, options))
+        chosen = beside if fields is None else select(beside, fields, "the columns")
+        return Dataset(chosen, opened)
+    return Dataset(open_source(path, fields, options), opened)
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
@@ -191,7 +194,7 @@ def convert(
             "rows": None if rows is None else [rows.start, rows.stop, rows.step],
             "columns": None if columns is None else list(columns),
             "rename": dict(rename or {}),
-            "opened": {name: repr(value) for name, value in sorted(source.items())},
+            "opened": dataset.opened,
         },
         options=options,
     )
@@ -225,8 +228,10 @@ class Dataset:
     what is indexed.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, opened: Mapping[str, Any] | None = None) -> None:
         self._source = source
+        #: How it was opened, as texts: two datasets of the same files may differ in that.
+        self.opened = {name: repr(value) for name, value in sorted((opened or {}).items())}
 
     @property
     def source(self) -> Source:
