@@ -45,8 +45,8 @@ def digests(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        # The index holds the time of the file, the manifest nothing else that differs.
-        if path.is_file() and not path.name.endswith(".recmap")
+        # The index and the manifest hold the times of files.
+        if path.is_file() and not path.name.endswith((".recmap", "manifest.json"))
     }
 
 

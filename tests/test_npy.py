@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -298,3 +299,10 @@ def test_a_dtype_numpy_cannot_tell_is_refused_beside_others() -> None:
         rm.from_arrays({"h": half, "y": np.arange(3)}).save("x.npy")
     rm.from_arrays({"h": half}).save("x.npy")
     assert rm.open("x.npy").schema == {"h": "bfloat16"}
+
+
+def test_many_threads_open_files_at_once() -> None:
+    np.save("x.npy", np.zeros(3, [("a", "f4", (2,)), ("b", [("c", "i8"), ("d", "u1")])]))
+    with ThreadPoolExecutor(8) as pool:
+        lengths = list(pool.map(lambda _: len(rm.open("x.npy")), range(2000)))
+    assert lengths == [3] * 2000

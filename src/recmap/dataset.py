@@ -83,9 +83,10 @@ def open(
         if not path:
             raise OptionError("an empty dict of columns")
         parts = {name: _one_column(name, part, options) for name, part in path.items()}
-        beside = BesideSource(parts)
+        beside = BesideSource({name: part.source for name, part in parts.items()})
         chosen = beside if fields is None else select(beside, fields, "the columns")
-        return Dataset(chosen, opened)
+        opened["parts"] = {name: (part.files, part.opened) for name, part in parts.items()}
+        return Dataset(chosen, opened, all(part.lasting for part in parts.values()))
     return Dataset(open_source(path, fields, options), opened)
 
 
@@ -99,7 +100,7 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     given = as_columns(columns)
     schema = infer_schema(given)
     batch, _ = fit(given, schema)
-    return Dataset(MemorySource(batch, schema))
+    return Dataset(MemorySource(batch, schema), lasting=False)
 
 
 def from_batches(
@@ -114,7 +115,7 @@ def from_batches(
     >>> [batch["i"].tolist() for batch in ds.batches(3)]
     [[0, 1, 2], [3]]
     """
-    return Dataset(StreamSource(batches, None if schema is None else Schema(schema)))
+    return Dataset(StreamSource(batches, None if schema is None else Schema(schema)), lasting=False)
 
 
 def convert(
@@ -184,14 +185,15 @@ def convert(
         shards=shards,
         rows_per_shard=rows_per_shard,
         shard_size=shard_size,
-        resume=resume,
+        # Rows from memory cannot be told from others, so there is nothing to go on with.
+        resume=resume and dataset.lasting,
         overwrite=overwrite,
         verify=verify,
         durable=durable,
         progress=progress,
-        shuffle=shuffle,
+        shuffle=None if shuffle is None else int(shuffle),
         described={
-            "rows": None if rows is None else [rows.start, rows.stop, rows.step],
+            "rows": None if rows is None else str(rows),
             "columns": None if columns is None else list(columns),
             "rename": dict(rename or {}),
             "opened": dataset.opened,
@@ -200,23 +202,23 @@ def convert(
     )
 
 
-def _one_column(name: str, part: Any, options: OpenOptions) -> Source:
+def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
     """A column from a file, a dataset or an array, under the name it is given."""
-    if isinstance(part, Dataset):
-        source = part.source
-    elif isinstance(part, np.ndarray | Ragged):
-        return from_arrays({name: part}).source
-    else:
-        source = open_source(part, None, options)
-    columns = list(source.schema)
-    if columns != [name]:
-        if name not in columns and len(columns) != 1:
-            raise OptionError(
-                f"{source.files[0] if source.files else name}: which of its columns is {name!r}? "
-                f"There are: {', '.join(columns)}; open it with fields=[...]"
-            )
-        return SelectedSource(source, {name: name if name in columns else columns[0]})
-    return source
+    if isinstance(part, np.ndarray | Ragged):
+        return from_arrays({name: part})
+    dataset = part if isinstance(part, Dataset) else Dataset(open_source(part, None, options))
+    columns = list(dataset.schema)
+    if columns == [name]:
+        return dataset
+    if name not in columns and len(columns) != 1:
+        raise OptionError(
+            f"{dataset.files[0] if dataset.files else name}: which of its columns is {name!r}? "
+            f"There are: {', '.join(columns)}; open it with fields=[...]"
+        )
+    old = name if name in columns else columns[0]
+    chosen = Dataset(SelectedSource(dataset.source, {name: old}), lasting=dataset.lasting)
+    chosen.opened = {**dataset.opened, "column": old}
+    return chosen
 
 
 class Dataset:
@@ -228,8 +230,12 @@ class Dataset:
     what is indexed.
     """
 
-    def __init__(self, source: Source, opened: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, source: Source, opened: Mapping[str, Any] | None = None, lasting: bool = True
+    ) -> None:
         self._source = source
+        #: Whether the same rows can be had another time: those in memory cannot.
+        self.lasting = lasting
         #: How it was opened, as texts: two datasets of the same files may differ in that.
         self.opened = {name: repr(value) for name, value in sorted((opened or {}).items())}
 

@@ -1,25 +1,30 @@
 """What a conversion is to make, and how far it came: ``_manifest.json``.
 
-It is written before the first file and again after the last. A file under its final
-name is whole, so that is all there is to know when the same conversion is run again.
+It is written before the first file and again after the last. Meanwhile a list beside
+it says which files are finished, with their size and time, so that the same conversion
+goes on with the others, and no other file is taken for one of them.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import shutil
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from recmap.engine.clearing import clear_temporary, remove_output
 from recmap.engine.plan import Shard
-from recmap.errors import OutputExistsError
+from recmap.errors import OptionError, OutputExistsError
+from recmap.files.small import write_whole
 from recmap.types import Schema
 
 __all__ = ["Manifest"]
 
 _MAX_SIZE = 256 << 20
+_RUNNING: set[str] = set()
+_RUNNING_LOCK = threading.Lock()
 
 
 class Manifest:
@@ -36,8 +41,11 @@ class Manifest:
     ) -> None:
         self.path = path
         self.shards = list(shards)
-        folder = os.path.dirname(path)
-        self._plan = {
+        self._source = {os.path.realpath(file) for file in source}
+        self._lock = threading.Lock()
+        folder, name = os.path.split(path)
+        self._done_path = os.path.join(folder, f".{name}.done")
+        plan = {
             "recmap": 1,
             "format": format,
             "schema": {name: str(field) for name, field in schema.items()},
@@ -48,105 +56,163 @@ class Manifest:
             "source": [_fingerprint(file) for file in source],
             "options": dict(options),
         }
+        # As it will be read again.
+        self._plan = json.loads(json.dumps(plan, default=repr))
+        self._older: list[str] = []
+        #: Whether what lies at the path is this plan, and not that of others.
+        self.begun = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keeps others, here and in other processes, from writing to the same place."""
+        key = os.path.realpath(self.path)
+        folder, name = os.path.split(self.path)
+        with _RUNNING_LOCK:
+            if key in _RUNNING:
+                raise OutputExistsError(f"{self.path}: another thread is writing there")
+            clear_temporary([self.path, *(shard.path for shard in self.shards)])
+            _RUNNING.add(key)
+        mark = os.path.join(folder, f".{name}.running.{os.getpid()}.tmp")
+        try:
+            os.makedirs(folder or ".", exist_ok=True)
+            with open(mark, "w", encoding="utf-8"):
+                pass
+            yield
+        finally:
+            if os.path.exists(mark):
+                os.unlink(mark)
+            with _RUNNING_LOCK:
+                _RUNNING.discard(key)
 
     def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
-        """Makes way, and says which files are still to be written."""
-        known = self._load()
-        same = known is not None and {key: known.get(key) for key in self._plan} == self._plan
-        if resume and known is not None and same and not (known.get("complete") and overwrite):
-            self._remove_temporary()
-            return [shard for shard in self.shards if not os.path.exists(shard.path)]
-        existing = [shard.path for shard in self.shards if os.path.exists(shard.path)]
-        existing += [path for path in self._older(known) if path not in existing]
+        """The files that are still to be written. What is there already stays until it
+        is replaced.
+        """
+        known = self._load() or {}
+        same = {key: known.get(key) for key in self._plan} == self._plan
+        finished = self._finished(known) if same and resume else set()
+        if same and resume and not (known.get("complete") and overwrite):
+            left = [shard for i, shard in enumerate(self.shards) if i not in finished]
+            if overwrite or not any(_exists(shard) for shard in left):
+                self._older = self._paths_of(known.get("replaces"))
+                self.begun = True
+                return left
+        planned = [shard.path for shard in self.shards]
+        existing = [path for path in planned if os.path.exists(path)]
+        older = self._paths_of(known.get("files")) + self._paths_of(known.get("replaces"))
+        self._older = [path for path in older if path not in planned]
+        for path in planned + self._older:
+            if os.path.realpath(path) in self._source:
+                raise OptionError(f"{path} would be written over while it is read")
+        existing += self._older
         if existing and not overwrite:
             raise OutputExistsError(
                 f"{existing[0]} exists already, and was not made by this same conversion of the "
                 "same files (use overwrite=True to replace it)"
             )
-        for path in existing:
-            _remove(path)
-        self._remove_temporary()
+        self._forget_finished()
+        self.begun = True
         self._save(complete=False)
         return list(self.shards)
 
-    def finish(self, results: Mapping[str, Any]) -> None:
-        """Notes that all is done."""
-        self._save(complete=True, **results)
+    def note(self, shard: Shard, temporary: str) -> None:
+        """Notes that a file is finished, before it gets its name: it keeps size and time."""
+        line = json.dumps([self.shards.index(shard), *_state(temporary)])
+        with self._lock, open(self._done_path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def finish(self, results: Mapping[str, Any], keep: bool) -> None:
+        """Notes that all is done, and removes what was there before and is not any more."""
+        for path in self._older:
+            remove_output(path)
+        if keep:
+            states = [_state(shard.path) for shard in self.shards]
+            self._save(complete=True, states=states, **results)
+        else:
+            self.discard()
+        self._forget_finished()
+
+    def discard(self) -> None:
+        """Removes the plan of a conversion that left nothing."""
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+        self._forget_finished()
 
     @property
     def worth_keeping(self) -> bool:
         """One file needs no list of files."""
         return len(self.shards) > 1 or os.path.basename(self.path) == "_manifest.json"
 
-    def discard(self) -> None:
-        """Removes the plan of a conversion that left nothing."""
-        if os.path.exists(self.path):
-            os.unlink(self.path)
+    @property
+    def done(self) -> int:
+        """How many files are finished."""
+        return len(self._finished(self._load() or {}))
+
+    def _finished(self, known: Mapping[str, Any]) -> set[int]:
+        entries: list[Any] = []
+        states = known.get("states")
+        if known.get("complete") and isinstance(states, list):
+            entries = [[i, *state] for i, state in enumerate(states) if isinstance(state, list)]
+        elif os.path.exists(self._done_path):
+            with open(self._done_path, encoding="utf-8") as file:
+                entries = [_parsed(line) for line in file.read(_MAX_SIZE).splitlines()]
+        numbers = range(len(self.shards))
+        return {
+            entry[0]
+            for entry in entries
+            if isinstance(entry, list)
+            and entry[0] in numbers
+            and _exists(self.shards[entry[0]])
+            and entry[1:] == _state(self.shards[entry[0]].path)
+        }
+
+    def _forget_finished(self) -> None:
+        if os.path.exists(self._done_path):
+            os.unlink(self._done_path)
 
     def _load(self) -> dict[str, Any] | None:
         try:
             with open(self.path, encoding="utf-8") as file:
-                content = json.loads(file.read(_MAX_SIZE))
-        except (OSError, ValueError, RecursionError):
+                content = _parsed(file.read(_MAX_SIZE))
+        except (OSError, UnicodeDecodeError):
             return None  # there is none, or it is not ours
         return content if isinstance(content, dict) else None
 
-    def _older(self, known: Mapping[str, Any] | None) -> list[str]:
-        """The files of an earlier conversion to the same place."""
-        entries = (known or {}).get("files")
+    def _paths_of(self, entries: Any) -> list[str]:
+        """The files that a manifest names, of those that are there."""
         if not isinstance(entries, list):
             return []
         folder = os.path.dirname(self.path)
-        names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
-        plain = [name for name in names if isinstance(name, str) and os.path.basename(name) == name]
-        paths = [os.path.join(folder, name) for name in plain if name]
+        names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
+        # Only names in the same folder: a manifest may come from anywhere.
+        plain = [n for n in names if isinstance(n, str) and n not in ("", ".", "..")]
+        paths = [os.path.join(folder, n) for n in plain if os.path.basename(n) == n]
         return [path for path in paths if os.path.exists(path)]
 
-    def _remove_temporary(self) -> None:
-        """Removes what a process that is no more has left."""
-        for path in [self.path, *(shard.path for shard in self.shards)]:
-            folder, name = os.path.split(path)
-            for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*.tmp")):
-                owner = left.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
-                if owner.isdigit() and _is_running(int(owner)):
-                    raise OutputExistsError(
-                        f"{left} is being written by process {owner}; wait for it, or stop it"
-                    )
-                _remove(left)
-
     def _save(self, complete: bool, **results: Any) -> None:
-        folder, name = os.path.split(self.path)
-        os.makedirs(folder or ".", exist_ok=True)
-        temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({**self._plan, "complete": complete, **results}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        replaces = {} if complete else {"replaces": [os.path.basename(p) for p in self._older]}
+        content = {**self._plan, **replaces, "complete": complete, **results}
+        write_whole(self.path, json.dumps(content, indent=1))
+
+
+def _exists(shard: Shard) -> bool:
+    return os.path.exists(shard.path)
+
+
+def _state(path: str) -> list[int]:
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # cut while it was written, or not ours
 
 
 def _fingerprint(path: str) -> list[Any]:
     # What changes deep in a folder does not change the folder.
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    found = [os.stat(file) for file in inside or [path]]
-    size = sum(status.st_size for status in found)
-    return [os.path.abspath(path), size, max(status.st_mtime_ns for status in found)]
-
-
-def _is_running(process: int) -> bool:
-    if process == os.getpid():
-        return False  # left by a process before a restart
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+    states = [_state(file) for file in inside or [path]]
+    return [os.path.abspath(path), sum(size for size, _ in states), max(time for _, time in states)]

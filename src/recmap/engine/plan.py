@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from recmap.errors import OptionError
 from recmap.files.machine import parse_size, size_text, thread_count
+from recmap.files.paths import is_store
 from recmap.formats.registry import FORMATS, format_of
 from recmap.sources import Source
 
-__all__ = ["Budget", "Shard", "choose_budget", "output_format", "plan_shards"]
+__all__ = ["Budget", "Shard", "choose_budget", "is_folder", "output_format", "plan_shards"]
 
 # Times a chunk is in memory: as it was read, encoded, in the writer's queue, and what
 # the allocator keeps.
@@ -45,10 +46,17 @@ class Budget:
         )
 
 
+def is_folder(dst: str) -> bool:
+    """Whether files go into a folder of that name; a Zarr store is one file, so to say."""
+    if dst.endswith(os.sep):
+        return True
+    return os.path.isdir(dst) and format_of(dst) != "zarr" and not is_store(dst)
+
+
 def output_format(dst: str, asked: str | None) -> str:
     """The format to write: as asked, else by the end of the name; a folder of TFRecord."""
     found = asked or format_of(dst)
-    if found is None and (dst.endswith(os.sep) or os.path.isdir(dst)):
+    if found is None and is_folder(dst):
         found = "tfrecord"
     if found is None:
         known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
@@ -99,7 +107,7 @@ def plan_shards(
 
 def _paths(dst: str, format: str, count: int) -> list[str]:
     suffix = FORMATS[format].suffixes[0]
-    if dst.endswith(os.sep) or (os.path.isdir(dst) and format_of(dst) != "zarr"):
+    if is_folder(dst):
         dst = os.path.join(dst, f"data{suffix}")
     if count == 1:
         return [dst]

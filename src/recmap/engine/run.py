@@ -13,10 +13,18 @@ from typing import Any, Literal
 
 from recmap.engine.check import RecordCheck, check_values, check_written
 from recmap.engine.manifest import Manifest
-from recmap.engine.plan import Budget, Shard, choose_budget, output_format, plan_shards
+from recmap.engine.plan import (
+    Budget,
+    Shard,
+    choose_budget,
+    is_folder,
+    output_format,
+    plan_shards,
+)
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.shuffling import shuffled
-from recmap.errors import OptionError, OutputError
+from recmap.errors import DataError, OptionError, OutputError
+from recmap.files.description import remove_description
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sources import Sink, Source
@@ -55,13 +63,14 @@ def convert_source(
     """
     if verify not in (True, False, "full"):
         raise OptionError(f'verify={verify!r}: use True, False or "full"')
+    if verify == "full" and source.known_rows() is None and not source.files:
+        raise OptionError('verify="full" reads the rows twice, which come only once here')
     begun = time.monotonic()
     format = output_format(dst, to)
     rows = _rows(source)
     row_bytes = _row_bytes(source)
     shard_list = plan_shards(dst, format, rows, row_bytes, shards, rows_per_shard, shard_size)
     budget = choose_budget(source, memory, workers, len(shard_list), row_bytes)
-    _refuse_itself(source, shard_list)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,
@@ -70,27 +79,28 @@ def convert_source(
         source.files,
         {**(described or {}), "shuffle": shuffle, **(options or {})},
     )
-    # Rows from memory cannot be told from others, so there is nothing to go on with.
-    todo = manifest.begin(resume and bool(source.files), overwrite)
-    counter = Counter(None if rows is None else _count(todo), progress)
+    todo: list[Shard] = []
     try:
-        with ExitStack() as stack:
+        with manifest.running(), ExitStack() as stack:
+            todo = manifest.begin(resume, overwrite)
+            counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
             if shuffle is not None and todo:
-                folder = os.path.dirname(shard_list[0].path)
-                ordered = stack.enter_context(shuffled(source, shuffle, folder, budget))
-            _Job(ordered, format, budget, verify, durable, dict(options or {}), counter).run(todo)
+                place = shuffled(source, shuffle, manifest.path, budget)
+                ordered = stack.enter_context(place)
+            job = _Job(ordered, format, budget, verify, durable, dict(options or {}), counter)
+            job.run(todo, manifest)
+            sizes = {shard.path: _size(shard.path) for shard in shard_list}
+            rows = len(source) if rows is None else rows
+            manifest.finish({"rows": rows, "bytes": list(sizes.values())}, manifest.worth_keeping)
     except BaseException as e:
-        done = sum(os.path.exists(shard.path) for shard in shard_list)
-        if done == 0:
+        done = manifest.done if manifest.begun else 0
+        if manifest.begun and done == 0:
             manifest.discard()
-        raise _explained(e, done, len(shard_list)) from e
-    sizes = {shard.path: _size(shard.path) for shard in shard_list}
-    rows = len(source) if rows is None else rows
-    if manifest.worth_keeping:
-        manifest.finish({"rows": rows, "bytes": list(sizes.values())})
-    else:
-        manifest.discard()
+        explained = _explained(e, done, len(shard_list))
+        if explained is e:
+            raise
+        raise explained from e
     return Report(
         files=list(sizes),
         rows=rows,
@@ -124,9 +134,9 @@ class _Job:
         self._counter = counter
         self._stop = threading.Event()
 
-    def run(self, shards: list[Shard]) -> None:
+    def run(self, shards: list[Shard], manifest: Manifest) -> None:
         with ThreadPoolExecutor(self._budget.workers, "recmap-convert") as pool:
-            futures = [pool.submit(self._write, shard) for shard in shards]
+            futures = [pool.submit(self._write, shard, manifest) for shard in shards]
             try:
                 _wait(futures)
             except BaseException:
@@ -136,7 +146,7 @@ class _Job:
                 raise
         self._counter.finish()
 
-    def _write(self, shard: Shard) -> None:
+    def _write(self, shard: Shard, manifest: Manifest) -> None:
         sink = create_sink(
             shard.path, self._format, self._source.schema, durable=self._durable, **self._options
         )
@@ -158,6 +168,9 @@ class _Job:
                     shard.start + rows,
                     self._budget.chunk_rows,
                 )
+            manifest.note(shard, temporary)
+            if self._format not in ("raw", "npy"):
+                remove_description(shard.path)  # of a file of another format before
             sink.commit()
         except BaseException:
             sink.abort()
@@ -180,6 +193,10 @@ class _Job:
             batch = self._source.read(at, stop)
             rows, size = _measure(batch)
             if rows == 0:
+                if shard.stop is not None:
+                    raise DataError(
+                        f"{shard.path}: the source ended at row {at:,}, not {shard.stop:,}"
+                    )
                 break
             sink.write(batch)
             del batch  # before the next is read
@@ -197,13 +214,6 @@ class _Job:
 
 def _count(shards: list[Shard]) -> int:
     return sum((shard.stop or 0) - shard.start for shard in shards)
-
-
-def _refuse_itself(source: Source, shards: list[Shard]) -> None:
-    inputs = {os.path.realpath(file) for file in source.files}
-    for shard in shards:
-        if os.path.realpath(shard.path) in inputs:
-            raise OptionError(f"{shard.path} would be written over while it is read")
 
 
 def _wait(futures: list[Future[None]]) -> None:
@@ -236,7 +246,7 @@ def _row_bytes(source: Source) -> int:
 
 def _manifest_path(dst: str, shards: list[Shard]) -> str:
     folder, name = os.path.split(shards[0].path)
-    if dst.endswith(os.sep) or os.path.isdir(dst):
+    if is_folder(dst):
         return os.path.join(folder, "_manifest.json")
     return os.path.join(folder, f".{os.path.basename(dst) or name}.manifest.json")
 

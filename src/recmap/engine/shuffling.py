@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +33,10 @@ _POSITION = "recmap position"
 
 
 @contextmanager
-def shuffled(source: Source, seed: int, folder: str, budget: Budget) -> Iterator[Source]:
-    """The source in the order that ``seed`` gives; ``folder`` is for files on the way."""
+def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[Source]:
+    """The source in the order that ``seed`` gives. Files on the way go into a folder
+    beside ``place``, with a temporary name of it.
+    """
     if source.known_rows() is None and not source.files:
         raise OptionError("rows that come one by one cannot be shuffled; save them to a file first")
     order = Permutation(len(source), seed)
@@ -43,8 +44,9 @@ def shuffled(source: Source, seed: int, folder: str, budget: Budget) -> Iterator
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Gathered(source, order)
         return
-    os.makedirs(folder or ".", exist_ok=True)
-    temporary = tempfile.mkdtemp(prefix=".shuffle-", suffix=".tmp", dir=folder or ".")
+    folder, name = os.path.split(place)
+    temporary = os.path.join(folder, f".{name}.shuffle.{os.getpid()}-{id(source):x}.tmp")
+    os.makedirs(temporary)
     try:
         # A stretch is held twice while it is put in order, by every worker.
         stretch_rows = max(1, budget.memory // (4 * budget.workers * budget.row_bytes))

@@ -125,6 +125,8 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
         a.dtype.kind in "iu" and b.dtype.kind in "fc"
     ):
         return True
+    if not _in_range(a, b.dtype) or not _in_range(b, a.dtype):
+        return False
     # Back again, bit for bit: a comparison of 2**53 + 1 with a float would say equal.
     back = b.astype(a.dtype)
     if a.dtype.kind in "fc":
@@ -132,3 +134,13 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     # An integer that wraps around comes back as it was, but with another sign.
     signs = bool(np.array_equal(b < 0, a < 0)) if a.dtype.kind in "iu" else True
     return signs and bool(np.array_equal(back, a))
+
+
+def _in_range(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether floats lie where integers of a dtype do: a processor may take the nearest
+    one for what does not, and then it would come back as it was.
+    """
+    if values.dtype.kind != "f" or dtype.kind not in "iu" or not values.size:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(((values >= float(limits.min)) & (values < float(limits.max) + 1)).all())

@@ -101,15 +101,19 @@ class StreamSource:
                 f"batches that come one by one are read once, in order: at row "
                 f"{self._position:,}, not {start:,}; save them to a file first"
             )
-        held = sum(map(_rows, self._held))
-        while held < stop - start and self._rows is None:
-            batch = next(self._batches, None)
-            if batch is None:
-                self._rows = start + held
-                break
+        while self._count() < stop - start and self._rows is None:
+            self._fetch()
+        return self._cut(min(stop - start, self._count()))
+
+    def _count(self) -> int:
+        return sum(map(_rows, self._held))
+
+    def _fetch(self) -> None:
+        batch = next(self._batches, None)
+        if batch is None:
+            self._rows = self._position + self._count()
+        else:
             self._hold(as_columns(batch))
-            held += _rows(self._held[-1])
-        return self._cut(min(stop - start, held))
 
     def _cut(self, rows: int) -> Batch:
         parts: list[Batch] = [{n: empty_column(f) for n, f in self._schema.items()}]
@@ -133,8 +137,10 @@ class StreamSource:
         return None
 
     def row_bytes(self) -> int:
-        sizes = [f.row_bytes or 64 for f in self._schema.values()]
-        return max(1, sum(sizes))
+        if not self._held and self._rows is None:
+            self._fetch()
+        size = sum(column.nbytes for batch in self._held for column in batch.values())
+        return max(1, size // max(self._count(), 1))
 
     def info(self) -> Info:
         return Info("batches", [], 0, len(self), self._schema, self.origin, [])

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 import struct
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ MAX_HEADER = _MAX_TEXT + 12
 _MAX_BYTES = 2**63 - 1
 # Enough for the header of any number of rows: it is written last, when they are known.
 _MAX_ROWS = 10**19
+_EVALUATING = threading.Lock()
+_TRIES = 9
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,23 @@ def _parse(text: str, size: int) -> NpyHeader:
 
 def _literal(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        return _evaluated(text)
     except SyntaxError:
         # Python 2 wrote the numbers of a shape as 10L.
-        return ast.literal_eval(re.sub(r"(?<=\d)L(?=[,)])", "", text))
+        return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
+
+
+def _evaluated(text: str) -> Any:
+    # Python 3.11 counts how deep the trees of all threads together are, and may raise
+    # SystemError if several are built at once: here one at a time, and again if another
+    # library's came between.
+    with _EVALUATING:
+        for _ in range(_TRIES):
+            try:
+                return ast.literal_eval(text)
+            except SystemError:
+                continue
+        return ast.literal_eval(text)
 
 
 def header_keeps(dtype: np.dtype[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from threading import RLock
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -65,6 +66,7 @@ class TFRecordSource:
             self._use_text_index(os.fspath(index))
         # Rows before each shard, as far as they are known.
         self._starts = [0]
+        self._lock = RLock()
         self._skipped: list[Skipped] = []
         self._summary: Summary | None = None
         self._columns: dict[str, npt.NDArray[Any]] | None = None
@@ -177,9 +179,11 @@ class TFRecordSource:
         return self._start_of(last) + self._shards[last].count()
 
     def _start_of(self, i: int) -> int:
-        while len(self._starts) <= i:
-            self._starts.append(self._starts[-1] + self._shards[len(self._starts) - 1].count())
-        return self._starts[i]
+        with self._lock:
+            while len(self._starts) <= i:
+                last = len(self._starts) - 1
+                self._starts.append(self._starts[last] + self._shards[last].count())
+            return self._starts[i]
 
     def read(self, start: int, stop: int) -> Batch:
         parts = []

@@ -117,11 +117,15 @@ class CompressedShard:
             self._pass, self._at, self._process = self._good_windows(), None, os.getpid()
         if self._at is not None:
             yield self._at
-        for here in self._pass:
-            self._at = here
+        while (here := self._advance()) is not None:
             if start < here[0] + len(here[1].offsets):
                 yield here
+
+    def _advance(self) -> tuple[int, Window] | None:
+        """The next window; None at the end, or if it fails: then the next pass is a new one."""
         self._at = None
+        self._at = next(self._pass, None)
+        return self._at
 
     def _good_windows(self) -> Iterator[tuple[int, Window]]:
         row, seen = 0, 0

@@ -1,0 +1,78 @@
+"""Removing what is no longer of use: old outputs, and what a killed process left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+from recmap.errors import OutputExistsError
+from recmap.files.description import remove_description
+from recmap.files.paths import is_store
+from recmap.tfrecord.sidecar import sidecar_path
+
+__all__ = ["clear_temporary", "remove_output"]
+
+
+def clear_temporary(paths: Sequence[str]) -> None:
+    """Removes the temporary files of these outputs, unless a process that lives made them."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        names.setdefault(folder, set()).add(name)
+    for folder, wanted in names.items():
+        if not os.path.isdir(folder or "."):
+            continue
+        for entry in os.listdir(folder or "."):
+            if entry.startswith(".") and entry.endswith(".tmp") and _owner(entry[1:], wanted):
+                left = os.path.join(folder, entry)
+                process = entry.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
+                if process.isdigit() and _is_running(int(process)):
+                    raise OutputExistsError(
+                        f"{left} is being written by process {process}; wait for it, or stop it"
+                    )
+                _remove(left)
+
+
+def _owner(entry: str, names: set[str]) -> bool:
+    """Whether a temporary name is that of one of these names: ``name.more.tmp``."""
+    at = entry.find(".")
+    while at >= 0:
+        if entry[:at] in names:
+            return True
+        at = entry.find(".", at + 1)
+    return False
+
+
+def remove_output(path: str) -> None:
+    """Removes a file or a Zarr store, and what lies beside it."""
+    if os.path.isdir(path) and not os.path.islink(path) and not is_store(path):
+        return  # not one of ours
+    _remove(path)
+    _remove_beside(path)
+
+
+def _remove_beside(path: str) -> None:
+    """Removes the description and the index of a file that is no more."""
+    remove_description(path)
+    if os.path.exists(sidecar_path(path)):
+        os.unlink(sidecar_path(path))
+
+
+def _is_running(process: int) -> bool:
+    if process == os.getpid():
+        return False  # of a process before a restart, or of a call that failed
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
