@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
-from recmap.files.description import remove_description
+from recmap.files.description import description_path
+from recmap.files.disk import process_of, remove
 from recmap.files.paths import is_store
 from recmap.tfrecord.sidecar import sidecar_path
 
@@ -24,14 +24,15 @@ def clear_temporary(paths: Sequence[str]) -> None:
         if not os.path.isdir(folder or "."):
             continue
         for entry in os.listdir(folder or "."):
-            if entry.startswith(".") and entry.endswith(".tmp") and _owner(entry[1:], wanted):
-                left = os.path.join(folder, entry)
-                process = entry.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
-                if process.isdigit() and _is_running(int(process)):
-                    raise OutputExistsError(
-                        f"{left} is being written by process {process}; wait for it, or stop it"
-                    )
-                _remove(left)
+            process = process_of(entry)
+            if process is None or not _owner(entry[1:], wanted):
+                continue
+            left = os.path.join(folder, entry)
+            if _is_running(process):
+                raise OutputExistsError(
+                    f"{left} is being written by process {process}; wait for it, or stop it"
+                )
+            remove(left)
 
 
 def _owner(entry: str, names: set[str]) -> bool:
@@ -48,15 +49,8 @@ def remove_output(path: str) -> None:
     """Removes a file or a Zarr store, and what lies beside it."""
     if os.path.isdir(path) and not os.path.islink(path) and not is_store(path):
         return  # not one of ours
-    _remove(path)
-    _remove_beside(path)
-
-
-def _remove_beside(path: str) -> None:
-    """Removes the description and the index of a file that is no more."""
-    remove_description(path)
-    if os.path.exists(sidecar_path(path)):
-        os.unlink(sidecar_path(path))
+    for old in (path, description_path(path), sidecar_path(path)):
+        remove(old)
 
 
 def _is_running(process: int) -> bool:
@@ -69,10 +63,3 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)

@@ -17,6 +17,7 @@ from typing import Any
 from recmap.engine.clearing import clear_temporary, remove_output
 from recmap.engine.plan import Shard
 from recmap.errors import OptionError, OutputExistsError
+from recmap.files.disk import remove, temporary_path
 from recmap.files.small import write_whole
 from recmap.types import Schema
 
@@ -66,21 +67,19 @@ class Manifest:
     def running(self) -> Iterator[None]:
         """Keeps others, here and in other processes, from writing to the same place."""
         key = os.path.realpath(self.path)
-        folder, name = os.path.split(self.path)
         with _RUNNING_LOCK:
             if key in _RUNNING:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
             clear_temporary([self.path, *(shard.path for shard in self.shards)])
             _RUNNING.add(key)
-        mark = os.path.join(folder, f".{name}.running.{os.getpid()}.tmp")
+        mark = temporary_path(self.path, mark=".running")
         try:
-            os.makedirs(folder or ".", exist_ok=True)
+            os.makedirs(os.path.dirname(mark) or ".", exist_ok=True)
             with open(mark, "w", encoding="utf-8"):
                 pass
             yield
         finally:
-            if os.path.exists(mark):
-                os.unlink(mark)
+            remove(mark)
             with _RUNNING_LOCK:
                 _RUNNING.discard(key)
 
@@ -134,8 +133,7 @@ class Manifest:
 
     def discard(self) -> None:
         """Removes the plan of a conversion that left nothing."""
-        if os.path.exists(self.path):
-            os.unlink(self.path)
+        remove(self.path)
         self._forget_finished()
 
     @property
@@ -167,8 +165,7 @@ class Manifest:
         }
 
     def _forget_finished(self) -> None:
-        if os.path.exists(self._done_path):
-            os.unlink(self._done_path)
+        remove(self._done_path)
 
     def _load(self) -> dict[str, Any] | None:
         try:

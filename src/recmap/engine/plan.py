@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from recmap.errors import OptionError
 from recmap.files.machine import parse_size, size_text, thread_count
-from recmap.files.paths import is_store
+from recmap.files.paths import is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 from recmap.sources import Source
 
@@ -114,7 +114,7 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
     ends = [s for f in FORMATS.values() for s in f.suffixes if dst.lower().endswith(s)]
     suffix = dst[-len(max(ends, key=len)) :] if ends else ""
     stem = dst.removesuffix(suffix) if suffix else dst
-    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for i in range(count)]
+    return shard_names(stem, suffix, count)
 
 
 def choose_budget(

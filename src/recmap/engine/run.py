@@ -24,7 +24,8 @@ from recmap.engine.plan import (
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.shuffling import shuffled
 from recmap.errors import DataError, OptionError, OutputError
-from recmap.files.description import remove_description
+from recmap.files.description import description_path
+from recmap.files.disk import remove, size_on_disk
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sources import Sink, Source
@@ -90,7 +91,7 @@ def convert_source(
                 ordered = stack.enter_context(place)
             job = _Job(ordered, format, budget, verify, durable, dict(options or {}), counter)
             job.run(todo, manifest)
-            sizes = {shard.path: _size(shard.path) for shard in shard_list}
+            sizes = {shard.path: size_on_disk(shard.path) for shard in shard_list}
             rows = len(source) if rows is None else rows
             manifest.finish({"rows": rows, "bytes": list(sizes.values())}, manifest.worth_keeping)
     except BaseException as e:
@@ -170,7 +171,7 @@ class _Job:
                 )
             manifest.note(shard, temporary)
             if self._format not in ("raw", "npy"):
-                remove_description(shard.path)  # of a file of another format before
+                remove(description_path(shard.path))  # of a file of another format before
             sink.commit()
         except BaseException:
             sink.abort()
@@ -249,16 +250,6 @@ def _manifest_path(dst: str, shards: list[Shard]) -> str:
     if is_folder(dst):
         return os.path.join(folder, "_manifest.json")
     return os.path.join(folder, f".{os.path.basename(dst) or name}.manifest.json")
-
-
-def _size(path: str) -> int:
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
 
 
 def _explained(error: BaseException, done: int, total: int) -> BaseException:

@@ -9,7 +9,6 @@ in order in memory.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from recmap.engine.over import SourceOver
 from recmap.engine.plan import Budget
 from recmap.errors import OptionError
+from recmap.files.disk import remove, temporary_path
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.permutation import Permutation
 from recmap.ragged import concatenate
@@ -44,15 +44,14 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Gathered(source, order)
         return
-    folder, name = os.path.split(place)
-    temporary = os.path.join(folder, f".{name}.shuffle.{os.getpid()}-{id(source):x}.tmp")
+    temporary = temporary_path(place, source, ".shuffle")
     os.makedirs(temporary)
     try:
         # A stretch is held twice while it is put in order, by every worker.
         stretch_rows = max(1, budget.memory // (4 * budget.workers * budget.row_bytes))
         yield _Dealt(source, order, temporary, stretch_rows, budget.chunk_rows)
     finally:
-        shutil.rmtree(temporary)
+        remove(temporary)
 
 
 class _Gathered(SourceOver):

@@ -14,7 +14,7 @@ from recmap.errors import IndexFileError, RecmapError
 from recmap.files.small import write_whole
 from recmap.types import Schema
 
-__all__ = ["description_path", "load_description", "remove_description", "save_description"]
+__all__ = ["description_path", "load_description", "save_description"]
 
 _SUFFIX = ".recmap.json"
 # A description is a few lines; more is not one.
@@ -47,9 +47,3 @@ def save_description(path: str, schema: Schema) -> None:
     """Writes the description of a file, whole or not at all."""
     content = {"recmap": 1, "fields": {name: str(field) for name, field in schema.items()}}
     write_whole(description_path(path), json.dumps(content, indent=1) + "\n")
-
-
-def remove_description(path: str) -> None:
-    """Removes the description of a file, if it has one."""
-    if os.path.exists(description_path(path)):
-        os.unlink(description_path(path))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.deflate import Deflater
+from recmap.files.disk import remove, sync, temporary_path
 
 __all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]
 
@@ -76,9 +77,8 @@ class OutputFile:
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
-        folder, name = os.path.split(path)
-        os.makedirs(folder or ".", exist_ok=True)
-        self.temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self.temporary = temporary_path(path, self)
         self._file = open(self.temporary, "xb", buffering=0)  # noqa: SIM115 - closed by commit
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
@@ -149,17 +149,12 @@ class OutputFile:
         """Gives the finished file its name."""
         os.replace(self.temporary, self.path)
         if durable:
-            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
         """Leaves nothing behind."""
         self._file.close()
-        if os.path.exists(self.temporary):
-            os.unlink(self.temporary)
+        remove(self.temporary)
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:

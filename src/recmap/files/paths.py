@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from recmap.errors import PathNotFoundError
 
-__all__ = ["PathLike", "PathsLike", "expand", "is_store"]
+__all__ = ["PathLike", "PathsLike", "expand", "is_store", "shard_names"]
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
@@ -47,6 +47,15 @@ def _expand_one(path: str) -> list[str]:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
     return matches
+
+
+def shard_names(stem: str, suffix: str, count: int) -> list[str]:
+    """The names of files that belong together.
+
+    >>> shard_names("train", ".npy", 2)
+    ['train-00000-of-00002.npy', 'train-00001-of-00002.npy']
+    """
+    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for i in range(count)]
 
 
 def is_store(path: str) -> bool:

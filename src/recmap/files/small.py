@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
+from recmap.files.disk import remove, temporary_path
+
 __all__ = ["write_whole"]
 
 
 def write_whole(path: str, text: str) -> None:
     """Writes a file under a temporary name, and renames it; a failure leaves nothing."""
-    folder, name = os.path.split(path)
-    os.makedirs(folder or ".", exist_ok=True)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    temporary = temporary_path(path)
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
@@ -19,6 +20,5 @@ def write_whole(path: str, text: str) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        remove(temporary)
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError
 from recmap.files.description import description_path, save_description
+from recmap.files.disk import remove
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
@@ -135,8 +135,8 @@ class NpySink(RawSink):
         plain = self._dtype.names is None
         if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
             save_description(self.path, self.schema)
-        elif os.path.exists(description_path(self.path)):
-            os.unlink(description_path(self.path))
+        else:
+            remove(description_path(self.path))
 
 
 def _array_dtype(schema: Schema) -> np.dtype[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from recmap.columns import string_column
 from recmap.errors import DataError
+from recmap.files.disk import size_on_disk
 from recmap.files.mapped import MappedFile
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.sources import Info, Skipped
@@ -235,7 +235,7 @@ class ColumnsSource:
         return Info(
             format=self._format,
             files=self._files,
-            size=sum(_size(file) for file in self._files),
+            size=sum(size_on_disk(file) for file in self._files),
             rows=self._rows,
             schema=self._schema,
             origin=self._origin,
@@ -271,13 +271,3 @@ def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)
     return paths
-
-
-def _size(path: str) -> int:
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )

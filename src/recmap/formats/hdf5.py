@@ -44,7 +44,7 @@ class _Table:
     def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
-        with file.library(name):
+        with file.locked(name):
             self.order = dataset.attrs.get(ORDER)
             why = _no_column(file, dataset)
             if why:
@@ -78,7 +78,7 @@ def _no_column(file: Hdf5File, dataset: Any) -> str:
 
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     tables, refused = [], {}
-    with file.library():
+    with file.locked():
         found = list(_walk(file.root))
     for name, item in found:
         if isinstance(item, str):
@@ -153,7 +153,7 @@ def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
     tables: dict[str, _Table] = {}
     columns: dict[str, ColumnReader] = {}
     for name in names:
-        with file.library(name):
+        with file.locked(name):
             found = _find(file.root, name.strip("/"))
         if found is None:
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_there(file)}")
@@ -189,7 +189,7 @@ def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
 
 
 def _there(file: Hdf5File) -> str:
-    with file.library():
+    with file.locked():
         names = [name for name, _ in _walk(file.root)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"

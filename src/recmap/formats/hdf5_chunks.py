@@ -144,7 +144,7 @@ class ChunkedArray:
     def _located(self) -> Places:
         with self._lock:
             if self._places is None:
-                with self._file.library(self._name):
+                with self._file.locked(self._name):
                     self._places = Places(self._dataset, self._grid)
             return self._places
 
@@ -165,7 +165,7 @@ class ChunkedArray:
         if self._pipeline and extent != self._grid.chunk and size == self._nbytes:
             # A dataset may have its edges unfiltered, which h5py cannot tell.
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
-            with self._file.library(self._name):
+            with self._file.locked(self._name):
                 part: npt.NDArray[Any] = self._dataset[region]
                 return part
         stored = self._file.pread(offset, size)

@@ -156,7 +156,7 @@ class _LibraryColumn:
         return self._length
 
     def read(self, start: int, stop: int) -> Column:
-        with self._file.library(self._name):
+        with self._file.locked(self._name):
             rows = self._rows[start:stop]
             for name in self._leaf.path[1:]:
                 rows = rows[name]

@@ -51,7 +51,7 @@ class Hdf5File:
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
         self._descriptor = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
-        with self.library():
+        with self.locked():
             self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE)
 
     @staticmethod
@@ -71,7 +71,7 @@ class Hdf5File:
             return file
 
     @contextmanager
-    def library(self, name: str | None = None) -> Iterator[None]:
+    def locked(self, name: str | None = None) -> Iterator[None]:
         """Around calls of h5py: one at a time, and what they raise says where."""
         with self._lock:
             try:

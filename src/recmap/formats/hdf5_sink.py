@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
+from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.hdf5_library import h5py
 from recmap.formats.hdf5_output import Hdf5Output
 from recmap.formats.hdf5_writing import WrittenColumn
@@ -41,9 +42,8 @@ class Hdf5Sink:
         _check_names(path, schema)
         self.path, self.schema, self.rows = path, schema, 0
         self._durable, self._finished = durable, False
-        folder, name = os.path.split(path)
-        os.makedirs(folder or ".", exist_ok=True)
-        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._temporary = temporary_path(path, self)
         self._output = Hdf5Output(self._temporary)
         self._file: Any = None
         try:
@@ -96,11 +96,7 @@ class Hdf5Sink:
         self.finish()
         os.replace(self._temporary, self.path)
         if self._durable:
-            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
         """Leaves nothing behind."""
@@ -109,8 +105,7 @@ class Hdf5Sink:
                 self._file.close()
         finally:
             self._output.close()
-            if os.path.exists(self._temporary):
-                os.unlink(self._temporary)
+            remove(self._temporary)
 
 
 def _filters(compression: str | None, level: int | None, shuffle: bool | None) -> dict[str, Any]:

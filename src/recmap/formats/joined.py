@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from recmap.ragged import concatenate
 from recmap.sources import Info, Skipped, Source
 from recmap.types import Batch, Schema
 
-__all__ = ["BesideSource", "ChainSource", "SelectedSource"]
+__all__ = ["BesideSource", "ChainSource", "SelectedSource", "take_from"]
 
 
 class _Joined:
@@ -163,21 +163,32 @@ class ChainSource(_Joined):
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._parts[0].take(rows)
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        taken = []
-        for i in np.unique(owner):
-            mine = order[owner[order] == i]
-            taken.append(self._parts[i].take(rows[mine] - self._starts[i]))
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
-        return {name: column[back] for name, column in _joined(taken).items()}
+        return take_from(self._starts, rows, lambda i, mine: self._parts[i].take(mine))
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._parts[0].column(name) if len(self._parts) == 1 else None
 
     def row_bytes(self) -> int:
         return self._parts[0].row_bytes()
+
+
+def take_from(
+    starts: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    take: Callable[[int, npt.NDArray[np.int64]], Batch],
+) -> Batch:
+    """Rows of parts that follow each other, of which part ``i`` begins at ``starts[i]``:
+    those of a part at a time, then put in order.
+    """
+    owner = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    taken = []
+    for i in np.unique(owner):
+        mine = order[owner[order] == i]
+        taken.append(take(int(i), rows[mine] - starts[i]))
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    return {name: column[back] for name, column in _joined(taken).items()}
 
 
 def _joined(batches: list[Batch]) -> Batch:

@@ -19,6 +19,7 @@ from recmap.errors import (
 )
 from recmap.files.mapped import MappedFiles
 from recmap.files.paths import PathLike
+from recmap.formats.joined import take_from
 from recmap.ragged import Column, concatenate
 from recmap.sources import Info, Skipped
 from recmap.tfrecord.compressed import CompressedShard
@@ -215,17 +216,10 @@ class TFRecordSource:
         if len(self._shards) == 1:
             return self._shards[0].take(self._codec, rows)
         self._start_of(len(self._shards) - 1)
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
-        order = np.argsort(owner, kind="stable")
-        parts = []
-        for i in np.unique(owner):
-            mine = order[owner[order] == i]
-            parts.append(self._shards[i].take(self._codec, rows[mine] - self._starts[i]))
-        if not parts:
-            return self._join(parts)
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
-        return {name: column[back] for name, column in self._join(parts).items()}
+        if not len(rows):
+            return self._join([])
+        starts = np.array(self._starts[: len(self._shards)], np.int64)
+        return take_from(starts, rows, lambda i, mine: self._shards[i].take(self._codec, mine))
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         shard = self._shards[0]

@@ -14,7 +14,7 @@ import numpy as np
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
 from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
-from recmap.files.paths import PathLike
+from recmap.files.paths import PathLike, shard_names
 from recmap.tfrecord.encode import Encoder
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, save_sidecar, sidecar_path
@@ -259,7 +259,7 @@ def shard_paths(path: str, shards: int) -> list[str]:
     if shards == 1:
         return [path]
     stem, extension = _split(path)
-    return [f"{stem}-{i:05d}-of-{shards:05d}{extension}" for i in range(shards)]
+    return shard_names(stem, extension, shards)
 
 
 def _split(path: str) -> tuple[str, str]:

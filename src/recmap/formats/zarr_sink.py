@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +16,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
+from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
 from recmap.formats.zarr_marks import Mark, marks, stored, stored_as
 from recmap.types import Schema
@@ -72,9 +72,8 @@ class ZarrSink:
         self._finished = False
         self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
         check_names(schema, self._splitters)
-        folder, name = os.path.split(self.path)
-        os.makedirs(folder or ".", exist_ok=True)
-        self._temporary = os.path.join(folder, f".{name}.{os.getpid()}-{id(self):x}.tmp")
+        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        self._temporary = temporary_path(self.path, self)
         codec = _CODECS[version][compression]()
         paths = _paths(schema)
         self._arrays: dict[tuple[str, str], _Array] = {}
@@ -113,21 +112,21 @@ class ZarrSink:
             if self._durable:
                 for folder, _, files in os.walk(self._temporary):
                     for name in [*files, "."]:
-                        _sync(os.path.join(folder, name))
+                        sync(os.path.join(folder, name))
             self._finished = True
         return self._temporary
 
     def commit(self) -> None:
         """Finishes the store and gives it its name."""
         self.finish()
-        _remove(self.path)
+        remove(self.path)
         os.rename(self._temporary, self.path)
         if self._durable:
-            _sync(os.path.dirname(self.path) or ".")
+            sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
         """Leaves nothing behind."""
-        _remove(self._temporary)
+        remove(self._temporary)
 
 
 class _Array:
@@ -196,18 +195,3 @@ def _paths(schema: Schema) -> dict[str, str]:
         twin = name.casefold() in {path.casefold() for path in paths.values()}
         paths[name] = name if plain and not twin and not above & names else f"column.{number}"
     return paths
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    elif os.path.exists(path):
-        os.unlink(path)
