@@ -64,7 +64,7 @@ fuzz:
 	@command -v clang++ >/dev/null || (echo "make fuzz needs clang++ with libFuzzer (on Debian: clang)"; false)
 	cmake -S . -B $(BUILD)/fuzz -DRECMAP_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
 	cmake --build $(BUILD)/fuzz --parallel 2
-	for target in scan example sequence; do \
+	for target in scan example sequence lzf; do \
 	  mkdir -p build/corpus/$$target && \
 	  $(BUILD)/fuzz/native/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
 	    build/corpus/$$target || exit 1; \

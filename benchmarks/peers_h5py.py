@@ -15,13 +15,13 @@ h5py: Any = importlib.import_module("h5py")
 __all__ = ["JOBS"]
 
 
-def make(folder: str, path: str, rows: int, batch: int, compressed: bool) -> Measure:
+def make(folder: str, path: str, rows: int, batch: int, compression: str | None) -> Measure:
     """A file for others to read: integers that compress to about half, or as they are."""
     values = np.load(f"{folder}/values.npy", mmap_mode="r")[:rows]
-    options = {"compression": "gzip", "shuffle": True} if compressed else {}
+    options = {"compression": compression, "shuffle": True} if compression else {}
     with Clock() as clock, h5py.File(path, "w") as file:
         shape = (len(values), values.shape[1])
-        chunks = (batch, values.shape[1]) if compressed else None
+        chunks = (batch, values.shape[1]) if compression else None
         dataset = file.create_dataset("x", shape, "int32", chunks=chunks, **options)
         for begin in range(0, len(values), batch):
             end = min(begin + batch, len(values))

@@ -133,6 +133,27 @@ def test_a_chunk_may_leave_filters_out() -> None:
     assert np.array_equal(rm.open("x.h5")[:]["x"], x)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lzf_of_all_sorts_of_values(shuffle: bool) -> None:
+    rng = np.random.default_rng(0)
+    runs = np.repeat(rng.integers(0, 9, 40), rng.integers(1, 900, 40))[:ROWS]
+    columns = {
+        "same": np.zeros(ROWS, "<i4"),
+        "noise": rng.integers(0, 1 << 31, ROWS).astype("<i4"),  # does not shrink: stored as it is
+        "runs": np.resize(runs, ROWS).astype("<i4"),
+        "near": (np.arange(ROWS) % 7).astype("<i4"),
+        "some": np.where(rng.random(ROWS) < 0.9, 5, rng.integers(0, 99, ROWS)).astype("<i4"),
+    }
+    made(columns, chunks=(100,), compression="lzf", shuffle=shuffle).close()
+    for name, values in columns.items():
+        same(name, values)
+    with h5py.File("x.h5") as file:
+        masks = {name: file[name].id.get_chunk_info(0).filter_mask for name in columns}
+    # HDF5 says of each chunk whether the compressor was left out, which comes second.
+    assert masks["noise"] == (2 if shuffle else 1)
+    assert masks["same"] == 0
+
+
 def test_chunks_of_a_band_are_inflated_once_for_reads_that_cut_through_it() -> None:
     x = numbers(6)
     with made({"x": x}, chunks=(100, 2), compression="gzip") as file:
@@ -365,7 +386,7 @@ def test_info_says_how_columns_lie_in_the_file() -> None:
     assert ds.info().mapped == ["map"]
     assert ds.info().notes == {
         "x": "chunks of 1,000 x 28 x 28, gzip+shuffle",
-        "lzf": "chunks of 1,000 x 28 x 28, lzf, read through h5py",
+        "lzf": "chunks of 1,000 x 28 x 28, lzf",
     }
     assert ds.source.chunk_rows == 1000
 

@@ -68,6 +68,25 @@ def test_a_chunk_must_inflate_to_its_size(data: bytes, why: str) -> None:
         rm.open("x.h5")[:]
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x00a" + b"\xe0\xff\x00" * 16, "its LZF stream goes on after 3,961 of 4,000 bytes"),
+        (b"\x00a" + b"\xe0\xff\x00" * 15, "its LZF stream ends after 3,961 of 4,000 bytes"),
+        (b"\x00a" + b"\xe0\xff\x00" * 15 + b"\xe0", "its LZF stream is cut after 3,961"),
+        (b"\x00a" + b"\xe0\xff\x01" * 16, "its LZF stream repeats what is not there after 1 of"),
+        (b"\x00a", "2 bytes of LZF cannot make 4,000"),
+    ],
+)
+def test_an_lzf_stream_must_make_just_its_chunk(data: bytes, why: str) -> None:
+    with h5py.File("x.h5", "w") as file:
+        dataset = file.create_dataset("x", (400, 10), "<f4", chunks=(100, 10), compression="lzf")
+        dataset.id.write_direct_chunk((0, 0), data)
+    with pytest.raises(rm.DataError, match=why) as caught:
+        rm.open("x.h5")[:]
+    assert "the chunk at (0, 0)" in str(caught.value)
+
+
 def test_a_stored_chunk_must_have_its_size() -> None:
     with h5py.File("x.h5", "w") as file:
         dataset = file.create_dataset("x", (400, 10), "<f4", chunks=(100, 10), compression="gzip")

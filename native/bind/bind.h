@@ -54,6 +54,7 @@ using MaybeFault = std::optional<Fault>;
 
 inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) : std::nullopt; }
 
+void bind_chunks(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_frames(nb::module_& m);
 void bind_reading(nb::module_& m);

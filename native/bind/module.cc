@@ -1,7 +1,8 @@
 #include "bind.h"
 
 NB_MODULE(_core, m) {
-  m.doc() = "The native core: TFRecord framing and tf.train.Example as columns.";
+  m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF.";
+  recmap::bind::bind_chunks(m);
   recmap::bind::bind_files(m);
   recmap::bind::bind_frames(m);
   recmap::bind::bind_reading(m);

@@ -76,6 +76,11 @@ std::vector<Buffer> sequence_seeds() {
           with_choices({6, 5, 11, 6, 13, 5}, steps), with_choices({6, 4, 11, 30, 0, 30}, pieces)};
 }
 
+// The size asked for, then literals and repeats of each kind.
+std::vector<Buffer> lzf_seeds() {
+  return {{5, 0, 1, 'a', 'b', 0x20, 0}, {20, 0, 2, 'a', 'b', 'c', 0xe0, 8, 2}, {1, 0, 0x40, 9}};
+}
+
 }  // namespace
 }  // namespace recmap
 
@@ -88,5 +93,6 @@ int main(int argc, char** argv) {
   recmap::write(root / "scan", recmap::scan_seeds());
   recmap::write(root / "example", recmap::example_seeds());
   recmap::write(root / "sequence", recmap::sequence_seeds());
+  recmap::write(root / "lzf", recmap::lzf_seeds());
   return 0;
 }

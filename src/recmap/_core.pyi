@@ -1,4 +1,4 @@
-"""The native core: TFRecord framing and tf.train.Example as columns."""
+"""The native core: TFRecord framing, tf.train.Example as columns, LZF."""
 
 from collections.abc import Sequence
 import enum
@@ -11,6 +11,24 @@ from numpy.typing import NDArray
 
 from typing import TypeAlias
 Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
+
+class LzfFault(enum.Enum):
+    none = 0
+
+    cut = 1
+
+    too_long = 2
+
+    too_short = 3
+
+    before_start = 4
+
+LZF_MOST_GROWTH: int = 88
+
+def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.uint8]) -> tuple[LzfFault, int]:
+    """
+    Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.
+    """
 
 def reserve(file: int, offset: int, size: int) -> bool:
     """

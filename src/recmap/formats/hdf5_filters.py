@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from recmap._core import LZF_MOST_GROWTH, LzfFault, lzf_expand
 from recmap.files.deflate import inflater
 
 __all__ = ["FilterError", "Pipeline", "filter_names", "fletcher32", "unshuffle"]
 
-DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
+DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
 
 _NAMES = {
     DEFLATE: "gzip",
@@ -20,7 +21,7 @@ _NAMES = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
-    32000: "lzf",
+    LZF: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
@@ -60,11 +61,12 @@ class Pipeline:
 
     @property
     def known(self) -> bool:
-        """Whether the filters are such as can be undone here. LZF is not: there is no
-        decompressor but the one inside h5py.
+        """Whether the filters are such as can be undone here. Of two that compress, no
+        one knows the size in between.
         """
         numbers = [number for number, _ in self._filters]
-        return set(numbers) <= {DEFLATE, SHUFFLE, FLETCHER32} and numbers.count(DEFLATE) <= 1
+        compressed = sum(number in _EXPAND for number in numbers)
+        return {*numbers} <= {SHUFFLE, FLETCHER32, *_EXPAND} and compressed <= 1
 
     def undo(self, stored: bytes, mask: int) -> Bytes:
         """The bytes of a chunk. Filter ``i`` was left out if bit ``i`` of its mask is set."""
@@ -72,9 +74,9 @@ class Pipeline:
         used = [f for i, f in enumerate(self._filters) if not mask >> i & 1]
         while used:
             number, values = used.pop()
-            if number == DEFLATE:
+            if number in _EXPAND:
                 sums = sum(before == FLETCHER32 for before, _ in used)
-                data = _inflate(data, self._nbytes + _CHECKSUM * sums)
+                data = _EXPAND[number](data, self._nbytes + _CHECKSUM * sums)
             elif number == SHUFFLE:
                 data = unshuffle(data, values[0] if values else 1)
             else:
@@ -96,6 +98,26 @@ def _inflate(data: Bytes, size: int) -> Bytes:
     if len(out) < size or not engine.eof:
         raise FilterError(f"its deflate stream ends after {len(out):,} of {size:,} bytes")
     return np.frombuffer(out, np.uint8)
+
+
+def _expand_lzf(data: Bytes, size: int) -> Bytes:
+    # Sizes come from the file: none is allocated that the stream could not fill.
+    if size > len(data) * LZF_MOST_GROWTH:
+        raise FilterError(f"{len(data):,} bytes of LZF cannot make {size:,}")
+    out = np.empty(size, np.uint8)
+    fault, made = lzf_expand(data, out)
+    if fault is not LzfFault.none:
+        raise FilterError(f"its LZF stream {_LZF_FAULTS[fault]} after {made:,} of {size:,} bytes")
+    return out
+
+
+_EXPAND = {DEFLATE: _inflate, LZF: _expand_lzf}
+_LZF_FAULTS = {
+    LzfFault.cut: "is cut",
+    LzfFault.too_long: "goes on",
+    LzfFault.too_short: "ends",
+    LzfFault.before_start: "repeats what is not there",
+}
 
 
 def unshuffle(data: Bytes, size: int) -> Bytes:
