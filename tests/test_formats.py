@@ -19,15 +19,12 @@ import recmap as rm
 
 @dataclass(frozen=True)
 class Case:
-    """A format, and what it can hold. ``fixed`` formats hold rows of one size only,
-    others no lists of lists unless they are ``nested``.
-    """
+    """A format, and what it can hold. ``fixed`` formats hold rows of one size only."""
 
     name: str
     suffix: str
     options: dict[str, Any] = field(default_factory=dict)
     fixed: bool = False
-    nested: bool = True
 
     def path(self, stem: str) -> str:
         return f"{stem}-{self.name}{self.suffix}"
@@ -45,13 +42,8 @@ FORMATS = [
     Case("raw", ".bin", fixed=True),
     Case("npz", ".npz"),
     Case("npz-deflated", ".npz", {"compression": "deflate"}),
-    Case("hdf5", ".h5", nested=False),
-    Case(
-        "hdf5-gzip",
-        ".h5",
-        {"compression": "gzip", "shuffle": True, "chunk_rows": 3},
-        nested=False,
-    ),
+    Case("hdf5", ".h5"),
+    Case("hdf5-gzip", ".h5", {"compression": "gzip", "shuffle": True, "chunk_rows": 3}),
     Case("zarr", ".zarr"),
     Case("zarr-small-chunks", ".zarr", {"chunk_rows": 3, "compression": None}),
     Case("zarr-2", ".zarr", {"version": 2, "compression": "blosc"}),
@@ -126,10 +118,10 @@ def mixed(rows: int) -> dict[str, Any]:
     }
 
 
-def loose(rows: int, *cases: Case) -> dict[str, Any]:
-    """Rows of different lengths, such as all these formats hold."""
+def loose(rows: int) -> dict[str, Any]:
+    """Rows of different lengths."""
     lengths = np.arange(rows) % 4
-    columns: dict[str, Any] = {
+    return {
         "tokens": rm.Ragged(np.arange(lengths.sum()), np.cumsum([0, *lengths])),
         "boxes": rm.Ragged(
             np.arange(4.0 * lengths.sum(), dtype="float32").reshape(-1, 4),
@@ -142,9 +134,6 @@ def loose(rows: int, *cases: Case) -> dict[str, Any]:
         ),
         "label": np.arange(rows),
     }
-    if not all(case.nested for case in cases):
-        del columns["words"]
-    return columns
 
 
 @every_format
@@ -183,7 +172,7 @@ def test_columns_and_their_order_are_kept(case: Case, rows: int) -> None:
 @every_loose_format
 @pytest.mark.parametrize("rows", [1, 10])
 def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
-    columns = loose(rows, case)
+    columns = loose(rows)
     ds = rm.open(case.save(columns))
     assert ds.schema == rm.from_arrays(columns).schema
     for name, column in columns.items():
@@ -192,7 +181,7 @@ def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
 
 @every_loose_format
 def test_no_rows_of_any_length_are_no_rows(case: Case) -> None:
-    ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3, case).items()})))
+    ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3).items()})))
     assert len(ds) == 0
 
 
@@ -242,19 +231,28 @@ def test_rows_of_any_length_are_refused_with_a_remedy(case: Case, name: str) -> 
     assert os.listdir() == []
 
 
+@every_loose_format
+def test_lists_of_lists_of_strings_are_kept(case: Case) -> None:
+    words = loose(20)["words"]
+    texts = rm.Ragged(words, [0, 2, 2, 6, 20])
+    ds = rm.open(case.save({"texts": texts, "label": np.arange(4)}))
+    assert ds.schema == {"texts": "bytes[*,*]", "label": "int64"}
+    assert_same(ds[:]["texts"], texts)
+    assert_same(ds[[3, 0, 3]]["texts"], texts[[3, 0, 3]])
+
+
 @pytest.mark.parametrize("case", [c for c in LOOSE if c in TYPED], ids=lambda case: case.name)
-def test_what_is_nested_too_deep_is_refused_with_a_remedy(case: Case) -> None:
-    words = rm.Ragged(loose(6)["words"], [0, 2, 6])
-    with pytest.raises(rm.ColumnError, match="words.*write .tfrecord"):
-        case.save({"words": words})
-    assert os.listdir() == []
-
-
-@pytest.mark.parametrize("case", [c for c in LOOSE if not c.nested], ids=lambda case: case.name)
-def test_lists_of_lists_are_refused_with_a_remedy(case: Case) -> None:
-    with pytest.raises(rm.ColumnError, match="words.*write .tfrecord"):
-        case.save({"words": loose(6)["words"]})
-    assert os.listdir() == []
+def test_lists_of_any_depth_and_strings_along_any_axes_are_kept(case: Case) -> None:
+    boxes = rm.Ragged(rm.Ragged(loose(20)["boxes"], [0, 7, 7, 12, 20]), [0, 3, 3, 4])
+    texts = np.array([[[b"a", b"bb"], [b"", b"ccc"]]] * 3)
+    schema = {"boxes": "float32[*,*,*,4]", "texts": "bytes[2,2]"}
+    rm.from_batches([{"boxes": boxes, "texts": texts}], schema).save(
+        case.path("data"), options=case.options
+    )
+    ds = rm.open(case.path("data"))
+    assert ds.schema == schema
+    assert_same(ds[:]["boxes"], boxes)
+    assert ds[1:]["texts"].tolist() == texts[1:].tolist()
 
 
 @every_format
@@ -281,7 +279,7 @@ def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
 
 @every_loose_format
 def test_slices_and_gathers_of_ragged_rows_are_those_of_memory(case: Case) -> None:
-    columns = loose(11, case)
+    columns = loose(11)
     ds = rm.open(case.save(columns))
     for rows in (slice(2, 5), slice(-4, None), slice(5, 2), slice(None, None, -2)):
         for name, column in columns.items():
@@ -307,7 +305,7 @@ def test_batches_cover_all_rows_and_the_last_is_smaller(case: Case, size: int) -
 
 @every_loose_format
 def test_batches_of_ragged_rows_cover_all(case: Case) -> None:
-    columns = loose(11, case)
+    columns = loose(11)
     batches = list(rm.open(case.save(columns)).batches(4))
     for name, column in columns.items():
         assert [row for batch in batches for row in batch[name].tolist()] == column.tolist()
@@ -325,7 +323,7 @@ def test_one_format_becomes_another(source: Case, target: Case) -> None:
 
 @every_loose_pair
 def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -> None:
-    columns = loose(9, source, target)
+    columns = loose(9)
     first = source.save(columns, "first")
     if target.fixed:
         with pytest.raises(rm.ColumnError, match="rows of different sizes do not fit"):
@@ -338,7 +336,7 @@ def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -
 
 @every_format
 def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
-    columns = mixed(10) if case.fixed else loose(10, case)
+    columns = mixed(10) if case.fixed else loose(10)
     paths = []
     for size in (1, 4, 10):
         batches = [{n: c[i : i + size] for n, c in columns.items()} for i in range(0, 10, size)]

@@ -133,6 +133,41 @@ def test_marks_that_do_not_fit_are_ignored() -> None:
     assert set(map(str, rm.open("x.h5").schema.values())) == {"int32"}
 
 
+def test_groups_that_are_no_columns_though_they_say_so() -> None:
+    with h5py.File("x.h5", "w") as file:
+        for i, mark in enumerate(["int64[*,*]", "int64[*]", "float32", "nonsense[", 5]):
+            group = file.create_group(f"g{i}")
+            group.attrs["recmap"] = mark
+            group["values"] = group["offsets"] = np.arange(3)
+    names = {f"g{i}/{part}" for i in range(5) for part in ("values", "offsets")}
+    assert set(rm.open("x.h5").schema) == names
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "why"),
+    [
+        ("offsets", np.array([0, 1, 9]), "offsets that do not fit its 4 values"),
+        ("offsets", np.array([0, 2, 1]), "offsets that do not fit its values"),
+        ("offsets", np.array([-5, 0, 4]), "offsets that do not fit"),
+        ("offsets", np.array([0.0, 2.0, 4.0]), "its offsets are float64, not int64"),
+        ("offsets", np.zeros((0,), "<i8"), "offsets that do not fit"),
+        ("steps", np.array([0, 1, 2, 3, 99]), "offsets that do not fit its 6 values"),
+        ("values", np.arange(6.0), r"'x' is float64\[\*,\*\], not int64\[\*,\*\] as it says"),
+        ("values", 7, "'x/values' cannot be a part of a column: it is a single value"),
+        ("values", np.zeros(6, "i4,i4"), "'x/values' cannot be a part of a column: it has fields"),
+    ],
+)
+def test_parts_of_a_column_that_do_not_fit(part: str, values: Any, why: str) -> None:
+    nested = rm.Ragged(rm.Ragged(np.arange(6), [0, 1, 2, 3, 6]), [0, 1, 4])
+    rm.from_arrays({"x": nested}).save("x.h5")
+    assert rm.open("x.h5")[:]["x"] == nested
+    with h5py.File("x.h5", "r+") as file:
+        del file["x"][part]
+        file["x"][part] = values
+    with pytest.raises(rm.DataError, match=why):
+        rm.open("x.h5", ["x"])[:]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_damage_is_an_error_of_ours_or_harmless(seed: int) -> None:
     with h5py.File("good.h5", "w") as file:

@@ -37,6 +37,16 @@ COLUMNS: dict[str, Any] = {
     "points": rm.Ragged(RNG.normal(size=(ROWS * 2, 4)), np.arange(ROWS + 1) * 2),
     "flags": rm.Ragged.from_rows([np.arange(i % 3) > 0 for i in range(ROWS)], dtype=bool),
     "times": rm.Ragged(np.arange(ROWS).astype("<M8[us]"), np.arange(ROWS + 1)),
+    "g/words": rm.Ragged(rm.Ragged.from_bytes(STRINGS * 3), np.arange(ROWS + 1) * 3),
+    # Nothing at first, then more and more: pieces end within rows, and rows within pieces.
+    "steps": rm.Ragged(
+        rm.Ragged(np.arange(ROWS**2), np.arange(ROWS + 1) ** 2),
+        np.append(np.arange(ROWS) // 2, ROWS),
+    ),
+    "brains": rm.Ragged(
+        rm.Ragged(np.arange(ROWS * 4).astype(ml_dtypes.bfloat16).reshape(-1, 2), [0, 9, ROWS * 2]),
+        np.append(np.zeros(ROWS, int), 2),
+    ),
 }
 
 
@@ -145,13 +155,36 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str
         ({"a//b": np.arange(2)}, "cannot be a path"),
         ({"/a": np.arange(2)}, "cannot be a path"),
         ({".": np.arange(2)}, "cannot be a path"),
-        ({"n": [[b"x"], [b"y", b"z"]]}, "lists of lists"),
+        ({"n": [[b"x"], [b"y", b"z"]], "n/steps": [1, 2]}, "'n/steps' would lie in 'n'"),
         ({"raw": np.zeros(2, "V3")}, "no type"),
     ],
 )
 def test_what_hdf5_cannot_hold_is_refused(columns: dict[str, Any], why: str) -> None:
     with pytest.raises(rm.ColumnError, match=why):
         rm.from_arrays(columns).save("x.h5")
+    assert os.listdir() == []
+
+
+def test_lists_of_lists_are_groups_of_arrays() -> None:
+    words = [[b"a", b""], [], [b"bcd"]]
+    ds = rm.from_arrays({"g/words": words, "x": np.arange(3)})
+    ds.save("x.h5", options={"compression": "gzip"})
+    with h5py.File("x.h5") as file:
+        assert file["g/words"].attrs["recmap"] == "bytes[*]"
+        assert file["g/words/values"][:].tobytes() == b"abcd"
+        assert file["g/words/values"].compression == "gzip"
+        assert file["g/words/offsets"][:].tolist() == [0, 2, 2, 3]
+        assert file["g/words/steps"][:].tolist() == [0, 1, 1, 4]
+    assert rm.open("x.h5", ["x", "g/words"])[:]["g/words"].tolist() == words
+    assert rm.open("x.h5", ["g/words/steps"])[:]["g/words/steps"].tolist() == [0, 1, 1, 4]
+
+
+def test_rows_of_fixed_axes_inside_lists_are_checked() -> None:
+    sink = Hdf5Sink("x.h5", rm.Schema({"x": "bytes[*,2]"}))
+    pairs = rm.Ragged(rm.Ragged(rm.Ragged.from_bytes([b"a", b"b", b"c"]), [0, 2, 3]), [0, 1, 2])
+    with pytest.raises(rm.ColumnError, match=r"'x' is bytes\[\*,2\], but a row has another shape"):
+        sink.write({"x": pairs})
+    sink.abort()
     assert os.listdir() == []
 
 

@@ -119,6 +119,9 @@ def test_names_that_would_be_taken_for_parts_are_refused() -> None:
         rm.from_arrays(both).save("x.npz")
     with pytest.raises(rm.ColumnError, match="'x/values' would be taken for a part of 'x'"):
         rm.from_arrays({"x": [b"a"], "x/values": [1]}).save("x.npz")
+    # What is as deep as x/steps says would not be x as it is.
+    with pytest.raises(rm.ColumnError, match="'x/steps' would be taken for a part of 'x'"):
+        rm.from_arrays({"x": [b"a"], "x/steps": [1]}).save("x.npz")
     assert os.listdir() == []
 
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
 from recmap.formats.columns import ColumnReader, ColumnsSource
-from recmap.formats.hdf5_columns import columns_of
+from recmap.formats.hdf5_columns import columns_of, no_column
 from recmap.formats.hdf5_file import Hdf5File
 from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_nested import nested_column, nested_field
 from recmap.formats.hdf5_types import ORDER, leaves
 
 __all__ = ["open_hdf5"]
@@ -39,14 +40,20 @@ def open_hdf5(path: str, names: list[str] | None = None) -> ColumnsSource:
 
 
 class _Table:
-    """A dataset: its columns by name, and why some of it cannot be one."""
+    """A dataset, or a group that is a column: its columns by name, and why some of it
+    cannot be one.
+    """
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
         with file.locked(name):
             self.order = dataset.attrs.get(ORDER)
-            why = _no_column(file, dataset)
+        if isinstance(dataset, h5py.Group):
+            self.columns[name] = nested_column(file, name, dataset)
+            return
+        with file.locked(name):
+            why = no_column(file, dataset)
             if why:
                 self.refused[name] = why
                 return
@@ -60,20 +67,6 @@ class _Table:
             readers = columns_of(file, name, dataset, [leaf for _, leaf in sound])
             for (column, _), reader in zip(sound, readers, strict=True):
                 self.columns[column] = reader
-
-
-def _no_column(file: Hdf5File, dataset: Any) -> str:
-    """Why a dataset cannot be a column, whatever its type is; "" if it can."""
-    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
-        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
-        return f"it lies in another file, {other}; open that one"
-    if dataset.shape is None:
-        return "it holds nothing"
-    if dataset.shape == ():
-        return "it is a single value"
-    if not dataset.id.get_create_plist().all_filters_avail():
-        return "a filter it was written with is missing; pip install hdf5plugin and import it"
-    return ""
 
 
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
@@ -136,7 +129,8 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
             continue
         try:
             item = group[name]
-            inside = list(item) if isinstance(item, h5py.Group) else []
+            column = _is_column(item)
+            inside = list(item) if isinstance(item, h5py.Group) and not column else []
         except (KeyError, OSError, RuntimeError, ValueError) as e:
             yield path, f"it cannot be opened: {e}"
             continue
@@ -144,7 +138,7 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
         if place in seen:
             continue
         seen.add(place)
-        if isinstance(item, h5py.Dataset):
+        if column:
             yield path, item
         pending += [(f"{path}/{inner}", item, inner) for inner in reversed(inside)]
 
@@ -170,9 +164,15 @@ def _find(root: Any, name: str) -> tuple[str, Any] | None:
     for end in range(len(parts), 0, -1):
         path = ".".join(parts[:end])
         item = root.get(path) if path else None
-        if isinstance(item, h5py.Dataset):
+        if _is_column(item):
             return path, item
     return None
+
+
+def _is_column(item: Any) -> bool:
+    if isinstance(item, h5py.Group):
+        return nested_field(item) is not None
+    return isinstance(item, h5py.Dataset)
 
 
 def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:

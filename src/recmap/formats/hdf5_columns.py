@@ -19,7 +19,7 @@ from recmap.formats.hdf5_types import Leaf
 from recmap.ragged import Column, concatenate
 from recmap.types import Field
 
-__all__ = ["columns_of"]
+__all__ = ["columns_of", "no_column"]
 
 # Before this release, addresses of chunks did not count the bytes before the HDF5 part.
 _USERBLOCK_COUNTED = (1, 14, 4)
@@ -46,6 +46,20 @@ def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> li
                 return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
     note = f"{_note(dataset, storage)}, read through h5py"
     return [_LibraryColumn(file, name, dataset, leaf, note) for leaf in found]
+
+
+def no_column(file: Hdf5File, dataset: Any) -> str:
+    """Why a dataset cannot be a column, whatever its type is; "" if it can."""
+    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
+        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
+        return f"it lies in another file, {other}; open that one"
+    if dataset.shape is None:
+        return "it holds nothing"
+    if dataset.shape == ():
+        return "it is a single value"
+    if not dataset.id.get_create_plist().all_filters_avail():
+        return "a filter it was written with is missing; pip install hdf5plugin and import it"
+    return ""
 
 
 def _as_in_memory(dataset: Any) -> bool:

@@ -10,6 +10,7 @@ from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_nested import NestedColumn, is_nested
 from recmap.formats.hdf5_output import Hdf5Output
 from recmap.formats.hdf5_writing import WrittenColumn
 from recmap.types import Schema
@@ -21,8 +22,8 @@ class Hdf5Sink:
     """Datasets named like the columns; ``group/x`` is ``x`` in a group.
 
     Ragged columns and byte strings are lists of variable length, which HDF5 does not
-    compress. ``level`` is that of gzip, 0 to 9; ``shuffle`` is on where there is
-    compression.
+    compress; lists of lists are groups of their values and offsets. ``level`` is that of
+    gzip, 0 to 9; ``shuffle`` is on where there is compression.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class Hdf5Sink:
         self._file: Any = None
         try:
             self._file = h5py.File(self._output, "w", libver="earliest")
-            self._columns = {
-                name: WrittenColumn(self._file, name, field, i, chunk_rows, filters)
+            self._columns: dict[str, WrittenColumn | NestedColumn] = {
+                name: NestedColumn(self._file, name, field, i, filters)
+                if is_nested(field)
+                else WrittenColumn(self._file, name, field, i, chunk_rows, filters)
                 for i, (name, field) in enumerate(schema.items())
             }
             self._output.check()
@@ -75,7 +78,7 @@ class Hdf5Sink:
 
     @property
     def _order(self) -> list[WrittenColumn]:
-        return list(self._columns.values())
+        return [part for column in self._columns.values() for part in column.parts]
 
     def finish(self) -> str:
         """Writes what is left; the temporary name."""

@@ -16,7 +16,7 @@ from recmap.formats.hdf5_library import h5py
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Field
 
-__all__ = ["MARK", "ORDER", "Leaf", "leaves"]
+__all__ = ["MARK", "ORDER", "Leaf", "leaves", "marked"]
 
 # The attribute of a dataset that says which field it is, where HDF5 has no such type.
 MARK = "recmap"
@@ -85,9 +85,9 @@ def leaves(dataset: Any) -> list[Leaf]:
     """The columns of a dataset, without its first axis."""
     dtype, inner = dataset.dtype, dataset.shape[1:]
     found = list(_leaves(dtype, inner, ()))
-    marked = _marked(dataset) if dtype.names is None else None
-    if marked is not None and _stored_as(marked, dtype, inner):
-        return [Leaf((), marked)]
+    field = marked(dataset) if dtype.names is None else None
+    if field is not None and _stored_as(field, dtype, inner):
+        return [Leaf((), field)]
     return found
 
 
@@ -126,9 +126,9 @@ def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
-def _marked(dataset: Any) -> Field | None:
-    """The field that the dataset was written as, if it says so."""
-    text = dataset.attrs.get(MARK)
+def marked(item: Any) -> Field | None:
+    """The field that a dataset or a group was written as, if it says so."""
+    text = item.attrs.get(MARK)
     if not isinstance(text, str):
         return None
     try:

@@ -37,7 +37,7 @@ class WrittenColumn:
         file: Any,
         name: str,
         field: Field,
-        position: int,
+        position: int | None,
         chunk_rows: int | None,
         filters: dict[str, Any],
     ) -> None:
@@ -58,10 +58,16 @@ class WrittenColumn:
         )
         if not kept:
             self._dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
-        self._dataset.attrs[ORDER] = np.int64(position)
+        if position is not None:
+            self._dataset.attrs[ORDER] = np.int64(position)
         self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pieces: list[Column] = []
         self._held = self._written = 0
+
+    @property
+    def parts(self) -> list[WrittenColumn]:
+        """What is to be written: itself."""
+        return [self]
 
     @property
     def next(self) -> int | None:
@@ -133,11 +139,8 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
     """The dtype of the items in the file, and whether the file alone tells the field."""
     if field.is_bytes and not field.ragged:
         return np.dtype(np.uint8), False
-    if field.is_bytes or field.ragged > 1:
-        raise ColumnError(
-            f"field {name!r} is {field}: HDF5 has one list in a row, not lists of lists; leave it "
-            "out (columns=), or write .tfrecord"
-        )
+    assert not field.is_bytes  # lists of lists are written in parts
+    assert field.ragged < 2
     dtype = field.dtype
     if dtype.kind in "biufc" and dtype.isbuiltin != 2:
         return dtype, not (field.ragged and field.inner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from recmap.formats.choice import choose_columns
 from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
 from recmap.formats.deflated import Deflated
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
-from recmap.formats.parts import OFFSETS, STEPS, VALUES, join
+from recmap.formats.parts import VALUES, join, levels
 from recmap.formats.rows import rows_columns
 from recmap.formats.streamed import MAX_LOADED, StreamedRows
 from recmap.ragged import BYTE
@@ -53,11 +53,11 @@ def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
     refused: dict[str, str] = {}
     for name, member in members.items():
         stem, _, end = name.rpartition("/")
-        parts = {key: members.get(f"{stem}/{key}") for key in (VALUES, OFFSETS, STEPS)}
-        values, offsets = parts[VALUES], parts[OFFSETS]
-        if end in parts and values is not None and offsets is not None:
+        values, keys = members.get(f"{stem}/{VALUES}"), levels(stem, members)
+        if values is not None and keys and end in (VALUES, *keys):
             if end == VALUES:
-                found[stem] = _ragged(stem, values, offsets, parts[STEPS])
+                offsets = {key: members[f"{stem}/{key}"] for key in keys}
+                found[stem] = _ragged(stem, values, offsets)
         elif member.refusal:
             refused[name] = member.refusal
         else:
@@ -75,14 +75,13 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
         raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
 
 
-def _ragged(name: str, values: _Member, offsets: _Member, steps: _Member | None) -> ColumnReader:
-    for member in (values, offsets, steps):
-        if member is not None and member.refusal:
+def _ragged(name: str, values: _Member, offsets: Mapping[str, _Member]) -> ColumnReader:
+    for member in (values, *offsets.values()):
+        if member.refusal:
             raise values.error(member.refusal)
     strings = values.header.dtype == BYTE
     dtype = np.dtype(np.uint8) if strings else values.header.dtype
-    levels = {OFFSETS: offsets} if steps is None else {OFFSETS: offsets, STEPS: steps}
-    readers = {key: _only(member, member.header.dtype) for key, member in levels.items()}
+    readers = {key: _only(member, member.header.dtype) for key, member in offsets.items()}
     return join(name, _only(values, dtype), readers, strings, values.told)
 
 

@@ -51,7 +51,7 @@ class NpzSink:
         self._finished = False
         self._held = 0
         self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
-        check_names(schema, self._splitters)
+        check_names(schema)
         self._spooler = Spooler()
         self._members: dict[tuple[str, str], _Member] = {}
         self._file: OutputFile | None = None

@@ -3,13 +3,15 @@
 ``x`` is ``x/values``, all values end to end, and ``x/offsets``, int64, one more than
 there are rows: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. Where the items of a
 row are ragged themselves, as those of a list of strings, the offsets are those of the
-items, and ``x/steps`` are the offsets of their values.
+items, and ``x/steps`` are the offsets of their values; one level deeper there is
+``x/steps2``, then ``x/steps3``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,29 @@ from recmap.formats.columns import ColumnReader, RaggedColumn
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Field, Schema
 
-__all__ = ["OFFSETS", "STEPS", "VALUES", "Part", "Splitter", "check_names", "join"]
+__all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
 
-VALUES, OFFSETS, STEPS = "values", "offsets", "steps"
-_LEVELS = (OFFSETS, STEPS)
+VALUES, OFFSETS = "values", "offsets"
+# As deep as numpy's arrays once could be; a file may claim any depth.
+_LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))
+
+
+def levels_of(field: Field) -> tuple[str, ...]:
+    """The keys of the offsets that a field needs, the outermost first."""
+    return _LEVELS[: _depth(field)]
+
+
+def levels(stem: str, there: Container[str]) -> tuple[str, ...]:
+    """The keys of the offsets that are there, of a column of which the depth is not known."""
+    return tuple(takewhile(lambda key: f"{stem}/{key}" in there, _LEVELS))
+
+
+def _axes(field: Field) -> tuple[int | None, ...]:
+    return field.shape if field.is_bytes else field.shape[: field.ragged]
+
+
+def _depth(field: Field) -> int:
+    return len(_axes(field)) + field.is_bytes
 
 
 @dataclass(frozen=True)
@@ -39,15 +60,14 @@ class Splitter:
     """Cuts a column into its parts, batch after batch."""
 
     def __init__(self, name: str, field: Field) -> None:
-        axes = field.shape if field.is_bytes else field.shape[: field.ragged]
-        depth = len(axes) + field.is_bytes
+        depth = _depth(field)
         if depth > len(_LEVELS):
             raise ColumnError(
                 f"field {name!r} is {field}: more than {len(_LEVELS)} axes of different lengths "
-                "do not fit; write .tfrecord, or join the inner ones"
+                "do not fit; join the inner ones"
             )
-        self._name, self._field, self._axes = name, field, axes
-        self._ends = dict.fromkeys(_LEVELS[:depth], 0)
+        self._name, self._field, self._axes = name, field, _axes(field)
+        self._ends = dict.fromkeys(levels_of(field), 0)
         values = (
             Part(VALUES, BYTE, ())
             if field.is_bytes
@@ -79,12 +99,14 @@ class Splitter:
             raise ColumnError(f"field {self._name!r} is {self._field}, but a row has another shape")
 
 
-def check_names(schema: Schema, splitters: Mapping[str, Splitter]) -> None:
+def check_names(schema: Schema) -> None:
     """Refuses columns whose parts would have the names of other columns, or would be
     taken for a ragged one.
     """
-    for name, splitter in splitters.items():
-        parts = [f"{name}/{part.key}" for part in splitter.parts if part.key]
+    for name in schema:
+        keys = levels_of(schema[name])
+        # One level more: a column of that name would make this one deeper.
+        parts = [f"{name}/{key}" for key in (VALUES, *_LEVELS[: len(keys) + 1]) if keys]
         stem, _, end = name.rpartition("/")
         if not parts and end == VALUES and f"{stem}/{OFFSETS}" in schema:
             parts, name = [f"{stem}/{OFFSETS}"], stem  # noqa: PLW2901
@@ -103,15 +125,14 @@ def join(
     strings: bool,
     told: Field | None,
 ) -> ColumnReader:
-    """The column of which these are the parts: of ``strings`` if the values are their
-    bytes, with the fixed axes of the field that was ``told``.
+    """The column of which these are the parts, the outermost offsets first: of
+    ``strings`` if the values are their bytes, with the fixed axes of the field that was
+    ``told``.
     """
     column: RaggedColumn | None = None
-    for key in reversed(_LEVELS):
-        if key in offsets:
-            inner = values if column is None else column
-            ends = _ReadOffsets(name, offsets[key])
-            column = RaggedColumn(name, inner, ends, strings and column is None)
+    for read in reversed(list(offsets.values())):
+        inner = values if column is None else column
+        column = RaggedColumn(name, inner, _ReadOffsets(name, read), strings and column is None)
     assert column is not None
     if strings and told is not None and told.is_bytes:
         if len(told.shape) != len(column.field.shape):

@@ -11,7 +11,7 @@ from recmap.errors import DataError
 from recmap.formats.choice import choose_columns
 from recmap.formats.columns import ColumnReader, ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
-from recmap.formats.parts import OFFSETS, STEPS, VALUES, join
+from recmap.formats.parts import VALUES, join, levels_of
 from recmap.formats.rows import rows_columns
 from recmap.formats.zarr_marks import Mark, read_marks, restored
 from recmap.formats.zarr_rows import ZarrRows
@@ -38,10 +38,9 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     refused: dict[str, str] = {}
     for mark in read_marks(path, attributes):
         if mark.field.ragged or mark.field.is_bytes:
-            parts = {k: arrays.pop(f"{mark.path}/{k}", None) for k in (VALUES, OFFSETS, STEPS)}
-            found[mark.name] = _ragged(
-                path, mark, {k: a for k, a in parts.items() if a is not None}
-            )
+            keys = (VALUES, *levels_of(mark.field))
+            parts = {key: arrays.pop(f"{mark.path}/{key}", None) for key in keys}
+            found[mark.name] = _ragged(path, mark, parts)
         elif mark.path in arrays:
             found |= _columns(path, mark.name, arrays.pop(mark.path), mark.field)
     for at in sorted(arrays):
@@ -63,10 +62,10 @@ def _columns(path: str, name: str, array: Any, told: Field | None) -> dict[str, 
 
 
 def _ragged(path: str, mark: Mark, arrays: dict[str, Any]) -> ColumnReader:
-    if VALUES not in arrays or OFFSETS not in arrays:
+    missing = [f"{mark.path}/{key}" for key, array in arrays.items() if array is None]
+    if missing:
         raise DataError(
-            f"{path}: {mark.name!r} is {mark.field}, but {mark.path}/{VALUES} or "
-            f"{mark.path}/{OFFSETS} is missing",
+            f"{path}: {mark.name!r} is {mark.field}, but {' and '.join(missing)} is missing",
             file=path,
             field=mark.name,
         )

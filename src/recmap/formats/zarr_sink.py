@@ -71,7 +71,7 @@ class ZarrSink:
         self._durable = durable
         self._finished = False
         self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
-        check_names(schema, self._splitters)
+        check_names(schema)
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         self._temporary = temporary_path(self.path, self)
         codec = _CODECS[version][compression]()
