@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import zarr
-
 from recmap.errors import DataError
 from recmap.formats.choice import choose_columns
 from recmap.formats.columns import ColumnReader, ColumnsSource
@@ -14,7 +12,8 @@ from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.parts import VALUES, join, levels_of
 from recmap.formats.rows import rows_columns
 from recmap.formats.zarr_marks import Mark, read_marks, restored
-from recmap.formats.zarr_rows import ZarrRows
+from recmap.formats.zarr_rows import PICKLED, ZarrRows, is_pickled
+from recmap.formats.zarr_walk import Store
 from recmap.types import Field
 
 __all__ = ["open_zarr"]
@@ -24,30 +23,28 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     """The arrays of equal length, or those asked for. A store that is one array is one
     column, named by its attribute ``name``.
     """
-    try:
-        node = zarr.open(path, mode="r")
-        attributes = dict(node.attrs)
-        arrays = (
-            {"": node}
-            if isinstance(node, zarr.Array)
-            else {at: a for at, a in node.members(max_depth=None) if isinstance(a, zarr.Array)}
-        )
-    except Exception as e:  # whatever is in the metadata, or is not
-        raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
+    store = Store(path)
+    arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
-    refused: dict[str, str] = {}
-    for mark in read_marks(path, attributes):
-        if mark.field.ragged or mark.field.is_bytes:
-            keys = (VALUES, *levels_of(mark.field))
-            parts = {key: arrays.pop(f"{mark.path}/{key}", None) for key in keys}
-            found[mark.name] = _ragged(path, mark, parts)
-        elif mark.path in arrays:
-            found |= _columns(path, mark.name, arrays.pop(mark.path), mark.field)
+    refused = dict(store.broken)
+    for mark in read_marks(path, store.attributes):
+        keys = levels_of(mark.field)
+        parts = [f"{mark.path}/{key}" for key in (VALUES, *keys)] if keys else [mark.path]
+        why = next((refused.pop(part) for part in parts if part in refused), "")
+        taken = {part: arrays.pop(part, None) for part in parts}
+        if why:
+            refused[mark.name] = why
+        elif keys:
+            found[mark.name] = _ragged(path, mark, taken)
+        elif taken[mark.path] is not None:
+            found |= _columns(path, mark.name, taken[mark.path], mark.field)
     for at in sorted(arrays):
-        name = at or str(attributes.get("name") or DEFAULT_NAME)
+        name = at or str(store.attributes.get("name") or DEFAULT_NAME)
         array = arrays[at]
         if array.ndim == 0:
             refused[name] = "holds a single value, which has no rows"
+        elif is_pickled(array):
+            refused[name] = PICKLED
         elif name in found:
             refused[name] = "is also the name of another column"
         else:
@@ -62,7 +59,7 @@ def _columns(path: str, name: str, array: Any, told: Field | None) -> dict[str, 
 
 
 def _ragged(path: str, mark: Mark, arrays: dict[str, Any]) -> ColumnReader:
-    missing = [f"{mark.path}/{key}" for key, array in arrays.items() if array is None]
+    missing = [part for part, array in arrays.items() if array is None]
     if missing:
         raise DataError(
             f"{path}: {mark.name!r} is {mark.field}, but {' and '.join(missing)} is missing",
@@ -71,7 +68,8 @@ def _ragged(path: str, mark: Mark, arrays: dict[str, Any]) -> ColumnReader:
         )
     inner = Field("uint8") if mark.field.is_bytes else Field(mark.field.dtype, mark.field.inner)
     parts = {}
-    for key, array in arrays.items():
+    for part, array in arrays.items():
+        key = part.rpartition("/")[2]
         rows = ZarrRows(path, f"{mark.name}/{key}", array)
         (column,) = rows_columns(key, restored(rows, inner) if key == VALUES else rows).values()
         parts[key] = column

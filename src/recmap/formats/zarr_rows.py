@@ -13,7 +13,9 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.machine import thread_count
 
-__all__ = ["ZarrRows"]
+__all__ = ["PICKLED", "ZarrRows", "is_pickled"]
+
+PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 
 # Rows of larger chunks are not kept: what was asked for is read, and no more.
 _MAX_KEPT = 128 << 20
@@ -28,7 +30,8 @@ class ZarrRows:
 
     def __init__(self, path: str, name: str, array: Any) -> None:
         self._path, self._name, self._array = path, name, array
-        self._refuse_pickle()
+        if is_pickled(array):
+            raise self._error(PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
         # Text of any length.
         self._strings = array.dtype.kind in "OT"
@@ -45,13 +48,6 @@ class ZarrRows:
         chunks = " x ".join(f"{axis:,}" for axis in self._array.chunks)
         codecs = [_codec_name(codec) for codec in self._array.compressors]
         return f"chunks of {chunks}, {' and '.join(codecs) or 'not compressed'}"
-
-    def _refuse_pickle(self) -> None:
-        codecs = [*self._array.filters, *self._array.compressors]
-        if any("pickle" in _codec_name(codec).lower() for codec in codecs):
-            raise self._error(
-                "is pickled, and a pickle can run any code; save it again as numbers or strings"
-            )
 
     def _error(self, why: str) -> DataError:
         return DataError(f"{self._path}: {self._name!r} {why}", file=self._path, field=self._name)
@@ -108,6 +104,12 @@ class ZarrRows:
         if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
             raise self._error("holds objects that are no strings")
         return read
+
+
+def is_pickled(array: Any) -> bool:
+    """Whether to decode it would be to unpickle it."""
+    codecs = [*array.filters, *array.compressors]
+    return any("pickle" in _codec_name(codec) for codec in codecs)
 
 
 def _codec_name(codec: Any) -> str:

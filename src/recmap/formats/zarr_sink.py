@@ -18,23 +18,26 @@ from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
+from recmap.formats.zarr_gzip import TimelessGzip2, TimelessGzip3
 from recmap.formats.zarr_marks import Mark, marks, stored, stored_as
 from recmap.types import Schema
 
 __all__ = ["ZarrSink"]
 
-ZarrCompression: TypeAlias = Literal["zstd", "blosc"] | None
+ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
 
-# Not gzip: numcodecs notes the time in it, and equal rows are to give equal bytes.
+_GZIP_LEVEL = 5
 _CODECS: dict[int, dict[str | None, Any]] = {
     3: {
         "zstd": lambda: ZstdCodec(level=3),
         "blosc": lambda: BloscCodec(cname="zstd", clevel=5, shuffle="shuffle"),
+        "gzip": lambda: TimelessGzip3(level=_GZIP_LEVEL),
         None: lambda: None,
     },
     2: {
         "zstd": lambda: numcodecs.Zstd(level=3),
         "blosc": lambda: numcodecs.Blosc("zstd", 5, numcodecs.Blosc.SHUFFLE),
+        "gzip": lambda: TimelessGzip2(level=_GZIP_LEVEL),
         None: lambda: None,
     },
 }
