@@ -295,6 +295,73 @@ def test_paths_of_nested_groups_are_names() -> None:
     assert rm.open("x.h5", ["soft"])[:]["soft"].tolist() == [0, 1, 2]
 
 
+def left_out(*columns: str) -> str:
+    """What the warning says, which leaves just these columns."""
+    with pytest.warns(rm.LeftOutWarning) as caught:
+        assert list(rm.open("x.h5").schema) == list(columns)
+    return str(caught[0].message)
+
+
+def test_links_that_lead_nowhere_or_out_of_the_file_are_left_out() -> None:
+    with made({"a": np.arange(3)}) as file:
+        file["away"] = h5py.ExternalLink("other.h5", "/x")
+        file["g/circle"] = h5py.SoftLink("/g/circle")
+        file["lost"] = h5py.SoftLink("/none")
+        file["sound"] = h5py.SoftLink("/a")
+        file["g/up"] = file["/"]
+        file[b"caf\xe9"] = np.arange(3)
+    text = left_out("a")
+    assert "'away' (it lies in another file, other.h5; open that one)" in text
+    assert "'g/circle' (it cannot be opened: " in text
+    assert "'lost' (it is a link to /none, where nothing is)" in text
+    assert "'caf\ufffd' (its name is no UTF-8)" in text
+    assert "sound" not in text
+    assert "g/up" not in text
+    with pytest.raises(rm.FieldNotFoundError, match="no dataset 'lost'; there are: a"):
+        rm.open("x.h5", ["lost"])
+
+
+def test_what_programs_keep_for_themselves_is_left_out() -> None:
+    with made({"t": np.zeros(9, "<i4,<f4"), "_i_mine/x": np.arange(9)}) as file:
+        file["_i_t/bounds"] = file["_i_t/ranges"] = np.zeros((0, 5))
+        file["#refs#/a"] = np.arange(9)
+        file["e"] = np.array([0, 0])
+        file["e"].attrs["MATLAB_empty"] = np.uint8(1)
+    text = left_out("_i_mine/x", "t.f0", "t.f1")
+    assert "'#refs#' (what cells of MATLAB refer to)" in text
+    assert "'e' (it is empty" in text
+    assert rm.open("x.h5", ["#refs#/a"])[2]["#refs#/a"] == 2
+    with h5py.File("x.h5", "r+") as file:
+        file.attrs["PYTABLES_FORMAT_VERSION"] = "2.1"
+    text = left_out("t.f0", "t.f1")
+    assert "'_i_t' (an index that PyTables keeps)" in text
+
+
+def test_no_table_is_made_of_single_rows_beside_longer_ones() -> None:
+    made({"x": np.arange(9), **{f"one{i}": [i] for i in range(5)}, "none": np.zeros(0)}).close()
+    assert "'one4' (it has 1 rows, not 9)" in left_out("x")
+    assert rm.open("x.h5", ["one3", "one4"])[0] == {"one3": 3, "one4": 4}
+
+
+def test_a_dataset_goes_before_a_field_of_its_name() -> None:
+    made({"a": np.zeros(4, [("b", "<i4"), ("c", "<f4")]), "a.b": np.arange(4)}).close()
+    assert "'a.b' (another column has that name)" in left_out("a.c", "a.b")
+    assert rm.open("x.h5", ["a.b"])[:]["a.b"].tolist() == [0, 1, 2, 3]
+
+
+def test_what_a_dataset_lacks_is_named() -> None:
+    with made({"a": np.arange(9)}) as file:
+        file.create_dataset("values", (9,), "<i4", external="gone.raw")
+        storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        storage.set_chunk((9,))
+        storage.set_filter(32004, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((9,))
+        h5py.h5d.create(file.id, b"filter", h5py.h5t.STD_I32LE, space, storage)
+    text = left_out("a")
+    assert "'values' (its values lie in the file gone.raw, which is not there)" in text
+    assert "'filter' (its filter lz4 is missing; pip install hdf5plugin and import it)" in text
+
+
 def test_creation_order_is_kept_where_the_file_has_it() -> None:
     with h5py.File("x.h5", "w", track_order=True) as file:
         for name in ("z", "m", "a"):

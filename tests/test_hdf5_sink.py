@@ -131,6 +131,15 @@ def test_a_row_larger_than_a_chunk_is_cut() -> None:
     assert np.array_equal(rm.open("x.h5")[:]["x"], x)
 
 
+def test_a_row_of_more_strings_than_a_chunk_is_cut() -> None:
+    strings = rm.Ragged.from_bytes([b"a", b"bc"] * 200_000)
+    source = rm.from_batches([{"x": rm.Ragged(strings, [0, 400_000])}], {"x": "bytes[400000]"})
+    source.save("x.h5")
+    with h5py.File("x.h5") as file:
+        assert file["x"].chunks == (1, 4096)
+    assert rm.open("x.h5")[:]["x"].flat == strings
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -125,6 +125,12 @@ def test_names_that_would_be_taken_for_parts_are_refused() -> None:
     assert os.listdir() == []
 
 
+def test_no_table_is_made_of_single_rows_beside_longer_ones() -> None:
+    np.savez("x.npz", x=np.arange(9), a=np.zeros(1), b=np.zeros(1), c=np.zeros(0), d=np.zeros(0))
+    with pytest.warns(rm.LeftOutWarning, match="'a' has 1 rows; 'b' has 1 rows"):
+        assert list(rm.open("x.npz").schema) == ["x"]
+
+
 @SAVERS
 def test_members_of_other_lengths_are_left_out_by_name(save: Any) -> None:
     save("x.npz", a=np.arange(5), b=np.arange(5), mean=np.arange(3), rate=np.array(0.1))

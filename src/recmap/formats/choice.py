@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
 from recmap.formats.columns import ColumnReader
 
-__all__ = ["choose_columns"]
+__all__ = ["choose_columns", "common_length"]
 
 # Arrays named in a warning: a file of weights has hundreds, each of its own length.
 _NAMED = 10
@@ -30,8 +30,7 @@ def choose_columns(
     if not found:
         why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
         raise DataError(f"{path}: no arrays with rows ({why or 'it is empty'})", file=path)
-    counts = Counter(len(column) for column in found.values())
-    rows = max(counts, key=lambda length: (counts[length], length))
+    rows = common_length(len(column) for column in found.values())
     left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
     left += [f"{name!r} {reason}" for name, reason in refused.items()]
     if len(left) > _NAMED:
@@ -44,6 +43,14 @@ def choose_columns(
             stacklevel=2,
         )
     return {name: column for name, column in found.items() if len(column) == rows}
+
+
+def common_length(lengths: Iterable[int]) -> int:
+    """The most common length, the longest of several such; but no table is made of
+    single rows or of none if others have more.
+    """
+    counts = Counter(lengths)
+    return max(counts, key=lambda length: (length > 1, counts[length], length))
 
 
 def _asked(

@@ -8,19 +8,21 @@ dataset are columns of their own, ``table.field``, those inside of others
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
+from recmap.formats.choice import common_length
 from recmap.formats.columns import ColumnReader, ColumnsSource
-from recmap.formats.hdf5_columns import columns_of, no_column
+from recmap.formats.hdf5_columns import columns_of
 from recmap.formats.hdf5_file import Hdf5File
 from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_nested import nested_column, nested_field
+from recmap.formats.hdf5_nested import nested_column
+from recmap.formats.hdf5_refusal import refusal
 from recmap.formats.hdf5_types import ORDER, leaves
+from recmap.formats.hdf5_walk import find, walk
 
 __all__ = ["open_hdf5"]
 
@@ -45,6 +47,7 @@ class _Table:
     """
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
+        self.name = name
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
         with file.locked(name):
@@ -53,7 +56,7 @@ class _Table:
             self.columns[name] = nested_column(file, name, dataset)
             return
         with file.locked(name):
-            why = no_column(file, dataset)
+            why = refusal(file, dataset)
             if why:
                 self.refused[name] = why
                 return
@@ -72,7 +75,7 @@ class _Table:
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     tables, refused = [], {}
     with file.locked():
-        found = list(_walk(file.root))
+        found = list(walk(file.root))
     for name, item in found:
         if isinstance(item, str):
             refused[name] = item
@@ -87,7 +90,8 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
             tables.append(table)
     if not tables:
         raise DataError(
-            f"{file.path}: no dataset that could be a column{_listing(refused)}", file=file.path
+            f"{file.path}: no dataset that could be a column{_listing(refused) or '; it has none'}",
+            file=file.path,
         )
     if all(isinstance(table.order, np.integer) for table in tables):
         tables.sort(key=lambda table: table.order)
@@ -104,43 +108,19 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
 
 def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str, ColumnReader]:
     lengths = [len(next(iter(table.columns.values()))) for table in tables]
-    counts = Counter(lengths)
-    rows = max(counts, key=lambda length: (counts[length], length))
+    rows = common_length(lengths)
     columns: dict[str, ColumnReader] = {}
+    datasets = {table.name for table in tables}
     for table, length in zip(tables, lengths, strict=True):
         for name, column in table.columns.items():
             if length != rows:
                 refused[name] = f"it has {length:,} rows, not {rows:,}"
-            elif name in columns:
+            # A dataset "a.b" goes before the field "b" of "a", as it does when it is asked for.
+            elif name in columns or (name != table.name and name in datasets):
                 refused[name] = "another column has that name"
             else:
                 columns[name] = column
     return columns
-
-
-def _walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """All datasets by their paths, each once; of what cannot be opened, why."""
-    seen = set()
-    pending = [(name, root, name) for name in reversed(list(root))]
-    while pending:
-        path, group, name = pending.pop()
-        # Others lead to what is found anyway, out of the file, or nowhere.
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            continue
-        try:
-            item = group[name]
-            column = _is_column(item)
-            inside = list(item) if isinstance(item, h5py.Group) and not column else []
-        except (KeyError, OSError, RuntimeError, ValueError) as e:
-            yield path, f"it cannot be opened: {e}"
-            continue
-        place = h5py.h5o.get_info(item.id).addr
-        if place in seen:
-            continue
-        seen.add(place)
-        if column:
-            yield path, item
-        pending += [(f"{path}/{inner}", item, inner) for inner in reversed(inside)]
 
 
 def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
@@ -148,7 +128,7 @@ def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
     columns: dict[str, ColumnReader] = {}
     for name in names:
         with file.locked(name):
-            found = _find(file.root, name.strip("/"))
+            found = find(file.root, name.strip("/"))
         if found is None:
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_there(file)}")
         path, dataset = found
@@ -156,23 +136,6 @@ def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
             tables[path] = _Table(file, path, dataset)
         columns[name] = _column(file, tables[path], name)
     return columns
-
-
-def _find(root: Any, name: str) -> tuple[str, Any] | None:
-    """The dataset of a column: the longest part of its name that is one."""
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        path = ".".join(parts[:end])
-        item = root.get(path) if path else None
-        if _is_column(item):
-            return path, item
-    return None
-
-
-def _is_column(item: Any) -> bool:
-    if isinstance(item, h5py.Group):
-        return nested_field(item) is not None
-    return isinstance(item, h5py.Dataset)
 
 
 def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
@@ -190,7 +153,7 @@ def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
 
 def _there(file: Hdf5File) -> str:
     with file.locked():
-        names = [name for name, _ in _walk(file.root)]
+        names = [name for name, item in walk(file.root) if not isinstance(item, str)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"
 

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from recmap.formats.columns import ArrayColumn, ColumnReader
 from recmap.formats.hdf5_chunks import ChunkedArray
 from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_filters import Pipeline, filter_names
+from recmap.formats.hdf5_filters import Pipeline, filter_names, filters_of
 from recmap.formats.hdf5_library import h5py
 from recmap.formats.hdf5_types import Leaf
 from recmap.ragged import Column, concatenate
 from recmap.types import Field
 
-__all__ = ["columns_of", "no_column"]
+__all__ = ["columns_of"]
 
 # Before this release, addresses of chunks did not count the bytes before the HDF5 part.
 _USERBLOCK_COUNTED = (1, 14, 4)
@@ -48,20 +48,6 @@ def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> li
     return [_LibraryColumn(file, name, dataset, leaf, note) for leaf in found]
 
 
-def no_column(file: Hdf5File, dataset: Any) -> str:
-    """Why a dataset cannot be a column, whatever its type is; "" if it can."""
-    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
-        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
-        return f"it lies in another file, {other}; open that one"
-    if dataset.shape is None:
-        return "it holds nothing"
-    if dataset.shape == ():
-        return "it is a single value"
-    if not dataset.id.get_create_plist().all_filters_avail():
-        return "a filter it was written with is missing; pip install hdf5plugin and import it"
-    return ""
-
-
 def _as_in_memory(dataset: Any) -> bool:
     """Whether numpy would hold the values in just the bytes they have in the file."""
     dtype = dataset.dtype
@@ -81,22 +67,18 @@ def _located(file: Hdf5File, dataset: Any) -> bool:
     )
 
 
-def _filters(storage: Any) -> list[Any]:
-    return [storage.get_filter(i) for i in range(storage.get_nfilters())]
-
-
 def _pipeline(dataset: Any, storage: Any) -> Pipeline:
     nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    return Pipeline([(number, values) for number, _, values, _ in _filters(storage)], nbytes)
+    return Pipeline([(number, values) for number, _, values, _ in filters_of(storage)], nbytes)
 
 
 def _note(dataset: Any, storage: Any) -> str:
     layouts = {h5py.h5d.COMPACT: "compact", h5py.h5d.VIRTUAL: "virtual"}
     if dataset.chunks is None:
         return layouts.get(storage.get_layout(), "contiguous")
-    names = [(number, name.decode("utf-8", "replace")) for number, _, _, name in _filters(storage)]
+    names = filter_names(filters_of(storage))
     size = " x ".join(f"{axis:,}" for axis in dataset.chunks)
-    return f"chunks of {size}{', ' if names else ''}{filter_names(names)}"
+    return f"chunks of {size}{', ' if names else ''}{names}"
 
 
 def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from recmap._core import LZF_MOST_GROWTH, LzfFault, lzf_expand
 from recmap.files.deflate import inflater
 
-__all__ = ["FilterError", "Pipeline", "filter_names", "fletcher32", "unshuffle"]
+__all__ = ["FilterError", "Pipeline", "filter_names", "filters_of", "fletcher32", "unshuffle"]
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
 
@@ -42,9 +43,15 @@ class FilterError(ValueError):
     """Why the bytes of a chunk cannot be those that were written."""
 
 
-def filter_names(filters: Sequence[tuple[int, str]]) -> str:
-    """Filters, by their number and the name in the file, for people: ``gzip+shuffle``."""
-    return "+".join(_NAMES.get(n, name or f"filter {n}") for n, name in sorted(filters))
+def filters_of(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
+    """The number, flags, values and name of each filter of a dataset; h5py may be called."""
+    return [storage.get_filter(i) for i in range(storage.get_nfilters())]
+
+
+def filter_names(filters: Sequence[tuple[int, int, tuple[int, ...], bytes]]) -> str:
+    """Filters, for people: ``gzip+shuffle``."""
+    names = {n: name.decode("utf-8", "replace") or f"filter {n}" for n, _, _, name in filters}
+    return "+".join(_NAMES.get(n, names[n]) for n in sorted(names))
 
 
 class Pipeline:

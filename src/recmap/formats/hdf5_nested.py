@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.columns import ColumnReader
-from recmap.formats.hdf5_columns import columns_of, no_column
+from recmap.formats.hdf5_columns import columns_of
 from recmap.formats.hdf5_file import Hdf5File
 from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_refusal import refusal
 from recmap.formats.hdf5_types import MARK, ORDER, leaves, marked
 from recmap.formats.hdf5_writing import WrittenColumn
 from recmap.formats.parts import VALUES, Part, Splitter, join, levels_of
@@ -126,7 +127,7 @@ def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
 
 
 def _part(file: Hdf5File, name: str, dataset: Any) -> ColumnReader:
-    why = no_column(file, dataset)
+    why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:
         why = why or "it has fields, or values of no use"

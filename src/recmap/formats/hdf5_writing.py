@@ -24,7 +24,7 @@ _WHOLE_ROW = 1 << 20
 _MOST = (1 << 32) - 1
 # Lists lie elsewhere in the file; a chunk has 16 bytes for each. They are written a few
 # at a time, so that long ones are not held.
-_LIST_CHUNK_ROWS, _LIST_ROWS = 4096, 256
+_LIST_SIZE, _LIST_CHUNK, _LIST_ROWS = 16, 1 << 16, 256
 
 
 class WrittenColumn:
@@ -153,17 +153,16 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
 
 def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tuple[int, ...]:
     """The shape of the chunks, from the schema alone."""
-    if field.is_bytes or field.ragged:
-        inner = field.inner if field.is_bytes else ()
-        return (rows or _LIST_CHUNK_ROWS, *(max(axis, 1) for axis in inner))
-    axes = [max(axis, 1) for axis in field.inner]
+    lists = field.is_bytes or field.ragged > 0
+    itemsize, most = (_LIST_SIZE, _LIST_CHUNK) if lists else (item.itemsize, _CHUNK)
+    axes = [max(axis, 1) for axis in field.inner] if field.is_bytes or not lists else []
     if rows is None:
         for i in range(len(axes)):  # outer axes first
-            size = math.prod(axes) * item.itemsize
+            size = math.prod(axes) * itemsize
             if size > _WHOLE_ROW:
-                axes[i] = max(1, axes[i] * _CHUNK // size)
-        rows = max(1, _CHUNK // (math.prod(axes) * item.itemsize))
-    elif rows * math.prod(axes) * item.itemsize > _MOST:
+                axes[i] = max(1, axes[i] * most // size)
+        rows = max(1, most // (math.prod(axes) * itemsize))
+    elif rows * math.prod(axes) * itemsize > _MOST:
         raise OptionError(
             f"field {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "
             "cannot have; give fewer"

@@ -1,0 +1,42 @@
+"""Why a dataset cannot be a column, whatever its type is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from recmap.formats.hdf5_file import Hdf5File
+from recmap.formats.hdf5_filters import filter_names, filters_of
+from recmap.formats.hdf5_library import h5py
+
+__all__ = ["refusal"]
+
+
+def refusal(file: Hdf5File, dataset: Any) -> str:
+    """The reason; "" if there is none. h5py may be called."""
+    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
+        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
+        return f"it lies in another file, {other}; open that one"
+    if dataset.shape is None:
+        return "it holds nothing"
+    if dataset.shape == ():
+        return "it is a single value"
+    if "MATLAB_empty" in dataset.attrs:
+        return "it is empty, and its values are only the shape that MATLAB gives it"
+    storage = dataset.id.get_create_plist()
+    missing = [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
+    if missing:
+        return (
+            f"its filter {filter_names(missing)} is missing; pip install hdf5plugin and import it"
+        )
+    return _lost_values(storage)
+
+
+def _lost_values(storage: Any) -> str:
+    if "HDF5_EXTFILE_PREFIX" in os.environ:  # the library looks for them elsewhere
+        return ""
+    for i in range(storage.get_external_count()):
+        file = os.fsdecode(storage.get_external(i)[0])
+        if not os.path.exists(file):
+            return f"its values lie in the file {file}, which is not there"
+    return ""
