@@ -146,10 +146,10 @@ def test_groups_that_are_no_columns_though_they_say_so() -> None:
 @pytest.mark.parametrize(
     ("part", "values", "why"),
     [
-        ("offsets", np.array([0, 1, 9]), "offsets that do not fit its 4 values"),
-        ("offsets", np.array([0, 2, 1]), "offsets that do not fit its values"),
+        ("offsets", np.array([0, 1, 9]), "x.h5: 'x' has offsets that do not fit its 4 values"),
+        ("offsets", np.array([0, 2, 1]), "offsets that do not fit its 4 values"),
         ("offsets", np.array([-5, 0, 4]), "offsets that do not fit"),
-        ("offsets", np.array([0.0, 2.0, 4.0]), "its offsets are float64, not int64"),
+        ("offsets", np.array([0.0, 2.0, 4.0]), "offsets that are float64, not int64"),
         ("offsets", np.zeros((0,), "<i8"), "offsets that do not fit"),
         ("steps", np.array([0, 1, 2, 3, 99]), "offsets that do not fit its 6 values"),
         ("values", np.arange(6.0), r"'x' is float64\[\*,\*\], not int64\[\*,\*\] as it says"),

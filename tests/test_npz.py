@@ -102,14 +102,14 @@ def test_pairs_that_others_saved_are_ragged_columns() -> None:
 @SAVERS
 def test_offsets_beyond_the_values_are_refused(save: Any, offsets: list[int]) -> None:
     save("x.npz", **{"x/values": np.arange(5.0), "x/offsets": np.array(offsets, np.int64)})
-    with pytest.raises(rm.DataError, match="offsets that do not fit"):
+    with pytest.raises(rm.DataError, match="x.npz: 'x' has offsets that do not fit its 5 values"):
         rm.open("x.npz")[:]
 
 
 def test_offsets_that_are_no_integers_are_refused() -> None:
     parts: dict[str, Any] = {"x/values": np.arange(5.0), "x/offsets": np.array([0.0, 5.0])}
     np.savez("x.npz", **parts)
-    with pytest.raises(rm.DataError, match="offsets are float64"):
+    with pytest.raises(rm.DataError, match="x.npz: 'x' has offsets that are float64"):
         rm.open("x.npz")
 
 

@@ -112,10 +112,12 @@ class Offsets(Protocol):
 class RaggedColumn:
     """Values end to end and the offsets of the rows; of ``strings``, the bytes."""
 
-    def __init__(self, name: str, values: ColumnReader, offsets: Offsets, strings: bool) -> None:
+    def __init__(
+        self, path: str, name: str, values: ColumnReader, offsets: Offsets, strings: bool
+    ) -> None:
+        self._path, self._name, self._values, self._offsets = path, name, values, offsets
         if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
-            raise DataError(f"{name}: offsets that do not fit its {len(values):,} values")
-        self._name, self._values, self._offsets = name, values, offsets
+            raise self._error()
         inner = values.field
         self._strings = strings
         self.field = Field("bytes") if strings else Field(inner.dtype, (None, *inner.shape))
@@ -157,8 +159,16 @@ class RaggedColumn:
             return 0, 0
         first, last = int(starts.min()), int(ends.max())
         if first < 0 or last > len(self._values) or bool((ends < starts).any()):
-            raise DataError(f"{self._name}: offsets that do not fit its values", field=self._name)
+            raise self._error()
         return first, last
+
+    def _error(self) -> DataError:
+        return DataError(
+            f"{self._path}: {self._name!r} has offsets that do not fit its {len(self._values):,} "
+            "values",
+            file=self._path,
+            field=self._name,
+        )
 
     def view(self) -> npt.NDArray[Any] | None:
         return None

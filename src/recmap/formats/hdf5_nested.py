@@ -116,7 +116,7 @@ def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
         keys = (VALUES, *levels_of(field))
         parts = {key: _part(file, f"{name}/{key}", group[key]) for key in keys}
     # Not locked: offsets are read, and that may be on other threads.
-    column = join(name, parts.pop(VALUES), parts, field.is_bytes, field)
+    column = join(file.path, name, parts.pop(VALUES), parts, field.is_bytes, field)
     if column.field != field:
         raise DataError(
             f"{file.path}: {name!r} is {column.field}, not {field} as it says",

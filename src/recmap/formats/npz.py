@@ -57,7 +57,7 @@ def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
         if values is not None and keys and end in (VALUES, *keys):
             if end == VALUES:
                 offsets = {key: members[f"{stem}/{key}"] for key in keys}
-                found[stem] = _ragged(stem, values, offsets)
+                found[stem] = _ragged(path, stem, values, offsets)
         elif member.refusal:
             refused[name] = member.refusal
         else:
@@ -75,14 +75,14 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
         raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
 
 
-def _ragged(name: str, values: _Member, offsets: Mapping[str, _Member]) -> ColumnReader:
+def _ragged(path: str, name: str, values: _Member, offsets: Mapping[str, _Member]) -> ColumnReader:
     for member in (values, *offsets.values()):
         if member.refusal:
             raise values.error(member.refusal)
     strings = values.header.dtype == BYTE
     dtype = np.dtype(np.uint8) if strings else values.header.dtype
     readers = {key: _only(member, member.header.dtype) for key, member in offsets.items()}
-    return join(name, _only(values, dtype), readers, strings, values.told)
+    return join(path, name, _only(values, dtype), readers, strings, values.told)
 
 
 def _only(member: _Member, dtype: np.dtype[Any]) -> ColumnReader:

@@ -119,6 +119,7 @@ def check_names(schema: Schema) -> None:
 
 
 def join(
+    path: str,
     name: str,
     values: ColumnReader,
     offsets: Mapping[str, ColumnReader],
@@ -132,11 +133,14 @@ def join(
     column: RaggedColumn | None = None
     for read in reversed(list(offsets.values())):
         inner = values if column is None else column
-        column = RaggedColumn(name, inner, _ReadOffsets(name, read), strings and column is None)
+        ends = _ReadOffsets(path, name, read)
+        column = RaggedColumn(path, name, inner, ends, strings and column is None)
     assert column is not None
     if strings and told is not None and told.is_bytes:
         if len(told.shape) != len(column.field.shape):
-            raise DataError(f"{name}: is {column.field}, not {told} as it says", field=name)
+            raise DataError(
+                f"{path}: {name!r} is {column.field}, not {told} as it says", file=path, field=name
+            )
         column.field = told
     return column
 
@@ -144,9 +148,13 @@ def join(
 class _ReadOffsets:
     """Offsets that are read when they are indexed: there may be many."""
 
-    def __init__(self, name: str, column: ColumnReader) -> None:
+    def __init__(self, path: str, name: str, column: ColumnReader) -> None:
         if column.field.dtype.kind not in "iu" or column.field.shape:
-            raise DataError(f"{name}: its offsets are {column.field}, not int64", field=name)
+            raise DataError(
+                f"{path}: {name!r} has offsets that are {column.field}, not int64",
+                file=path,
+                field=name,
+            )
         self._column = column
 
     def __len__(self) -> int:

@@ -73,4 +73,4 @@ def _ragged(path: str, mark: Mark, arrays: dict[str, Any]) -> ColumnReader:
         rows = ZarrRows(path, f"{mark.name}/{key}", array)
         (column,) = rows_columns(key, restored(rows, inner) if key == VALUES else rows).values()
         parts[key] = column
-    return join(mark.name, parts.pop(VALUES), parts, mark.field.is_bytes, mark.field)
+    return join(path, mark.name, parts.pop(VALUES), parts, mark.field.is_bytes, mark.field)
