@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.formats.hdf5_sink import Hdf5Sink
+from recmap.formats.hdf5.sink import Hdf5Sink
 
 ROWS = 700
 RNG = np.random.default_rng(0)

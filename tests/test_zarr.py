@@ -20,7 +20,7 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import recmap as rm
-from recmap.formats.zarr_sink import ZarrSink
+from recmap.formats.zarr.sink import ZarrSink
 
 RNG = np.random.default_rng(7)
 VERSIONS = pytest.mark.parametrize("version", [2, 3])

@@ -1,1 +1,1 @@
-"""One file per format: where rows come from and where they go."""
+"""A file or a room per format: where rows come from and where they go."""

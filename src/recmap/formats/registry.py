@@ -82,10 +82,10 @@ FORMATS = {
         Format(
             "hdf5",
             (".h5", ".hdf5", ".he5"),
-            ("hdf5", "open_hdf5"),
-            ("hdf5_sink", "Hdf5Sink"),
+            ("hdf5.source", "open_hdf5"),
+            ("hdf5.sink", "Hdf5Sink"),
         ),
-        Format("zarr", (".zarr",), ("zarr", "open_zarr"), ("zarr_sink", "ZarrSink")),
+        Format("zarr", (".zarr",), ("zarr.source", "open_zarr"), ("zarr.sink", "ZarrSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
     )
 }

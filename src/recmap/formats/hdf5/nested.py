@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.columns import ColumnReader
-from recmap.formats.hdf5_columns import columns_of
-from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_refusal import refusal
-from recmap.formats.hdf5_types import MARK, ORDER, leaves, marked
-from recmap.formats.hdf5_writing import WrittenColumn
+from recmap.formats.hdf5.columns import columns_of
+from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.refusal import refusal
+from recmap.formats.hdf5.types import MARK, ORDER, leaves, marked
+from recmap.formats.hdf5.writing import WrittenColumn
 from recmap.formats.parts import VALUES, Part, Splitter, join, levels_of
 from recmap.ragged import BYTE, Column
 from recmap.types import Field

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.formats.columns import ArrayColumn, ColumnReader
-from recmap.formats.hdf5_chunks import ChunkedArray
-from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_filters import Pipeline, filter_names, filters_of
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_types import Leaf
+from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.types import Leaf
 from recmap.ragged import Column, concatenate
 from recmap.types import Field
 

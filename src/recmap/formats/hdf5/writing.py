@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_types import MARK, ORDER
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.types import MARK, ORDER
 from recmap.ragged import Column, Ragged, concatenate
 from recmap.types import Field
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from recmap.errors import DataError, PathNotFoundError, RecmapError
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
-from recmap.formats.hdf5_bands import Bands
-from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5.bands import Bands
+from recmap.formats.hdf5.library import h5py
 
 __all__ = ["Hdf5File"]
 

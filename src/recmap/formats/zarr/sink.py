@@ -18,8 +18,8 @@ from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
-from recmap.formats.zarr_gzip import TimelessGzip2, TimelessGzip3
-from recmap.formats.zarr_marks import Mark, marks, stored, stored_as
+from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
+from recmap.formats.zarr.marks import Mark, marks, stored, stored_as
 from recmap.types import Schema
 
 __all__ = ["ZarrSink"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_filters import filter_names, filters_of
-from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.filters import filter_names, filters_of
+from recmap.formats.hdf5.library import h5py
 
 __all__ = ["refusal"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_filters import FilterError, Pipeline
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_places import Grid, Places
+from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.filters import FilterError, Pipeline
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.places import Grid, Places
 
 __all__ = ["ChunkedArray"]
 

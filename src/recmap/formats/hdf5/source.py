@@ -16,13 +16,13 @@ import numpy as np
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
 from recmap.formats.choice import common_length
 from recmap.formats.columns import ColumnReader, ColumnsSource
-from recmap.formats.hdf5_columns import columns_of
-from recmap.formats.hdf5_file import Hdf5File
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_nested import nested_column
-from recmap.formats.hdf5_refusal import refusal
-from recmap.formats.hdf5_types import ORDER, leaves
-from recmap.formats.hdf5_walk import find, walk
+from recmap.formats.hdf5.columns import columns_of
+from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.nested import nested_column
+from recmap.formats.hdf5.refusal import refusal
+from recmap.formats.hdf5.types import ORDER, leaves
+from recmap.formats.hdf5.walk import find, walk
 
 __all__ = ["open_hdf5"]
 

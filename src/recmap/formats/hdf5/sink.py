@@ -9,10 +9,10 @@ from typing import Any, Literal
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
-from recmap.formats.hdf5_library import h5py
-from recmap.formats.hdf5_nested import NestedColumn, is_nested
-from recmap.formats.hdf5_output import Hdf5Output
-from recmap.formats.hdf5_writing import WrittenColumn
+from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.nested import NestedColumn, is_nested
+from recmap.formats.hdf5.output import Hdf5Output
+from recmap.formats.hdf5.writing import WrittenColumn
 from recmap.types import Schema
 
 __all__ = ["Hdf5Sink"]

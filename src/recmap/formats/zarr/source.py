@@ -11,9 +11,9 @@ from recmap.formats.columns import ColumnReader, ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.parts import VALUES, join, levels_of
 from recmap.formats.rows import rows_columns
-from recmap.formats.zarr_marks import Mark, read_marks, restored
-from recmap.formats.zarr_rows import PICKLED, ZarrRows, is_pickled
-from recmap.formats.zarr_walk import Store
+from recmap.formats.zarr.marks import Mark, read_marks, restored
+from recmap.formats.zarr.rows import PICKLED, ZarrRows, is_pickled
+from recmap.formats.zarr.store import Store
 from recmap.types import Field
 
 __all__ = ["open_zarr"]

@@ -1,0 +1,1 @@
+"""Zarr: the source and the sink, and what they are made of."""
