@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import chain
 from threading import RLock
 from typing import Any, Literal
@@ -17,34 +17,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
-from recmap.sources import Skipped
 from recmap.tfrecord.example import Codec
-from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.stream import Entry, Stream
+from recmap.tfrecord.inflated import START, Inflated, Place
+from recmap.tfrecord.stream import Entry
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
 __all__ = ["CompressedShard"]
-
-_WINDOW_SIZE = 4 << 20
-_CUT = {FaultCode.header_cut, FaultCode.data_cut}
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A row, where it begins in the plain bytes, and the entry before it."""
-
-    row: int
-    base: int
-    entry: Entry
-
-
-_START = _Place(0, 0, Entry())
 
 
 class CompressedShard:
@@ -55,21 +37,23 @@ class CompressedShard:
     ) -> None:
         self.path = path
         self.compression = compression
-        self.verify = verify
+        self._records = Inflated(path, compression, verify)
         self._count = count
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
         # There is one stream, and many threads may read.
         self._lock = RLock()
-        self._pass: Iterator[tuple[int, Window]] = iter(())
+        # Of the pass: windows to come, records and good rows before them, and the last window.
+        self._pass: Iterator[tuple[Entry, Window]] | None = None
+        self._seen = self._row = 0
         self._at: tuple[int, Window] | None = None
         self._process = os.getpid()
         # The pass that a sample began, and about how many bytes its records take.
         self._sampled: Iterator[tuple[Entry, Window]] | None = None
         self._row_bytes: int | None = None
         # Rows with which windows began, and how to get there again.
-        self._places = [_START]
+        self._places = [START]
 
     def known_count(self) -> int | None:
         """The number of rows, if a pass has reached the end."""
@@ -126,7 +110,7 @@ class CompressedShard:
         batch, fault = codec.decode(window.bytes, offsets, False, thread_count())
         if fault is not None:
             numbers = np.arange(first, first + len(window.offsets))[rows]
-            raise self._error(fault, int(numbers[fault.row]), window.base, codec)
+            raise self._records.error(fault, int(numbers[fault.row]), window.base, codec.schema)
         return batch
 
     def _rows_from(self, start: int) -> Iterator[tuple[int, Window]]:
@@ -139,41 +123,44 @@ class CompressedShard:
             self._process = os.getpid()
         place = self._place_before(start)
         if self._at is None or start < self._at[0] or place.row > _end(self._at):
-            self._pass, self._at = self._good_windows(place), None
+            self._begin(place)
         elif start < _end(self._at):
             yield self._at
         while (here := self._advance()) is not None:
             if start < _end(here):
                 yield here
 
-    def _place_before(self, row: int) -> _Place:
+    def _place_before(self, row: int) -> Place:
         """The last known place from which a row can be reached."""
         return self._places[bisect_right(self._places, row, key=lambda place: place.row) - 1]
+
+    def _begin(self, place: Place) -> None:
+        sampled, self._sampled = self._sampled, None
+        self._pass = (
+            sampled
+            if sampled is not None and place.row == 0
+            else self._records.windows(self._skip, place)
+        )
+        self._seen = self._row = place.row
 
     def _advance(self) -> tuple[int, Window] | None:
         """The next window; None at the end, or if it fails: then the next pass is a new one."""
         self._at = None
-        self._at = next(self._pass, None)
+        if self._pass is None:
+            return None
+        entry, window = next(self._pass, (None, None))
+        if entry is None or window is None:
+            self._pass, self._count = None, self._row
+            return None
+        self._remember(Place(self._row, window.base, entry))
+        numbers = np.arange(self._seen, self._seen + len(window.offsets))
+        good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
+        self._at = self._row, good
+        self._seen += len(numbers)
+        self._row = _end(self._at)
         return self._at
 
-    def _good_windows(self, place: _Place) -> Iterator[tuple[int, Window]]:
-        row = seen = place.row
-        windows = self._windows(self._skip, place)
-        if self._sampled is not None and row == 0:
-            windows, self._sampled = self._sampled, None
-        for entry, window in windows:
-            self._remember(_Place(row, window.base, entry))
-            numbers = np.arange(seen, seen + len(window.offsets))
-            seen += len(numbers)
-            good = window.offsets[~np.isin(numbers, self._bad)]
-            yield (
-                row,
-                Window(window.bytes, good, window.record, window.base, window.scan, window.skipped),
-            )
-            row += len(good)
-        self._count = row
-
-    def _remember(self, place: _Place) -> None:
+    def _remember(self, place: Place) -> None:
         last = self._places[-1]
         # With rows left out, numbers of rows and of records differ. A place in the same
         # member is reached no sooner than the last one.
@@ -182,7 +169,8 @@ class CompressedShard:
 
     def rest(self) -> None:
         """Lets go of what is held for the next rows."""
-        self._pass, self._at, self._sampled = iter(()), None, None
+        with self._lock:
+            self._pass = self._at = self._sampled = None
 
     def row_bytes(self) -> int:
         """About how many bytes a record takes, inflated; 1 or more."""
@@ -199,7 +187,7 @@ class CompressedShard:
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: those of the first window."""
         del spots  # only the beginning can be reached without inflating all
-        windows = self._windows(skip, _START)
+        windows = self._records.windows(skip)
         for entry, window in windows:
             self._row_bytes = max(1, window.scan.end // max(window.scan.records, 1))
             if not skip:  # the first pass goes on from here
@@ -211,63 +199,12 @@ class CompressedShard:
         """All records in order. With ``skip`` damage is passed over; without it, it
         is raised.
         """
-        return (window for _, window in self._windows(skip, _START))
-
-    def _windows(self, skip: bool, place: _Place) -> Iterator[tuple[Entry, Window]]:
-        """Each with the entry before it."""
-        stream = Stream(self.path, self.compression, skip, place.entry)
-        stream.fill(place.base - stream.base)
-        stream.drop(place.base - stream.base)
-        record, searching = place.row, False
-        while stream.fill(_WINDOW_SIZE):
-            if searching and not stream.seek_record():
-                continue
-            searching = False
-            data, base, entry = stream.bytes, stream.base, stream.entry
-            found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
-            first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
-            record += found.records
-            if fault is not None and _goes_on(fault) and not stream.ended:
-                # The rest of the record has not been inflated yet.
-                stream.fill(used + fault.expected)
-            elif fault is not None:
-                if not skip:
-                    raise self._error(fault, record, base, None)
-                lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
-                record += 1
-                if fault.code == FaultCode.data_crc:
-                    used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
-                else:
-                    used, searching = used + 1, True
-            stream.drop(used)
-            if found.records or lost:
-                yield entry, Window(data, found.mark_offsets, first, base, found, lost)
-        if stream.failure is not None:
-            end = np.empty(0, np.uint8)
-            lost = [Skipped(self.path, record, stream.base, stream.failure)]
-            nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
-            yield place.entry, Window(end, nothing.mark_offsets, record, stream.base, nothing, lost)
-
-    def _error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
-        schema = codec.schema if codec else None
-        error = fault_error(fault, self.path, record, schema)
-        place = f"at byte {fault.offset:,}"
-        text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
-        if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
-            text += f"; the {self.compression} data holds no TFRecord framing"
-        return type(error)(
-            text, file=self.path, record=record, byte=base + fault.offset, field=error.field
-        )
+        return (window for _, window in self._records.windows(skip))
 
 
 def _end(window: tuple[int, Window]) -> int:
     """The row behind the last of a window."""
     return window[0] + len(window[1].offsets)
-
-
-def _goes_on(fault: Fault) -> bool:
-    """Whether a record is cut, and could be whole with more of the stream."""
-    return fault.code in _CUT and 0 <= fault.expected <= MAX_MESSAGE_SIZE
 
 
 def _join(parts: list[Batch]) -> Batch:
