@@ -34,7 +34,7 @@ class Deflater:
         self._gzip = compression == "gzip"
         self._threads = threads()
         self._waiting: deque[Future[bytes]] = deque()
-        self._held = bytearray()
+        self._held = b""
         self._adler = 1
         self._begun = False
 
@@ -43,13 +43,14 @@ class Deflater:
         view = memoryview(data).cast("B")
         if not self._gzip:
             self._adler = isal_zlib.adler32(view, self._adler)
-        self._held += view
-        while len(self._held) >= _BLOCK_SIZE:
-            block = bytes(self._held[:_BLOCK_SIZE])
-            del self._held[:_BLOCK_SIZE]
-            self._submit(block)
+        at = 0
+        while len(self._held) + len(view) - at >= _BLOCK_SIZE:
+            end = at + _BLOCK_SIZE - len(self._held)
+            self._submit(b"".join((self._held, view[at:end])))
+            self._held, at = b"", end
             if len(self._waiting) > 2 * thread_count():
                 yield from self._next()
+        self._held += view[at:].tobytes()
 
     def _submit(self, block: bytes) -> None:
         self._waiting.append(
@@ -69,7 +70,7 @@ class Deflater:
     def finish(self) -> Iterator[bytes]:
         """The rest of the stream."""
         if self._held or (self._gzip and not self._begun and not self._waiting):
-            self._submit(bytes(self._held))
+            self._submit(self._held)
         yield from self._next()
         while self._waiting:
             yield from self._next()

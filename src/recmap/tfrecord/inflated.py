@@ -56,7 +56,7 @@ class Inflated:
             if searching and not stream.seek_record():
                 continue
             searching, needed = False, _WINDOW_SIZE
-            data, base, entry = stream.bytes, stream.base, stream.entry
+            data, base, entry = stream.held, stream.base, stream.entry
             found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
@@ -75,6 +75,7 @@ class Inflated:
             stream.drop(used)
             if found.records or lost:
                 yield entry, Window(data, found.mark_offsets, first, base, found, lost)
+            del data, found  # not held while the next ones are inflated
         if stream.failure is not None:
             end = np.empty(0, np.uint8)
             lost = [Skipped(self.path, record, stream.base, stream.failure)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,8 +17,10 @@ __all__ = ["Entry", "Stream"]
 
 # Held while the next sound record is searched: larger ones are not found.
 _SEARCH_SIZE = 16 << 20
-# Pieces, of 128 or 256 KB mostly, that are inflated while records are decoded.
-_AHEAD = 32
+# What is made room for at first.
+_FIRST_SIZE = 4 << 20
+# Pieces, of up to 256 KB mostly, that are inflated while records are decoded.
+_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Stream:
         self.base = entry.base
         self.ended = False
         self.failure: str | None = None
-        self._held = b""
+        # Stays valid when the stream moves on.
+        self.held: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._rest = memoryview(b"")
         self._skip = skip
         self._entries: list[Entry] = []
         self._pieces = inflate(path, compression, entry.position)
@@ -50,35 +53,44 @@ class Stream:
 
     def fill(self, size: int) -> bool:
         """Inflates until so much is held, or all there is; False if nothing is left."""
-        if len(self._held) < size and not self.ended:
+        if len(self.held) < size and not self.ended:
             if self._begun and not self._ahead:
                 # Not for the first bytes: often no others are asked for.
                 self._pieces, self._ahead = read_ahead(self._pieces, _AHEAD), True
             self._begun = True
-            self._held = b"".join([self._held, *self._more(size - len(self._held))])
-        return len(self._held) > 0
+        while len(self.held) < size and not self.ended:
+            # A size that a record claims is not believed at once.
+            self._extend(min(size, max(2 * len(self.held), _FIRST_SIZE)))
+        return len(self.held) > 0
 
-    def _more(self, size: int) -> Iterator[bytes]:
-        at = self.base + len(self._held)
-        end = at + size
+    def _extend(self, size: int) -> None:
+        buffer, at = np.empty(size, np.uint8), len(self.held)
+        buffer[:at] = self.held
+        while at < size and (self._rest or self._next_piece(at)):
+            count = min(len(self._rest), size - at)
+            buffer[at : at + count] = np.frombuffer(self._rest, np.uint8, count)
+            self._rest = self._rest[count:]
+            at += count
+        self.held = buffer[:at]
+        self.held.flags.writeable = False
+
+    def _next_piece(self, at: int) -> bool:
+        """False if there is none. Its place is ``at`` bytes behind ``base``."""
         try:
-            while at < end:
-                begin, piece = next(self._pieces, (None, None))
-                if piece is None:
-                    self.ended = True
-                    return
-                if begin is not None:
-                    self._entries.append(Entry(begin, at))
-                at += len(piece)
-                yield piece
+            begin, piece = next(self._pieces, (None, None))
         except CompressionError as e:
             if not self._skip:
                 raise
-            self.ended, self.failure = True, str(e)
+            begin, piece, self.failure = None, None, str(e)
+        if begin is not None:
+            self._entries.append(Entry(begin, self.base + at))
+        self._rest = memoryview(piece or b"")
+        self.ended = piece is None
+        return not self.ended
 
     def drop(self, size: int) -> None:
         """Moves on."""
-        self._held = self._held[size:]
+        self.held = self.held[size:].copy()  # not to keep all of it
         self.base += size
         while len(self._entries) > 1 and self._entries[1].base <= self.base:
             del self._entries[0]
@@ -88,19 +100,14 @@ class Stream:
         """The nearest before ``base``, once something is held."""
         return self._entries[0]
 
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """What is held. Stays valid when the stream moves on."""
-        return np.frombuffer(self._held, np.uint8)
-
     def seek_record(self) -> bool:
         """Moves to the next sound record; False if none is in sight."""
-        size = len(self._held)
-        at = _core.find_record(self.bytes, 0, size)
+        size = len(self.held)
+        at = _core.find_record(self.held, 0, size)
         if at < size or self.ended:
             self.drop(at)
             return at < size
         # It may have begun near the end of what is held.
         self.drop(max(0, size - _SEARCH_SIZE))
-        self.fill(len(self._held) + _SEARCH_SIZE)
+        self.fill(len(self.held) + _SEARCH_SIZE)
         return False
