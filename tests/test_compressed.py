@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import struct
+import threading
 import zlib
 from pathlib import Path
 
@@ -91,3 +93,102 @@ def test_bad_rows_of_compressed_files_are_skipped() -> None:
     assert ds[4]["a"] == 5
     assert [skipped.record for skipped in ds.skipped] == [4, 7]
     assert len(ds) == 8
+
+
+def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: int = 5000) -> bytes:
+    """gzip members that say their size, as pgzip (``IG``) and bgzip (``BC``) write them."""
+    packed = b""
+    for at in range(0, len(data), block):
+        plain = data[at : at + block]
+        engine = zlib.compressobj(wbits=-15)
+        body = engine.compress(plain) + engine.flush()
+        form, less = ("<I", 0) if name == b"IG" else ("<H", 1)
+        extra = 4 + struct.calcsize(form)
+        whole = 12 + extra + len(body) + 8
+        packed += b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", extra) + name
+        packed += struct.pack("<H", extra - 4) + struct.pack(form, (size or whole) - less)
+        packed += body + struct.pack("<II", zlib.crc32(plain), len(plain))
+    return packed
+
+
+@pytest.mark.parametrize("name", [b"IG", b"BC"])
+def test_members_that_say_their_size_are_read(name: bytes) -> None:
+    Path("x.gz").write_bytes(members(DATA, name))
+    assert gzip.decompress(Path("x.gz").read_bytes()) == DATA
+    assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
+
+
+@pytest.mark.parametrize("size", [1, 21, 28, 29, 40, 3000, 1 << 20, (1 << 20) + 1, 0xFFFFFFFF])
+def test_a_size_that_is_not_true_changes_nothing(size: int) -> None:
+    Path("x.gz").write_bytes(members(DATA, size=size))
+    assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
+
+
+def test_members_with_and_without_a_size_are_read_to_the_end() -> None:
+    third = len(DATA) // 3
+    parts = members(DATA[:third]) + gzip.compress(DATA[third : 2 * third])
+    Path("x.gz").write_bytes(parts + members(b"") + members(DATA[2 * third :]) + bytes(100))
+    assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
+
+
+@pytest.mark.parametrize("left", [-1, -9, -100, 30, 1000])
+def test_a_member_that_ends_early_is_an_error(left: int) -> None:
+    Path("x.gz").write_bytes(members(DATA)[:left])
+    with pytest.raises(rm.CompressionError, match=r"x\.gz: the gzip stream ends early, at byte"):
+        rm.open("x.gz")[:]
+
+
+def test_a_damaged_member_is_named_and_what_lies_before_it_is_kept() -> None:
+    packed = bytearray(members(DATA))
+    packed[len(packed) // 2] ^= 1
+    Path("x.gz").write_bytes(packed)
+    with pytest.raises(rm.DataError, match=r"x\.gz: damaged gzip stream near byte [\d,]+"):
+        rm.open("x.gz")[:]
+    with pytest.warns(rm.SkippedRecordsWarning):
+        ds = rm.open("x.gz", errors="skip")
+    assert np.array_equal(ds[:]["a"], np.arange(len(ds)))
+    assert 9_000 < len(ds) < 11_000
+
+
+def test_what_we_write_is_read_by_gzip_and_is_cut_into_members() -> None:
+    blocks = [bytes([i]) * 100_000 for i in range(20)]
+    rm.tfrecord.write_records("x.gz", blocks, compression="gzip")
+    packed = Path("x.gz").read_bytes()
+    assert gzip.decompress(packed) == b"".join(map(wire.frame, blocks))
+    assert packed.count(b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x08\0IG\x04\0") == 8
+    assert list(rm.tfrecord.records("x.gz")) == blocks
+
+
+def test_nothing_is_one_empty_member() -> None:
+    rm.tfrecord.write_records("x.gz", [], compression="gzip")
+    assert gzip.decompress(Path("x.gz").read_bytes()) == b""
+    assert list(rm.tfrecord.records("x.gz")) == []
+
+
+@pytest.mark.parametrize("packed", ["members", "one member"])
+def test_rows_far_apart_are_right_in_a_file_of_many_windows(packed: str) -> None:
+    x = np.random.default_rng(0).random((4000, 1024), np.float32)
+    with rm.TFRecordWriter("x.gz", compression="gzip") as w:
+        w.write({"x": x})
+    if packed == "one member":
+        Path("x.gz").write_bytes(gzip.compress(gzip.decompress(Path("x.gz").read_bytes()), 1))
+        Path(".x.gz.recmap").unlink()
+    ds = rm.open("x.gz")
+    for row in (3999, 0, 2000, 1999, 3998, 10):
+        assert np.array_equal(ds[row]["x"], x[row])
+    rows = np.random.default_rng(1).integers(0, 4000, 50)
+    assert np.array_equal(ds[rows]["x"], x[rows])
+    assert np.array_equal(ds[900:1200]["x"], x[900:1200])
+    assert np.array_equal(ds[:]["x"], x)
+
+
+def test_a_pass_that_is_dropped_ends_its_thread() -> None:
+    Path("x.gz").write_bytes(members(DATA * 20))
+    before = set(threading.enumerate())
+    ds = rm.open("x.gz")
+    assert ds[200_000]["a"] == 0
+    ahead = [t for t in set(threading.enumerate()) - before if t.name == "recmap-ahead"]
+    del ds
+    for thread in ahead:
+        thread.join(60)
+        assert not thread.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ import recmap as rm
 MB = 1 << 20
 
 # Above what the interpreter and the imports take. Thread stacks count as data,
-# 8 MB each whether used or not, so that the limit leaves room for a few.
-LIMIT = 100 * MB
+# 8 MB each whether used or not, so that the limit leaves room for a few, and for
+# those that inflate, one for each processor.
+LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
 
 PROGRAM = """
 import resource, sys

@@ -178,6 +178,15 @@ def test_what_we_compress_tensorflow_reads(compression: Any) -> None:
     assert [record.numpy() for record in read] == examples(columns)
 
 
+@pytest.mark.parametrize("buffer", [100, None, 8 << 20])
+def test_records_that_span_members_are_read_by_tensorflow(buffer: int | None) -> None:
+    rng = np.random.default_rng(0)
+    records = [rng.bytes(int(size)) for size in rng.integers(0, 600_000, 10)]
+    rm.tfrecord.write_records("x.gz", records, compression="gzip")
+    read = tf.data.TFRecordDataset("x.gz", "GZIP", buffer_size=buffer)
+    assert list(read.as_numpy_iterator()) == records
+
+
 FIXED = {
     name: CASES[name]
     for name in ("float32", "float32[3,2]", "int64", "int32", "bool", "uint8[7,7]", "float64[3]")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import TypeVar
 
 __all__ = ["read_ahead"]
@@ -14,14 +14,16 @@ _T = TypeVar("_T")
 
 def read_ahead(items: Iterator[_T], depth: int) -> Iterator[_T]:
     """The same items, the next few of which are made while one is used. What the
-    iterator raises is raised here. The thread ends when this does, or is dropped.
+    iterator raises is raised here. The thread ends soon after this does, or is dropped.
     """
-    ready: queue.Queue[tuple[bool, _T | BaseException | None]] = queue.Queue(depth)
+    ready: SimpleQueue[tuple[bool, _T | BaseException | None]] = SimpleQueue()
+    room: SimpleQueue[None] = SimpleQueue()
     stop = threading.Event()
-    thread = threading.Thread(
-        target=_work, args=(items, ready, stop), name="recmap-ahead", daemon=True
-    )
-    thread.start()
+    for _ in range(depth):
+        room.put(None)
+    threading.Thread(
+        target=_work, args=(items, ready, room, stop), name="recmap-ahead", daemon=True
+    ).start()
     try:
         while True:
             more, item = ready.get()
@@ -29,32 +31,27 @@ def read_ahead(items: Iterator[_T], depth: int) -> Iterator[_T]:
                 raise item
             if not more:
                 return
+            room.put(None)
             yield item  # type: ignore[misc]  # an item, for there are more
     finally:
+        # The garbage collector may do this, in a thread that holds some lock: nothing here
+        # waits, neither for the thread nor for a lock.
         stop.set()
-        while thread.is_alive():  # it may wait for room
-            _drain(ready)
-            thread.join(0.01)
+        room.put(None)
 
 
 def _work(
     items: Iterator[_T],
-    ready: queue.Queue[tuple[bool, _T | BaseException | None]],
+    ready: SimpleQueue[tuple[bool, _T | BaseException | None]],
+    room: SimpleQueue[None],
     stop: threading.Event,
 ) -> None:
     try:
         for item in items:
+            room.get()
             if stop.is_set():
                 return
             ready.put((True, item))
         ready.put((False, None))
     except BaseException as e:  # raised in the reader's thread
         ready.put((False, e))
-
-
-def _drain(ready: queue.Queue[tuple[bool, _T | BaseException | None]]) -> None:
-    try:
-        while True:
-            ready.get_nowait()
-    except queue.Empty:
-        pass

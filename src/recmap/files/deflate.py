@@ -1,18 +1,10 @@
-"""Deflate, both ways: the libraries, and compression on several processors.
-
-A stream is cut into blocks at fixed places; each is compressed alone and ends at a
-whole byte, so that together they are one ordinary gzip or zlib stream, the same
-whatever the number of threads.
-"""
+"""Deflate, both ways: the libraries, and the threads they run on."""
 
 from __future__ import annotations
 
 import os
 import platform
-import struct
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -21,19 +13,15 @@ from zlib_ng import zlib_ng
 
 from recmap.files.machine import thread_count
 
-__all__ = ["Deflater", "inflater"]
+__all__ = ["deflate", "inflater", "threads"]
 
 # Measured on ARM: zlib-ng inflates 1.5 times as fast as ISA-L, whose fast paths are
 # written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
 # ISA-L compresses 2 to 4 times as fast as zlib does by default, to about the same size.
 _LEVEL = 3
-_BLOCK_SIZE = 1 << 18
 _RAW = -15
 _WBITS = {"gzip": 31, "zlib": 15}
-_GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # no name, no time, no system
-_ZLIB_HEADER = b"\x78\x9c"
-_LAST_BLOCK = b"\x03\x00"  # empty, and marked as the last
 
 
 def inflater(compression: Literal["gzip", "zlib"]) -> tuple[Any, type[Exception]]:
@@ -41,62 +29,21 @@ def inflater(compression: Literal["gzip", "zlib"]) -> tuple[Any, type[Exception]
     return _INFLATE.decompressobj(wbits=_WBITS[compression]), _INFLATE.error
 
 
-class Deflater:
-    """Compresses what it is given; the results come in order, a little later."""
+def deflate(block: bytes, last: bool) -> bytes:
+    """The block alone, without header or checksum. If it is not the last of its stream
+    it ends at a whole byte, where the next one can be appended.
+    """
+    engine = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
+    end = isal_zlib.Z_FINISH if last else isal_zlib.Z_SYNC_FLUSH
+    return engine.compress(block) + engine.flush(end)
 
-    def __init__(self, compression: Literal["gzip", "zlib"]) -> None:
-        self._gzip = compression == "gzip"
-        self._pool = _pool(os.getpid())
-        self._waiting: deque[Future[bytes]] = deque()
-        self._held = bytearray()
-        self._size = 0
-        self._check = 0 if self._gzip else 1
-        self._begun = False
 
-    def compress(self, data: Any) -> Iterator[bytes]:
-        """Takes bytes; gives what is ready, waiting only if much is not."""
-        view = memoryview(data).cast("B")
-        self._size += len(view)
-        self._check = (
-            isal_zlib.crc32(view, self._check)
-            if self._gzip
-            else isal_zlib.adler32(view, self._check)
-        )
-        self._held += view
-        while len(self._held) >= _BLOCK_SIZE:
-            block = bytes(self._held[:_BLOCK_SIZE])
-            del self._held[:_BLOCK_SIZE]
-            self._waiting.append(self._pool.submit(_deflate, block))
-            if len(self._waiting) > 2 * thread_count():
-                yield from self._next()
-
-    def _next(self) -> Iterator[bytes]:
-        if not self._begun:
-            self._begun = True
-            yield _GZIP_HEADER if self._gzip else _ZLIB_HEADER
-        if self._waiting:
-            yield self._waiting.popleft().result()
-
-    def finish(self) -> Iterator[bytes]:
-        """The rest of the stream."""
-        if self._held:
-            self._waiting.append(self._pool.submit(_deflate, bytes(self._held)))
-        yield from self._next()
-        while self._waiting:
-            yield from self._next()
-        yield _LAST_BLOCK
-        if self._gzip:
-            yield struct.pack("<II", self._check, self._size & 0xFFFFFFFF)
-        else:
-            yield struct.pack(">I", self._check)
+def threads() -> ThreadPoolExecutor:
+    """One for each processor, for all streams of this process."""
+    return _threads(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """One for all streams of a process: a fork has no threads, and makes its own."""
+def _threads(process: int) -> ThreadPoolExecutor:
+    """A fork has no threads, and makes its own."""
     return ThreadPoolExecutor(thread_count(), f"recmap-deflate-{process}")
-
-
-def _deflate(block: bytes) -> bytes:
-    engine = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
-    return engine.compress(block) + engine.flush(isal_zlib.Z_SYNC_FLUSH)

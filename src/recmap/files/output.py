@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap.errors import OptionError, OutputExistsError
-from recmap.files.deflate import Deflater
+from recmap.files.deflater import Deflater
 from recmap.files.disk import remove, sync, temporary_path
 
 __all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import Any, Literal, TypeAlias
@@ -17,6 +18,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
     StaleIndexWarning,
 )
+from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFiles
 from recmap.files.paths import PathLike
 from recmap.formats.joined import take_from
@@ -36,6 +38,9 @@ __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 
 Errors: TypeAlias = Literal["raise", "skip"]
 FieldsLike: TypeAlias = "Mapping[str, FieldLike | None] | Iterable[str]"
+
+# Compressed files of which rows are held, besides one for each thread.
+_PASSES = 2
 
 
 class TFRecordSource:
@@ -68,11 +73,16 @@ class TFRecordSource:
         # Rows before each shard, as far as they are known.
         self._starts = [0]
         self._lock = RLock()
+        # Compressed files with a pass under way, the last one used at the end.
+        self._passes: OrderedDict[int, CompressedShard] = OrderedDict()
         self._skipped: list[Skipped] = []
         self._summary: Summary | None = None
         self._columns: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
         self.origin, self._codec = self._choose_schema(fields, skip)
+        for shard in self._shards[1:]:
+            if isinstance(shard, CompressedShard):
+                shard.rest()  # the sample is no longer needed
         if skip:
             self._leave_out_bad()
 
@@ -195,11 +205,27 @@ class TFRecordSource:
             known = shard.known_count()
             if known is not None and first + known <= start:
                 continue
+            self._pass_over(i)
             batch = shard.read(self._codec, max(start - first, 0), stop - first)
             parts.append(batch)
             if shard.known_count() is None:
                 break
         return self._join(parts)
+
+    def _pass_over(self, i: int) -> None:
+        """Has those files rest that were not read for longest, if file ``i`` is one too many:
+        each holds a few MB of rows to come.
+        """
+        shard = self._shards[i]
+        if not isinstance(shard, CompressedShard):
+            return
+        with self._lock:
+            self._passes[i] = shard
+            self._passes.move_to_end(i)
+            many = len(self._passes) > _PASSES + thread_count()
+            oldest = self._passes.popitem(last=False)[1] if many else None
+        if oldest is not None:
+            oldest.rest()
 
     def _join(self, parts: list[Batch]) -> Batch:
         if not parts:
@@ -219,7 +245,11 @@ class TFRecordSource:
         if not len(rows):
             return self._join([])
         starts = np.array(self._starts[: len(self._shards)], np.int64)
-        return take_from(starts, rows, lambda i, mine: self._shards[i].take(self._codec, mine))
+        return take_from(starts, rows, self._take)
+
+    def _take(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
+        self._pass_over(i)
+        return self._shards[i].take(self._codec, rows)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         shard = self._shards[0]

@@ -1,39 +1,32 @@
 """The rows of one compressed file, read as a stream.
 
-Nothing is kept but a window of the stream: rows in order are read in one pass,
-and a row that was passed is reached by beginning anew.
+Nothing is kept but a window of the stream: rows in order are read in one pass. A row
+that was passed is reached from the member it lies in, if there are several.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
-from recmap.errors import CompressionError, CorruptRecordError
-from recmap.files.ahead import read_ahead
+from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
-from recmap.sources import Skipped
 from recmap.tfrecord.example import Codec
-from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.inflate import inflate
+from recmap.tfrecord.inflated import START, Inflated, Place
+from recmap.tfrecord.stream import Entry
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
 __all__ = ["CompressedShard"]
-
-_WINDOW_SIZE = 4 << 20
-# Held while the next sound record is searched: larger ones are not found.
-_SEARCH_SIZE = 16 << 20
-_AHEAD = 32
-_CUT = {FaultCode.header_cut, FaultCode.data_cut}
 
 
 class CompressedShard:
@@ -44,16 +37,23 @@ class CompressedShard:
     ) -> None:
         self.path = path
         self.compression = compression
-        self.verify = verify
+        self._records = Inflated(path, compression, verify)
         self._count = count
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
         # There is one stream, and many threads may read.
         self._lock = RLock()
-        self._pass: Iterator[tuple[int, Window]] = iter(())
+        # Of the pass: windows to come, records and good rows before them, and the last window.
+        self._pass: Iterator[tuple[Entry, Window]] | None = None
+        self._seen = self._row = 0
         self._at: tuple[int, Window] | None = None
         self._process = os.getpid()
+        # The pass that a sample began, and about how many bytes its records take.
+        self._sampled: Iterator[tuple[Entry, Window]] | None = None
+        self._row_bytes: int | None = None
+        # Rows with which windows began, and how to get there again.
+        self._places = [START]
 
     def known_count(self) -> int | None:
         """The number of rows, if a pass has reached the end."""
@@ -76,7 +76,7 @@ class CompressedShard:
                 a, b = max(start - first, 0), min(stop - first, len(window.offsets))
                 if a < b:
                     parts.append(self._decode(codec, window, first, slice(a, b)))
-                if stop <= first + len(window.offsets):
+                if stop <= _end((first, window)):
                     break
         return _join(parts) if parts else self._nothing(codec)
 
@@ -85,14 +85,19 @@ class CompressedShard:
         wanted, order = np.unique(rows, return_inverse=True)
         parts, done = [], 0
         with self._lock:
-            for first, window in self._rows_from(int(wanted[0])) if len(wanted) else ():
-                upto = int(np.searchsorted(wanted, first + len(window.offsets)))
-                if upto > done:
-                    here = wanted[done:upto] - first
-                    parts.append(self._decode(codec, window, first, here))
-                    done = upto
-                if done == len(wanted):
-                    break
+            # For each window anew: the next one wanted may be far away.
+            while done < len(wanted):
+                here = next(self._rows_from(int(wanted[done])), None)
+                if here is None:
+                    raise CorruptRecordError(
+                        f"{self.path}: there is no row {wanted[done]:,} any more; open it again",
+                        file=self.path,
+                        record=int(wanted[done]),
+                    )
+                first, window = here
+                upto = int(np.searchsorted(wanted, _end(here)))
+                parts.append(self._decode(codec, window, first, wanted[done:upto] - first))
+                done = upto
         batch = _join(parts) if parts else self._nothing(codec)
         return {name: column[order] for name, column in batch.items()}
 
@@ -105,7 +110,7 @@ class CompressedShard:
         batch, fault = codec.decode(window.bytes, offsets, False, thread_count())
         if fault is not None:
             numbers = np.arange(first, first + len(window.offsets))[rows]
-            raise self._error(fault, int(numbers[fault.row]), window.base, codec)
+            raise self._records.error(fault, int(numbers[fault.row]), window.base, codec.schema)
         return batch
 
     def _rows_from(self, start: int) -> Iterator[tuple[int, Window]]:
@@ -113,48 +118,80 @@ class CompressedShard:
         number of its first row.
         """
         # A fork inherits the pass, but not the thread that works ahead of it.
-        if self._at is None or start < self._at[0] or self._process != os.getpid():
-            self._pass, self._at, self._process = self._good_windows(), None, os.getpid()
-        if self._at is not None:
+        if self._process != os.getpid():
+            self.rest()
+            self._process = os.getpid()
+        place = self._place_before(start)
+        if self._at is None or start < self._at[0] or place.row > _end(self._at):
+            self._begin(place)
+        elif start < _end(self._at):
             yield self._at
         while (here := self._advance()) is not None:
-            if start < here[0] + len(here[1].offsets):
+            if start < _end(here):
                 yield here
+
+    def _place_before(self, row: int) -> Place:
+        """The last known place from which a row can be reached."""
+        return self._places[bisect_right(self._places, row, key=lambda place: place.row) - 1]
+
+    def _begin(self, place: Place) -> None:
+        sampled, self._sampled = self._sampled, None
+        self._pass = (
+            sampled
+            if sampled is not None and place.row == 0
+            else self._records.windows(self._skip, place)
+        )
+        self._seen = self._row = place.row
 
     def _advance(self) -> tuple[int, Window] | None:
         """The next window; None at the end, or if it fails: then the next pass is a new one."""
         self._at = None
-        self._at = next(self._pass, None)
+        if self._pass is None:
+            return None
+        entry, window = next(self._pass, (None, None))
+        if entry is None or window is None:
+            self._pass, self._count = None, self._row
+            return None
+        self._remember(Place(self._row, window.base, entry))
+        numbers = np.arange(self._seen, self._seen + len(window.offsets))
+        good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
+        self._at = self._row, good
+        self._seen += len(numbers)
+        self._row = _end(self._at)
         return self._at
 
-    def _good_windows(self) -> Iterator[tuple[int, Window]]:
-        row, seen = 0, 0
-        for window in self.windows(self._skip):
-            numbers = np.arange(seen, seen + len(window.offsets))
-            seen += len(numbers)
-            good = window.offsets[~np.isin(numbers, self._bad)]
-            yield (
-                row,
-                Window(window.bytes, good, window.record, window.base, window.scan, window.skipped),
-            )
-            row += len(good)
-        self._count = row
+    def _remember(self, place: Place) -> None:
+        last = self._places[-1]
+        # With rows left out, numbers of rows and of records differ. A place in the same
+        # member is reached no sooner than the last one.
+        if not self._skip and place.row > last.row and place.entry.base > last.entry.base:
+            self._places.append(place)
+
+    def rest(self) -> None:
+        """Lets go of what is held for the next rows."""
+        with self._lock:
+            self._pass = self._at = self._sampled = None
 
     def row_bytes(self) -> int:
         """About how many bytes a record takes, inflated; 1 or more."""
-        for window in self.sample(1, self._skip):
-            return max(1, window.scan.end // max(window.scan.records, 1))
-        return 1
+        if self._row_bytes is None:
+            for _ in self.sample(1, self._skip):
+                pass
+        return self._row_bytes or 1
 
     def use(self, bad: npt.NDArray[np.int64], count: int) -> None:
         """Leaves these rows, counted among the undamaged, out of every pass."""
         self._bad, self._count, self._skip = bad, count, True
-        self._at = None
+        self.rest()
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: those of the first window."""
         del spots  # only the beginning can be reached without inflating all
-        for window in self.windows(skip):
+        windows = self._records.windows(skip)
+        for entry, window in windows:
+            self._row_bytes = max(1, window.scan.end // max(window.scan.records, 1))
+            if not skip:  # the first pass goes on from here
+                self._sampled = chain([(entry, window)], windows)
             yield window
             return
 
@@ -162,102 +199,12 @@ class CompressedShard:
         """All records in order. With ``skip`` damage is passed over; without it, it
         is raised.
         """
-        stream = _Stream(self.path, self.compression, skip)
-        record, searching = 0, False
-        while stream.fill(_WINDOW_SIZE):
-            if searching and not stream.seek_record():
-                continue
-            searching = False
-            data, base = stream.copy(), stream.base
-            found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
-            first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
-            record += found.records
-            if fault is not None and _goes_on(fault) and not stream.ended:
-                # The rest of the record has not been inflated yet.
-                stream.fill(used + fault.expected)
-            elif fault is not None:
-                if not skip:
-                    raise self._error(fault, record, base, None)
-                lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
-                record += 1
-                if fault.code == FaultCode.data_crc:
-                    used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
-                else:
-                    used, searching = used + 1, True
-            stream.drop(used)
-            if found.records or lost:
-                yield Window(data, found.mark_offsets, first, base, found, lost)
-        if stream.failure is not None:
-            end = np.empty(0, np.uint8)
-            lost = [Skipped(self.path, record, stream.base, stream.failure)]
-            nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
-            yield Window(end, nothing.mark_offsets, record, stream.base, nothing, lost)
-
-    def _error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
-        schema = codec.schema if codec else None
-        error = fault_error(fault, self.path, record, schema)
-        place = f"at byte {fault.offset:,}"
-        text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
-        if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
-            text += f"; the {self.compression} data holds no TFRecord framing"
-        return type(error)(
-            text, file=self.path, record=record, byte=base + fault.offset, field=error.field
-        )
+        return (window for _, window in self._records.windows(skip))
 
 
-class _Stream:
-    """The plain bytes of a file from ``base`` on, as far as they have been inflated.
-
-    With ``skip`` a stream that breaks ends there, and ``failure`` says why.
-    """
-
-    def __init__(self, path: str, compression: Literal["gzip", "zlib"], skip: bool) -> None:
-        self.base = 0
-        self.ended = False
-        self.failure: str | None = None
-        self._held = bytearray()
-        self._skip = skip
-        # A few MB ahead, inflated while records are decoded.
-        self._pieces = read_ahead(inflate(path, compression), _AHEAD)
-
-    def fill(self, size: int) -> bool:
-        """Inflates until so much is held, or all there is; False if nothing is left."""
-        try:
-            while len(self._held) < size and not self.ended:
-                piece = next(self._pieces, None)
-                self._held += piece or b""
-                self.ended = piece is None
-        except CompressionError as e:
-            if not self._skip:
-                raise
-            self.ended, self.failure = True, str(e)
-        return len(self._held) > 0
-
-    def drop(self, size: int) -> None:
-        """Moves on."""
-        del self._held[:size]
-        self.base += size
-
-    def copy(self) -> npt.NDArray[np.uint8]:
-        """What is held. A copy, because rows that are handed out outlive it."""
-        return np.frombuffer(bytes(self._held), np.uint8)
-
-    def seek_record(self) -> bool:
-        """Moves to the next sound record; False if none is in sight."""
-        size = len(self._held)
-        at = _core.find_record(np.frombuffer(bytes(self._held), np.uint8), 0, size)
-        if at < size or self.ended:
-            self.drop(at)
-            return at < size
-        # It may have begun near the end of what is held.
-        self.drop(max(0, size - _SEARCH_SIZE))
-        self.fill(len(self._held) + _SEARCH_SIZE)
-        return False
-
-
-def _goes_on(fault: Fault) -> bool:
-    """Whether a record is cut, and could be whole with more of the stream."""
-    return fault.code in _CUT and 0 <= fault.expected <= MAX_MESSAGE_SIZE
+def _end(window: tuple[int, Window]) -> int:
+    """The row behind the last of a window."""
+    return window[0] + len(window[1].offsets)
 
 
 def _join(parts: list[Batch]) -> Batch:

@@ -10,6 +10,7 @@ import numpy as np
 from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
 from recmap.errors import CompressionError, OptionError
 from recmap.files.deflate import inflater
+from recmap.files.members import member_size, unpack_from
 from recmap.files.output import Compression
 
 __all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
@@ -17,9 +18,10 @@ __all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
-_READ_SIZE = 1 << 18
+# Larger ones make inflating 12% slower: they do not stay in the cache.
+_READ_SIZE = 1 << 17
 # What is inflated before a fault in the stream is kept up to the last piece.
-_OUT_SIZE = 1 << 17
+_OUT_SIZE = 3 << 16
 
 
 def detect(head: bytes) -> Compression:
@@ -61,45 +63,50 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     )
 
 
-def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
-    """The plain bytes of a file in pieces, through all its members."""
+def inflate(
+    path: str, compression: Literal["gzip", "zlib"], position: int = 0
+) -> Iterator[tuple[int | None, bytes]]:
+    """The plain bytes of a file in pieces, through all its members, from the one at
+    ``position`` on. With each piece comes where its member begins in the file, if the
+    piece is the first of it.
+    """
     with open(path, "rb", buffering=0) as file:
+        file.seek(position)
         engine, error = inflater(compression)
-        fresh, position, pending = True, 0, b""
+        fresh, pending, begin, doubted = True, b"", None, -1
         while True:
             data = pending or file.read(_READ_SIZE)
-            pending = b""
-            if not data:
-                if fresh and position > 0:
+            if fresh and position > 0 and not data.strip(b"\0"):
+                if not data:
                     return
-                raise CompressionError(
-                    f"{path}: the {compression} stream ends early, at byte {position:,}",
-                    file=path,
-                    byte=position,
-                )
-            if fresh and position > 0:
-                if not data.strip(b"\0"):
-                    position += len(data)  # padding behind the last member, as tapes have it
-                    continue
-                if not _begins(data, compression):
-                    raise CompressionError(
-                        f"{path}: what follows the {compression} stream at byte {position:,} is "
-                        f"not {compression}",
-                        file=path,
-                        byte=position,
-                    )
+                # Padding behind the last member, as tapes have it.
+                position, pending = position + len(data), b""
+                continue
+            if not data:
+                why = f"the {compression} stream ends early, at byte {position:,}"
+                raise CompressionError(f"{path}: {why}", file=path, byte=position)
+            if fresh and position > 0 and not _begins(data, compression):
+                why = f"what follows the {compression} stream at byte {position:,} is not"
+                raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
+            if fresh and position != doubted and member_size(data) is not None:
+                for size, plain in unpack_from(file.fileno(), position):
+                    yield position, plain
+                    position += size
+                # The next one does not say its size, is damaged, or is not there.
+                file.seek(position)
+                pending, doubted = b"", position
+                continue
+            begin = position if fresh else begin
             try:
                 plain = engine.decompress(data, _OUT_SIZE)
             except error as e:
-                raise CompressionError(
-                    f"{path}: damaged {compression} stream near byte {position:,}: {e}",
-                    file=path,
-                    byte=position,
-                ) from e
-            rest = engine.unused_data if engine.eof else engine.unconsumed_tail
-            position += len(data) - len(rest)
-            fresh, pending = False, rest
-            if engine.eof:
-                (engine, error), fresh = inflater(compression), True
+                why = f"damaged {compression} stream near byte {position:,}: {e}"
+                raise CompressionError(f"{path}: {why}", file=path, byte=position) from e
+            pending = engine.unused_data if engine.eof else engine.unconsumed_tail
+            position += len(data) - len(pending)
+            fresh = engine.eof
+            if fresh:
+                engine, error = inflater(compression)
             if plain:
-                yield plain
+                yield begin, plain
+                begin = None

@@ -1,0 +1,99 @@
+"""The records of a compressed file in windows, as they are inflated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from recmap import _core
+from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
+from recmap.errors import CorruptRecordError
+from recmap.files.machine import thread_count
+from recmap.sources import Skipped
+from recmap.tfrecord.faults import fault_error, fault_text
+from recmap.tfrecord.stream import Entry, Stream
+from recmap.tfrecord.window import Window
+from recmap.types import Schema
+
+__all__ = ["START", "Inflated", "Place"]
+
+_WINDOW_SIZE = 4 << 20
+_CUT = {FaultCode.header_cut, FaultCode.data_cut}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row, where it begins in the plain bytes, and the entry before it."""
+
+    row: int
+    base: int
+    entry: Entry
+
+
+START = Place(0, 0, Entry())
+
+
+class Inflated:
+    """The records of one file; of which rows they are is not its business."""
+
+    def __init__(self, path: str, compression: Literal["gzip", "zlib"], verify: bool) -> None:
+        self.path = path
+        self.compression = compression
+        self.verify = verify
+
+    def windows(self, skip: bool, place: Place = START) -> Iterator[tuple[Entry, Window]]:
+        """All from a place on, each window with the entry before it. With ``skip`` damage
+        is passed over; without it, it is raised.
+        """
+        stream = Stream(self.path, self.compression, skip, place.entry)
+        stream.fill(place.base - stream.base)
+        stream.drop(place.base - stream.base)
+        record, searching, needed = place.row, False, _WINDOW_SIZE
+        while stream.fill(needed):
+            if searching and not stream.seek_record():
+                continue
+            searching, needed = False, _WINDOW_SIZE
+            data, base, entry = stream.held, stream.base, stream.entry
+            found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
+            first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
+            record += found.records
+            if fault is not None and _goes_on(fault) and not stream.ended:
+                # The rest of the record has not been inflated yet.
+                needed = max(needed, fault.expected)
+            elif fault is not None:
+                if not skip:
+                    raise self.error(fault, record, base, None)
+                lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
+                record += 1
+                if fault.code == FaultCode.data_crc:
+                    used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
+                else:
+                    used, searching = used + 1, True
+            stream.drop(used)
+            if found.records or lost:
+                yield entry, Window(data, found.mark_offsets, first, base, found, lost)
+            del data, found  # not held while the next ones are inflated
+        if stream.failure is not None:
+            end = np.empty(0, np.uint8)
+            lost = [Skipped(self.path, record, stream.base, stream.failure)]
+            nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
+            yield place.entry, Window(end, nothing.mark_offsets, record, stream.base, nothing, lost)
+
+    def error(self, fault: Fault, record: int, base: int, schema: Schema | None) -> Exception:
+        """The error for a fault in a window that lies at ``base``."""
+        error = fault_error(fault, self.path, record, schema)
+        place = f"at byte {fault.offset:,}"
+        text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
+        if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
+            text += f"; the {self.compression} data holds no TFRecord framing"
+        return type(error)(
+            text, file=self.path, record=record, byte=base + fault.offset, field=error.field
+        )
+
+
+def _goes_on(fault: Fault) -> bool:
+    """Whether a record is cut, and could be whole with more of the stream."""
+    return fault.code in _CUT and 0 <= fault.expected <= MAX_MESSAGE_SIZE
