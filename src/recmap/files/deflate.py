@@ -62,13 +62,15 @@ class Deflater:
             if self._gzip
             else isal_zlib.adler32(view, self._check)
         )
-        self._held += view
-        while len(self._held) >= _BLOCK_SIZE:
-            block = bytes(self._held[:_BLOCK_SIZE])
-            del self._held[:_BLOCK_SIZE]
+        while len(self._held) + len(view) >= _BLOCK_SIZE:
+            taken = _BLOCK_SIZE - len(self._held)
+            block = bytes(self._held) + view[:taken]
+            self._held.clear()
+            view = view[taken:]
             self._waiting.append(self._pool.submit(_deflate, block))
             if len(self._waiting) > 2 * thread_count():
                 yield from self._next()
+        self._held += view
 
     def _next(self) -> Iterator[bytes]:
         if not self._begun:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
-from recmap.formats.hdf5_library import h5py
+from recmap.formats.hdf5_library import h5py, keep_little
 from recmap.formats.hdf5_output import Hdf5Output
 from recmap.formats.hdf5_writing import WrittenColumn
 from recmap.types import Schema
@@ -48,6 +48,7 @@ class Hdf5Sink:
         self._file: Any = None
         try:
             self._file = h5py.File(self._output, "w", libver="earliest")
+            keep_little(self._file)
             self._columns = {
                 name: WrittenColumn(self._file, name, field, i, chunk_rows, filters)
                 for i, (name, field) in enumerate(schema.items())

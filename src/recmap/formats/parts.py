@@ -8,6 +8,7 @@ items, and ``x/steps`` are the offsets of their values.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ __all__ = ["OFFSETS", "STEPS", "VALUES", "Part", "Splitter", "check_names", "joi
 
 VALUES, OFFSETS, STEPS = "values", "offsets", "steps"
 _LEVELS = (OFFSETS, STEPS)
+# Offsets kept by a thread, at most.
+_KEPT = 1 << 18
+_NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,15 @@ def join(
 
 
 class _ReadOffsets:
-    """Offsets that are read when they are indexed: there may be many."""
+    """Offsets that are read when they are indexed: there may be many. A thread keeps those
+    it read last: it asks for them again when it reads the rows whose sizes it has seen.
+    """
 
     def __init__(self, name: str, column: ColumnReader) -> None:
         if column.field.dtype.kind not in "iu" or column.field.shape:
             raise DataError(f"{name}: its offsets are {column.field}, not int64", field=name)
         self._column = column
+        self._last = threading.local()
 
     def __len__(self) -> int:
         return len(self._column)
@@ -134,12 +141,28 @@ class _ReadOffsets:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             start, stop, _ = key.indices(len(self))
-            read = self._column.read(start, max(start, stop))
-        elif isinstance(key, int):
+            return self._stretch(start, max(start, stop))
+        if isinstance(key, int):
             at = key % len(self)
             read = self._column.read(at, at + 1)
         else:
             read = self._column.take(key)
-        assert isinstance(read, np.ndarray)
-        wide = read.astype(np.int64, copy=False)
+        wide = _wide(read)
         return int(wide[0]) if isinstance(key, int) else wide
+
+    def _stretch(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        first, held = getattr(self._last, "stretch", (0, _NOTHING))
+        end = first + len(held)
+        if first <= start < end:
+            held = held[start - first :]
+            if stop > end:
+                held = np.concatenate([held, _wide(self._column.read(end, stop))])
+        else:
+            held = _wide(self._column.read(start, stop))
+        self._last.stretch = (start, held if len(held) <= _KEPT else _NOTHING)
+        return held[: stop - start]
+
+
+def _wide(offsets: Column) -> npt.NDArray[np.int64]:
+    assert isinstance(offsets, np.ndarray)
+    return offsets.astype(np.int64, copy=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from threading import RLock
 from typing import Any, Literal
 
@@ -16,23 +17,25 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
-from recmap.errors import CompressionError, CorruptRecordError
+from recmap.errors import CompressionError, CorruptRecordError, MemoryLimitError
 from recmap.files.ahead import read_ahead
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
+from recmap.sizes import RowSizes, fitting, measure
 from recmap.sources import Skipped
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.inflate import inflate
+from recmap.tfrecord.record_sizes import record_sizes
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
 __all__ = ["CompressedShard"]
 
-_WINDOW_SIZE = 4 << 20
+_WINDOW_SIZE = 1 << 20
 # Held while the next sound record is searched: larger ones are not found.
 _SEARCH_SIZE = 16 << 20
-_AHEAD = 32
+_AHEAD = 8
 _CUT = {FaultCode.header_cut, FaultCode.data_cut}
 
 
@@ -49,6 +52,8 @@ class CompressedShard:
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
+        # The largest record that may be held.
+        self._most = MAX_MESSAGE_SIZE
         # There is one stream, and many threads may read.
         self._lock = RLock()
         self._pass: Iterator[tuple[int, Window]] = iter(())
@@ -68,23 +73,60 @@ class CompressedShard:
             assert self._count is not None
             return self._count
 
-    def read(self, codec: Codec, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the file ends before."""
-        parts = []
+    def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
+        more than ``limit`` bytes of memory.
+        """
+        parts: list[Batch] = []
         with self._lock:
-            for first, window in self._rows_from(start) if start < stop else ():
-                a, b = max(start - first, 0), min(stop - first, len(window.offsets))
-                if a < b:
-                    parts.append(self._decode(codec, window, first, slice(a, b)))
-                if stop <= first + len(window.offsets):
-                    break
+            self._most = MAX_MESSAGE_SIZE if limit is None else limit
+            try:
+                self._read(codec, start, stop, limit, parts)
+            except MemoryLimitError:
+                if not parts:
+                    raise
         return _join(parts) if parts else self._nothing(codec)
+
+    def _read(
+        self, codec: Codec, start: int, stop: int, limit: int | None, parts: list[Batch]
+    ) -> None:
+        for first, window in self._rows_from(start) if start < stop else ():
+            a, b = max(start - first, 0), min(stop - first, len(window.offsets))
+            if a < b and limit is not None:
+                sizes = record_sizes(codec, window.bytes, window.offsets[a:b])
+                stop = min(stop, first + a + fitting(sizes, b - a, limit))
+                b = min(b, stop - first)
+            if a < b:
+                parts.append(self._decode(codec, window, first, slice(a, b)))
+                limit = None if limit is None else limit - measure(parts[-1])[1]
+            if stop <= first + len(window.offsets):
+                break
+
+    def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
+        """What rows take in memory, at most, found in a pass of its own."""
+        sizes = np.zeros(len(rows), np.int64)
+        with self._lock:
+            self._most = MAX_MESSAGE_SIZE
+            for first, window in self._rows_from(int(rows.min(initial=0))) if len(rows) else ():
+                here = np.flatnonzero((rows >= first) & (rows < first + len(window.offsets)))
+                if len(here):
+                    sizes[here] = record_sizes(
+                        codec, window.bytes, window.offsets[rows[here] - first]
+                    )
+                if first + len(window.offsets) > int(rows.max()):
+                    break
+        return sizes
+
+    def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
+        """None: only inflating the file would tell."""
+        return None
 
     def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
         """Rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
         parts, done = [], 0
         with self._lock:
+            self._most = MAX_MESSAGE_SIZE
             for first, window in self._rows_from(int(wanted[0])) if len(wanted) else ():
                 upto = int(np.searchsorted(wanted, first + len(window.offsets)))
                 if upto > done:
@@ -123,6 +165,14 @@ class CompressedShard:
 
     def _advance(self) -> tuple[int, Window] | None:
         """The next window; None at the end, or if it fails: then the next pass is a new one."""
+        if self._at is not None and self._at[1].needed > self._most:
+            row, size = self._at[0] + len(self._at[1].offsets), self._at[1].needed
+            raise MemoryLimitError(
+                f"{self.path}: row {row:,} has {size:,} bytes, and {self._most:,} may be used "
+                "for it",
+                size=size,
+                limit=self._most,
+            )
         self._at = None
         self._at = next(self._pass, None)
         return self._at
@@ -133,10 +183,8 @@ class CompressedShard:
             numbers = np.arange(seen, seen + len(window.offsets))
             seen += len(numbers)
             good = window.offsets[~np.isin(numbers, self._bad)]
-            yield (
-                row,
-                Window(window.bytes, good, window.record, window.base, window.scan, window.skipped),
-            )
+            yield row, replace(window, offsets=good)
+            del window  # before the next is made
             row += len(good)
         self._count = row
 
@@ -163,18 +211,18 @@ class CompressedShard:
         is raised.
         """
         stream = _Stream(self.path, self.compression, skip)
-        record, searching = 0, False
-        while stream.fill(_WINDOW_SIZE):
+        record, searching, needed = 0, False, 0
+        while stream.fill(max(_WINDOW_SIZE, needed)):
             if searching and not stream.seek_record():
                 continue
-            searching = False
+            searching, needed = False, 0
             data, base = stream.copy(), stream.base
             found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             if fault is not None and _goes_on(fault) and not stream.ended:
                 # The rest of the record has not been inflated yet.
-                stream.fill(used + fault.expected)
+                needed = fault.expected
             elif fault is not None:
                 if not skip:
                     raise self._error(fault, record, base, None)
@@ -185,8 +233,9 @@ class CompressedShard:
                 else:
                     used, searching = used + 1, True
             stream.drop(used)
-            if found.records or lost:
-                yield Window(data, found.mark_offsets, first, base, found, lost)
+            if found.records or lost or needed > _WINDOW_SIZE:
+                yield Window(data, found.mark_offsets, first, base, found, lost, needed)
+            del data, found  # before the next are made
         if stream.failure is not None:
             end = np.empty(0, np.uint8)
             lost = [Skipped(self.path, record, stream.base, stream.failure)]
@@ -217,7 +266,7 @@ class _Stream:
         self.failure: str | None = None
         self._held = bytearray()
         self._skip = skip
-        # A few MB ahead, inflated while records are decoded.
+        # A little ahead, inflated while records are decoded.
         self._pieces = read_ahead(inflate(path, compression), _AHEAD)
 
     def fill(self, size: int) -> bool:
