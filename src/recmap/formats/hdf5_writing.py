@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.hdf5_library import h5py
 from recmap.formats.hdf5_types import MARK, ORDER
-from recmap.ragged import Column, Ragged, concatenate
+from recmap.ragged import Column, Ragged, concatenate, owned
 from recmap.sizes import column_sizes
 from recmap.types import Field
 
@@ -98,7 +98,7 @@ class WrittenColumn:
     def keep(self) -> None:
         """Copies the rows of the last add() that were not written yet."""
         if self._pieces:
-            self._pieces[-1] = _owned(self._pieces[-1])
+            self._pieces[-1] = owned(self._pieces[-1])
 
     def write(self) -> None:
         """Writes a piece, or what is left of one."""
@@ -191,9 +191,3 @@ def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tu
             "cannot have; give fewer"
         )
     return (rows, *axes)
-
-
-def _owned(column: Column) -> Column:
-    if isinstance(column, Ragged):
-        return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
-    return column.copy()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.columns import ColumnsSource, Which
-from recmap.ragged import Column, Ragged, concatenate
+from recmap.ragged import Column, Ragged, concatenate, owned
 from recmap.sizes import RowSizes, added, column_sizes, fitting, measure
 from recmap.sources import Info, Skipped
 from recmap.types import Batch, Field, Schema
@@ -84,7 +84,7 @@ class StreamSource:
     def _hold(self, given: Mapping[str, Given], schema: Schema | None = None) -> None:
         batch, _ = fit(given, schema or self._schema)
         # Whoever makes the batches may fill the same arrays again.
-        self._held.append({name: _copied(column) for name, column in batch.items()})
+        self._held.append({name: owned(column) for name, column in batch.items()})
 
     @property
     def schema(self) -> Schema:
@@ -167,12 +167,6 @@ class StreamSource:
 
     def info(self) -> Info:
         return Info("batches", [], 0, len(self), self._schema, self.origin, [])
-
-
-def _copied(column: Column) -> Column:
-    if isinstance(column, Ragged):
-        return Ragged(_copied(column.flat), column.offsets - column.offsets[0])
-    return column.copy()
 
 
 def _sizes(batch: Batch) -> RowSizes:
