@@ -22,6 +22,7 @@ from recmap.engine.plan import (
     plan_shards,
 )
 from recmap.engine.progress import Counter, Report, Watcher
+from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
 from recmap.engine.steps import Steps
 from recmap.errors import DataError, OptionError, OutputError
@@ -38,8 +39,6 @@ __all__ = ["Verify", "convert_source"]
 Verify = bool | Literal["full"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Rows read at the start to see what they take in memory.
-_SAMPLE = 32
 
 
 def convert_source(
@@ -71,9 +70,11 @@ def convert_source(
     begun = time.monotonic()
     format = output_format(dst, to)
     rows = _rows(source)
-    row_bytes = _row_bytes(source, parse_size(memory))
-    shard_list = plan_shards(dst, format, rows, row_bytes, shards, rows_per_shard, shard_size)
-    budget = choose_budget(source, memory, workers, len(shard_list), row_bytes)
+    sample = take_sample(source, rows, parse_size(memory))
+    shard_list = plan_shards(
+        dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
+    )
+    budget = choose_budget(source, memory, workers, len(shard_list), sample.row_bytes)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,
@@ -111,7 +112,7 @@ def convert_source(
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(shard_list) - len(todo),
-        explanation=str(budget),
+        explanation=f"{budget}{sample}",
     )
 
 
@@ -219,14 +220,6 @@ def _rows(source: Source) -> int | None:
     if source.known_rows() is not None or source.files:
         return len(source)
     return source.known_rows()
-
-
-def _row_bytes(source: Source, memory: int) -> int:
-    """What a row takes, in the file or in memory, whichever is more."""
-    if not source.files and source.known_rows() is None:
-        return source.row_bytes()
-    rows, size = measure(Steps(source, Budget(memory, 1, _SAMPLE, 1, ""), 0, None).next() or {})
-    return max(source.row_bytes(), size // max(rows, 1), 1)
 
 
 def _manifest_path(dst: str, shards: list[Shard]) -> str:
