@@ -234,7 +234,9 @@ class CompressedShard:
                     used, searching = used + 1, True
             stream.drop(used)
             if found.records or lost or needed > _WINDOW_SIZE:
-                yield Window(data, found.mark_offsets, first, base, found, lost, needed)
+                yield Window(
+                    data, found.mark_offsets, first, base, found, lost, needed, stream.passed
+                )
             del data, found  # before the next are made
         if stream.failure is not None:
             end = np.empty(0, np.uint8)
@@ -266,8 +268,13 @@ class _Stream:
         self.failure: str | None = None
         self._held = bytearray()
         self._skip = skip
+        # Bytes of the file that have been inflated.
+        self.passed = 0
         # A little ahead, inflated while records are decoded.
-        self._pieces = read_ahead(inflate(path, compression), _AHEAD)
+        self._pieces = read_ahead(inflate(path, compression, self._pass), _AHEAD)
+
+    def _pass(self, position: int) -> None:
+        self.passed = position
 
     def fill(self, size: int) -> bool:
         """Inflates until so much is held, or all there is; False if nothing is left."""

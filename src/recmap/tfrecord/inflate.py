@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -61,8 +61,12 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     )
 
 
-def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
-    """The plain bytes of a file in pieces, through all its members."""
+def inflate(
+    path: str, compression: Literal["gzip", "zlib"], watch: Callable[[int], None] = lambda _: None
+) -> Iterator[bytes]:
+    """The plain bytes of a file in pieces, through all its members. ``watch`` is told how
+    many bytes of the file they come from.
+    """
     with open(path, "rb", buffering=0) as file:
         engine, error = inflater(compression)
         fresh, position, pending = True, 0, b""
@@ -101,5 +105,6 @@ def inflate(path: str, compression: Literal["gzip", "zlib"]) -> Iterator[bytes]:
             fresh, pending = False, rest
             if engine.eof:
                 (engine, error), fresh = inflater(compression), True
+            watch(position)
             if plain:
                 yield plain

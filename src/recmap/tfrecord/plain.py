@@ -265,7 +265,9 @@ class PlainShard:
                 skipped.append(Skipped(self.path, record, found.fault.offset, reason))
                 record += 1
                 next_begin = self._behind(found.fault)
-            yield Window(file.bytes, found.mark_offsets, first, 0, found, skipped)
+            yield Window(
+                file.bytes, found.mark_offsets, first, 0, found, skipped, passed=next_begin
+            )
             file.have_read(begin, next_begin)
             begin = next_begin
 
