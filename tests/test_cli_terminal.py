@@ -55,6 +55,13 @@ def test_verify_shows_how_far_it_is() -> None:
     assert shown.rstrip().endswith("3 sound records, 0 damaged, in 1 files of 254 bytes")
 
 
+def test_index_shows_how_far_it_is() -> None:
+    code, shown = run_in_terminal("index", "x.tfrecord")
+    assert code == 0
+    assert "\x1b[2K" in shown
+    assert shown.rstrip().endswith(".x.tfrecord.recmap")
+
+
 def test_errors_are_one_line_in_a_terminal_too() -> None:
     code, shown = run_in_terminal("stats", "nope")
     assert code == 2

@@ -184,3 +184,25 @@ def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(everything) == len(ds) == 2000 - len(ds.skipped)
     picked = np.random.default_rng(0).permutation(len(ds))
     assert ds[picked]["a"] == everything[picked]
+
+
+def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
+    told: list[tuple[int, int]] = []
+
+    def watch(done: int, total: int) -> None:
+        told.append((done, total))
+
+    for i in range(3):
+        wire.write(f"{i}.tfrecord", *mixed())
+    total = 3 * Path("0.tfrecord").stat().st_size
+    rm.index("*.tfrecord", progress=watch)
+    assert told == [(total // 3 * part, total) for part in (1, 1, 2, 2, 3, 3)]
+    told.clear()
+    rm.index("*.tfrecord", text=True, progress=watch)
+    assert told[-1] == (total, total)
+    # Other data under the same name: what its index says does not hold.
+    wire.write("0.tfrecord", *[wire.example(a=wire.float_list(1.0))] * 9)
+    told.clear()
+    rm.index("0.tfrecord", progress=watch)
+    size = Path("0.tfrecord").stat().st_size
+    assert told[-1] == (size, size)

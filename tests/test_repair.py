@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -162,3 +163,19 @@ def test_many_files_are_checked_in_their_order() -> None:
     assert told[-1] == (found.size, found.size)
     with pytest.raises(rm.OptionError):
         rm.verify(".", workers=0)
+
+
+def test_progress_is_told_within_a_compressed_file() -> None:
+    noise = np.random.default_rng(1).bytes(6 << 20)
+    records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
+    rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
+    size = Path("x.tfrecord.gz").stat().st_size
+    told: list[tuple[int, int]] = []
+    rm.verify("x.tfrecord.gz", progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (size, size)
+    assert len(told) > 3
+    again: list[tuple[int, int]] = []
+    rm.repair("x.tfrecord.gz", "y", progress=lambda done, total: again.append((done, total)))
+    assert again[-1] == (size, size)
+    assert len(again) > 3

@@ -14,13 +14,14 @@ from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.run import Verify, convert_source
 from recmap.engine.transform import Casting, transformed
-from recmap.errors import OptionError, RowNotFoundError
+from recmap.errors import MemoryLimitError, OptionError, RowNotFoundError
 from recmap.files.paths import PathLike, PathsLike
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
-from recmap.ragged import Column, Ragged
+from recmap.ragged import Column, Ragged, concatenate
+from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
@@ -30,8 +31,8 @@ __all__ = ["ColumnView", "Dataset", "convert", "from_arrays", "from_batches", "o
 
 Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
-# Bytes read at a time by a pass in batches, in the file or in memory; small batches
-# are cut from it. The first read is smaller: it tells what rows take in memory.
+# Bytes of the rows read at a time by a pass in batches; small batches are cut from it. The
+# first read is smaller: it tells what rows take in memory.
 _READ_SIZE = 16 << 20
 _FIRST_READ_SIZE = 1 << 20
 
@@ -337,20 +338,37 @@ class Dataset:
         """
         if size < 1:
             raise OptionError(f"batches({size}): a batch has one row or more")
-        row_bytes = self._source.row_bytes()
-        step = max(1, _FIRST_READ_SIZE // row_bytes // size) * size
-        start = 0
-        while True:
-            read = self._source.read(start, start + step)
-            rows = len(next(iter(read.values()), ()))
+        for read in self._reads(size):
+            rows, _ = measure(read)
             for begin in range(0, rows, size):
                 if begin + size <= rows or not drop_last:
                     yield {name: column[begin : begin + size] for name, column in read.items()}
-            if rows < step:
+
+    def _reads(self, multiple: int) -> Iterator[Batch]:
+        """All rows in order, about as many at a time as fit, but for the last so many that
+        ``multiple`` divides their number.
+        """
+        row_bytes = self._source.row_bytes()
+        size, start = _FIRST_READ_SIZE, 0
+        while True:
+            wanted = max(1, size // row_bytes // multiple) * multiple
+            read = self._read_within(start, start + wanted)
+            rows, taken = measure(read)
+            if rows % multiple:
+                more = self._source.read(start + rows, start + rows - rows % multiple + multiple)
+                read = {name: concatenate([read[name], more[name]]) for name in read}
+                rows, taken = measure(read)
+            if not rows:
                 return
-            start += step
-            row_bytes = max(row_bytes, sum(column.nbytes for column in read.values()) // rows)
-            step = max(1, _READ_SIZE // row_bytes // size) * size
+            yield read
+            start += rows
+            size, row_bytes = _READ_SIZE, max(1, taken // rows)
+
+    def _read_within(self, start: int, stop: int) -> Batch:
+        try:
+            return self._source.read(start, stop, _READ_SIZE)
+        except MemoryLimitError:
+            return self._source.read(start, start + 1)
 
     def stats(self, *, progress: Watcher | None = None) -> dict[str, FieldStats]:
         """Count, least, greatest, mean, deviation, NaN and a histogram of each field, and
@@ -363,11 +381,10 @@ class Dataset:
         """
         collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
         counter = Counter(self._source.known_rows(), progress)
-        for batch in self.batches(max(1, _FIRST_READ_SIZE // self._source.row_bytes())):
+        for batch in self._reads(1):
             for name, column in batch.items():
                 collectors[name].add(column)
-            columns = list(batch.values())
-            counter.add(len(columns[0]), sum(column.nbytes for column in columns))
+            counter.add(*measure(batch))
         counter.finish()
         return {name: collector.result() for name, collector in collectors.items()}
 

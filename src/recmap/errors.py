@@ -2,7 +2,8 @@
 
 RecmapError
 ├── OptionError (ValueError)             an argument that cannot mean anything
-│   └── FieldTextError                   a field such as "float32[10" that cannot be read
+│   ├── FieldTextError                   a field such as "float32[10" that cannot be read
+│   └── MemoryLimitError                 a row takes more memory than may be used
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
 ├── OutputError (OSError)                the output could not be written: a full disk
@@ -35,6 +36,7 @@ __all__ = [
     "FieldTextError",
     "IndexFileError",
     "LeftOutWarning",
+    "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
     "OptionError",
@@ -65,6 +67,17 @@ class OptionError(RecmapError, ValueError):
 
 class FieldTextError(OptionError):
     """The text of a field, such as ``"float32[10]"``, that cannot be read."""
+
+
+class MemoryLimitError(OptionError):
+    """A row that takes more memory than may be used for it: ``size`` bytes, and
+    ``limit`` were allowed.
+    """
+
+    def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+        self.limit = limit
 
 
 class PathNotFoundError(RecmapError, FileNotFoundError):

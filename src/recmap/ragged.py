@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, RowNotFoundError
 
-__all__ = ["BYTE", "Column", "Ragged", "concatenate"]
+__all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
 # The dtype of the values of a column of byte strings. It keeps them apart from
 # a ragged column of uint8, which holds numbers.
@@ -184,6 +184,13 @@ def concatenate(columns: Sequence[Column]) -> Column:
         return np.concatenate(arrays, dtype=arrays[0].dtype)
     values = concatenate([column.flat for column in ragged])
     return Ragged(values, _offsets(np.concatenate([column.lengths for column in ragged])))
+
+
+def owned(column: Column) -> Column:
+    """A copy that shares memory with no other column."""
+    if isinstance(column, Ragged):
+        return Ragged(owned(column.flat), column.offsets - column.offsets[0])
+    return column.copy()
 
 
 def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:

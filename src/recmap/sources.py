@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from recmap.sizes import RowSizes
 from recmap.types import Batch, Schema
 
 __all__ = ["Info", "Sink", "Skipped", "Source"]
@@ -98,14 +99,28 @@ class Source(Protocol):
         """The number of rows, if it is known without looking for them."""
         ...
 
-    def read(self, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the source ends before. They may be
-        views of the file, and are not to be written to.
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the source ends before, or where they
+        would take more than ``limit`` bytes of memory: none only at the end. A row that
+        takes more by itself is a MemoryLimitError. They may be views of the file, and
+        are not to be written to.
         """
         ...
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """The rows with these numbers, in this order."""
+        ...
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        """What the rows with these numbers take in memory, at most; None if only reading
+        them would tell.
+        """
+        ...
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        """The number of the largest row and what it takes in memory, if that is more than
+        ``above`` and soon found.
+        """
         ...
 
     def column(self, name: str) -> npt.NDArray[Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.progress import watching_bytes
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.tfrecord.indexing import index
@@ -36,6 +37,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    for name in index(args.path, text=args.text):
+    with watching_bytes("index") as watcher:
+        names = index(args.path, text=args.text, progress=watcher)
+    for name in names:
         print(printable(name))
     return 0

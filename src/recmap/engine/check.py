@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from recmap import _core
+from recmap.engine.plan import Budget
+from recmap.engine.steps import Steps
 from recmap.errors import VerificationError
 from recmap.files.machine import thread_count
 from recmap.formats.raw import packed_dtype
@@ -88,14 +90,15 @@ def _reopened(path: str, format: str, schema: Schema) -> Source:
 
 
 def check_values(
-    path: str, name: str, format: str, source: Source, start: int, stop: int, step: int
+    path: str, name: str, format: str, source: Source, start: int, stop: int, budget: Budget
 ) -> None:
     """Compares every value of a file with the rows it was made of."""
     written = _reopened(path, format, source.schema)
     names = dict(zip(source.schema, written.schema, strict=True))
-    for row in range(start, stop, step):
-        end = min(row + step, stop)
-        wanted = source.read(row, end)
+    steps = Steps(source, budget, start, stop)
+    row = start
+    while (wanted := steps.next()) is not None:
+        end = steps.row
         found = written.read(row - start, end - start)
         for column in source.schema:
             if not _equal(wanted[column], found[names[column]]):
@@ -103,6 +106,8 @@ def check_values(
                     f"{name}: column {column!r}: rows {row - start:,} to {end - start:,} are not "
                     f"those that were read ({row:,} to {end:,} of the source)"
                 )
+        row = end
+        del wanted, found  # before the next are read
 
 
 def _equal(a: Column, b: Column) -> bool:

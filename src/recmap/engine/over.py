@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from recmap.sizes import RowSizes, fitting
 from recmap.sources import Info, Skipped, Source
-from recmap.types import Schema
+from recmap.types import Batch, Schema
 
-__all__ = ["SourceOver"]
+__all__ = ["SourceOver", "read_by_number"]
+
+
+def read_by_number(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
+    """As many of the first of these rows as fit."""
+    if limit is not None and len(rows):
+        sizes = source.row_sizes(rows)
+        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
+    return source.take(rows)
 
 
 class SourceOver:
@@ -44,6 +54,12 @@ class SourceOver:
 
     def known_rows(self) -> int | None:
         return self._source.known_rows()
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._source.row_sizes(rows)
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.largest_row(above)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return None

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from recmap.errors import OptionError
+from recmap.errors import MemoryLimitError, OptionError
 from recmap.files.machine import parse_size, size_text, thread_count
 from recmap.files.paths import is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
@@ -17,6 +17,8 @@ __all__ = ["Budget", "Shard", "choose_budget", "is_folder", "output_format", "pl
 # Times a chunk is in memory: as it was read, encoded, in the writer's queue, and what
 # the allocator keeps.
 _COPIES = 8
+# Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
+_FIXED = 10 * 10**6
 _MIN_CHUNK, _MAX_CHUNK = 1 << 16, 16 << 20
 
 
@@ -38,6 +40,23 @@ class Budget:
     chunk_rows: int
     row_bytes: int
     why: str
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the rows of one step may take."""
+        return _step_limit(self.memory, self.workers)
+
+    def too_little(self, row: int, size: int) -> MemoryLimitError:
+        """The error that a row which takes so much is."""
+        enough = _needed(size, self.workers)
+        fewer = f", or workers={self.workers - 1}" if self.workers > 1 else ""
+        return MemoryLimitError(
+            f"memory={size_text(self.memory)} is too little: row {row:,} takes {size_text(size)}, "
+            f"and rows are held up to {_COPIES} times, by {self.workers} workers; give "
+            f'memory="{_megabytes(enough)}" or more{fewer}',
+            size=size,
+            limit=self.limit,
+        )
 
     def __str__(self) -> str:
         return (
@@ -125,24 +144,48 @@ def choose_budget(
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     wanted = min(workers or thread_count(), shards)
-    least = _COPIES * max(row_bytes, _MIN_CHUNK)
-    if total < least:
+    if total < _COPIES * _MIN_CHUNK or _step_limit(total, 1) < row_bytes:
+        least = max(_COPIES * _MIN_CHUNK, _needed(row_bytes, 1))
         raise OptionError(
             f"memory={memory!r} is too little: a row takes about {size_text(row_bytes)}, and "
-            f"{_COPIES} times a step of rows are held; give {size_text(least)} or more"
+            f"{_COPIES} times a step of rows are held; give {_megabytes(least)} or more"
         )
-    busy = max(1, min(wanted, total // least))
-    chunk = min(_MAX_CHUNK, total // (_COPIES * busy))
+    least_step = max(row_bytes, _MIN_CHUNK)
+    largest = source.largest_row(_step_limit(total, wanted))
+    if largest is not None:
+        row, size = largest
+        if size > _step_limit(total, 1):
+            raise Budget(total, 1, 1, size, "").too_little(row, size)
+        least_step = max(least_step, size)
+    busy = max(1, min(wanted, _step_limit(total, 1) // least_step))
+    chunk = min(_MAX_CHUNK, _step_limit(total, busy))
     rows = max(1, chunk // row_bytes)
     why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"
+    if largest is not None:
+        why += f", the largest row {size_text(largest[1])}"
     unit = source.chunk_rows
     if unit > 1:
-        if unit * row_bytes * _COPIES * busy > total:
-            busy = max(1, min(busy, total // (_COPIES * unit * row_bytes)))
+        busy = max(1, min(busy, _step_limit(total, 1) // (unit * row_bytes)))
         whole = max(1, rows // unit) * unit
-        if whole * row_bytes * _COPIES <= total:
+        if whole * row_bytes <= _step_limit(total, 1):
             rows = whole
             why += f", stored in chunks of {unit:,} rows"
         else:
             why += f"; the chunks of {unit:,} rows are too large for it and are read several times"
     return Budget(total, busy, rows, row_bytes, why)
+
+
+def _step_limit(memory: int, workers: int) -> int:
+    """Bytes that the rows of a step may take, so that all that is held fits."""
+    return (memory - min(_FIXED, memory // 2)) // (_COPIES * workers)
+
+
+def _needed(size: int, workers: int) -> int:
+    """The memory that such a step takes."""
+    held = _COPIES * workers * size
+    return held + min(_FIXED, held)
+
+
+def _megabytes(size: int) -> str:
+    """Rounded up, as an option would be given."""
+    return f"{-(-size // 10**6)}MB"

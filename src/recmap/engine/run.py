@@ -22,22 +22,23 @@ from recmap.engine.plan import (
     plan_shards,
 )
 from recmap.engine.progress import Counter, Report, Watcher
+from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
+from recmap.engine.steps import Steps
 from recmap.errors import DataError, OptionError, OutputError
 from recmap.files.description import description_path
 from recmap.files.disk import remove, size_on_disk
+from recmap.files.machine import parse_size
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.sizes import measure
 from recmap.sources import Sink, Source
-from recmap.types import Batch
 
 __all__ = ["Verify", "convert_source"]
 
 Verify = bool | Literal["full"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Rows read at the start to see what they take in memory.
-_SAMPLE = 32
 
 
 def convert_source(
@@ -69,9 +70,11 @@ def convert_source(
     begun = time.monotonic()
     format = output_format(dst, to)
     rows = _rows(source)
-    row_bytes = _row_bytes(source)
-    shard_list = plan_shards(dst, format, rows, row_bytes, shards, rows_per_shard, shard_size)
-    budget = choose_budget(source, memory, workers, len(shard_list), row_bytes)
+    sample = take_sample(source, rows, parse_size(memory))
+    shard_list = plan_shards(
+        dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
+    )
+    budget = choose_budget(source, memory, workers, len(shard_list), sample.row_bytes)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,
@@ -109,7 +112,7 @@ def convert_source(
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(shard_list) - len(todo),
-        explanation=str(budget),
+        explanation=f"{budget}{sample}",
     )
 
 
@@ -167,7 +170,7 @@ class _Job:
                     self._source,
                     shard.start,
                     shard.start + rows,
-                    self._budget.chunk_rows,
+                    self._budget,
                 )
             manifest.note(shard, temporary)
             if self._format not in ("raw", "npy"):
@@ -184,33 +187,20 @@ class _Job:
 
     def _move(self, shard: Shard, sink: Sink, check: RecordCheck | None) -> int:
         """Reads and writes the rows of a file, a step at a time; how many they were."""
-        step = self._budget.chunk_rows
-        most = step * self._budget.row_bytes
-        at = shard.start
-        while shard.stop is None or at < shard.stop:
-            if self._stop.is_set():
-                raise _StoppedError
-            stop = at + step if shard.stop is None else min(at + step, shard.stop)
-            batch = self._source.read(at, stop)
-            rows, size = _measure(batch)
-            if rows == 0:
-                if shard.stop is not None:
-                    raise DataError(
-                        f"{shard.path}: the source ended at row {at:,}, not {shard.stop:,}"
-                    )
-                break
+        steps = Steps(self._source, self._budget, shard.start, shard.stop)
+        while (batch := steps.next()) is not None:
             sink.write(batch)
+            self._counter.add(*measure(batch))
             del batch  # before the next is read
-            self._counter.add(rows, size)
             if check is not None and isinstance(sink, TFRecordWriter):
                 check.follow(*sink.written, shard.path)
-            at += rows
-            # Rows differ in size: steps of many large ones are made shorter.
-            if size > most and step > 1:
-                step = max(1, int(step * most / size))
-            if shard.stop is None and rows < stop - (at - rows):
-                break
-        return at - shard.start
+            if self._stop.is_set():
+                raise _StoppedError
+        if shard.stop is not None and steps.row < shard.stop:
+            raise DataError(
+                f"{shard.path}: the source ended at row {steps.row:,}, not {shard.stop:,}"
+            )
+        return steps.row - shard.start
 
 
 def _count(shards: list[Shard]) -> int:
@@ -226,23 +216,10 @@ def _wait(futures: list[Future[None]]) -> None:
             future.result()
 
 
-def _measure(batch: Batch) -> tuple[int, int]:
-    columns = list(batch.values())
-    return (len(columns[0]) if columns else 0), sum(column.nbytes for column in columns)
-
-
 def _rows(source: Source) -> int | None:
     if source.known_rows() is not None or source.files:
         return len(source)
     return source.known_rows()
-
-
-def _row_bytes(source: Source) -> int:
-    """What a row takes, in the file or in memory, whichever is more."""
-    if not source.files and source.known_rows() is None:
-        return source.row_bytes()
-    rows, size = _measure(source.read(0, _SAMPLE))
-    return max(source.row_bytes(), size // max(rows, 1), 1)
 
 
 def _manifest_path(dst: str, shards: list[Shard]) -> str:

@@ -2,8 +2,8 @@
 
 Rows that can be read alone are gathered. Rows that are read together with others
 (compressed files, chunks), or of a file much larger than memory, are first dealt out
-over files of a stretch of the new order each, in one pass; every stretch is then put
-in order in memory.
+over files of a stretch of the new order each, in one pass; every stretch is then read
+in its order.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from recmap.engine.over import SourceOver
+from recmap.engine.over import SourceOver, read_by_number
 from recmap.engine.plan import Budget
+from recmap.engine.steps import Steps
 from recmap.errors import OptionError
 from recmap.files.disk import remove, temporary_path
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.permutation import Permutation
 from recmap.ragged import concatenate
+from recmap.sizes import RowSizes, measure
 from recmap.sources import Source
 from recmap.tfrecord.encode import Encoder
 from recmap.types import Batch, Field, Schema
@@ -30,6 +32,9 @@ from recmap.types import Batch, Field, Schema
 __all__ = ["shuffled"]
 
 _POSITION = "recmap position"
+# What a row of a stretch takes beside its values: its position, its place in the order,
+# and where it is in the file.
+_LEAST_ROW = 64
 
 
 @contextmanager
@@ -47,9 +52,11 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     temporary = temporary_path(place, source, ".shuffle")
     os.makedirs(temporary)
     try:
-        # A stretch is held twice while it is put in order, by every worker.
-        stretch_rows = max(1, budget.memory // (4 * budget.workers * budget.row_bytes))
-        yield _Dealt(source, order, temporary, stretch_rows, budget.chunk_rows)
+        # So few that a stretch stays in the memory of the system while it is read in its
+        # order, and that its numbers take little of ours.
+        row_size = max(budget.row_bytes, _LEAST_ROW)
+        stretch_rows = max(1, budget.memory // (4 * budget.workers * row_size))
+        yield _Dealt(source, order, temporary, stretch_rows, budget)
     finally:
         remove(temporary)
 
@@ -61,24 +68,28 @@ class _Gathered(SourceOver):
         super().__init__(source)
         self._order = order
 
-    def read(self, start: int, stop: int) -> Batch:
-        return self.take(np.arange(start, min(stop, len(self)), dtype=np.int64))
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        rows = np.arange(start, min(stop, len(self)), dtype=np.int64)
+        return read_by_number(self._source, self._order[rows], limit)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return self._source.take(self._order[rows])
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._source.row_sizes(self._order[rows])
 
 
 class _Dealt(SourceOver):
     """Rows from files that each hold a stretch of the new order."""
 
     def __init__(
-        self, source: Source, order: Permutation, folder: str, stretch_rows: int, chunk_rows: int
+        self, source: Source, order: Permutation, folder: str, stretch_rows: int, budget: Budget
     ) -> None:
         super().__init__(source)
         self._order, self._folder, self._stretch_rows = order, folder, stretch_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
-        self._deal(chunk_rows)
+        self._deal(budget)
 
     @property
     def chunk_rows(self) -> int:
@@ -87,47 +98,49 @@ class _Dealt(SourceOver):
     def _path(self, stretch: int) -> str:
         return os.path.join(self._folder, f"{stretch}.tfrecord")
 
-    def _deal(self, chunk_rows: int) -> None:
+    def _deal(self, budget: Budget) -> None:
         encoder = Encoder(self._fields)
-        for start in range(0, len(self), chunk_rows):
-            batch = self._source.read(start, start + chunk_rows)
-            rows = len(next(iter(batch.values())))
+        steps = Steps(self._source, budget, 0, len(self))
+        while (batch := steps.next()) is not None:
+            rows, _ = measure(batch)
+            start = steps.row - rows
             positions = self._order.positions_of(np.arange(start, start + rows))
             stretches = positions // self._stretch_rows
             by_stretch = np.argsort(stretches, kind="stable")
-            ordered: Batch = {name: column[by_stretch] for name, column in batch.items()}
-            ordered[_POSITION] = positions[by_stretch]
             owners, firsts = np.unique(stretches[by_stretch], return_index=True)
             for owner, a, b in zip(owners, firsts, [*firsts[1:], rows], strict=True):
-                part = {name: column[a:b] for name, column in ordered.items()}
+                mine = by_stretch[a:b]
+                part: Batch = {name: column[mine] for name, column in batch.items()}
+                part[_POSITION] = positions[mine]
                 records, _ = encoder.encode(part, int(b - a), start)
                 with open(self._path(int(owner)), "ab") as file:
                     file.write(records.data)
+            del batch  # before the next is read
 
-    def read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
         parts = []
         while start < stop:
             stretch, first = divmod(start, self._stretch_rows)
-            last = min(first + stop - start, self._stretch_rows)
-            held = self._stretch(stretch)
-            parts.append({name: held[name][first:last] for name in self.schema})
-            start += last - first
+            held, order = self._stretch(stretch)
+            parts.append(read_by_number(held, order[first : first + stop - start], limit))
+            if limit is not None:
+                break
+            start += measure(parts[-1])[0]
         if not parts:
             return self._source.read(0, 0)
         return {name: concatenate([part[name] for part in parts]) for name in self.schema}
 
-    def _stretch(self, stretch: int) -> Batch:
-        held = self._held
-        if getattr(held, "number", None) != stretch:
-            held.rows = None  # let go of it before the next is read
-            files = TFRecordSource([self._path(stretch)], dict(self._fields))
-            rows = files.read(0, self._stretch_rows)
-            order = np.argsort(np.asarray(rows.pop(_POSITION)))
-            held.rows = {name: column[order] for name, column in rows.items()}
-            held.number = stretch
-        batch: Batch = held.rows
-        return batch
+    def _stretch(self, stretch: int) -> tuple[Source, npt.NDArray[np.int64]]:
+        """The file of a stretch, and its rows in their order."""
+        if getattr(self._held, "number", None) != stretch:
+            path = self._path(stretch)
+            positions = TFRecordSource([path], {_POSITION: "int64"})
+            order = np.argsort(np.asarray(positions.read(0, self._stretch_rows)[_POSITION]))
+            self._held.rows = TFRecordSource([path], dict(self._source.schema)), order
+            self._held.number = stretch
+        rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows
+        return rows
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return self._source.take(self._order[rows])

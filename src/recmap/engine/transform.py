@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.engine.over import SourceOver
+from recmap.engine.over import SourceOver, read_by_number
 from recmap.errors import FieldMismatchError, FieldNotFoundError, OptionError
 from recmap.formats.joined import SelectedSource
 from recmap.ragged import Column, Ragged
+from recmap.sizes import RowSizes
 from recmap.sources import Source
 from recmap.types import Batch, Field, Schema
 
@@ -63,14 +64,30 @@ class _Rows(SourceOver):
     def known_rows(self) -> int | None:
         return len(self._range)
 
-    def read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         chosen = self._range[start:stop]
         if chosen.step == 1:
-            return self._source.read(chosen.start, max(chosen.start, chosen.stop))
-        return self._source.take(np.array(chosen, dtype=np.int64))
+            return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
+        if 1 < chosen.step < self._source.chunk_rows and limit is not None:
+            # Those between are decoded anyway.
+            some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
+            return {name: column[:: chosen.step] for name, column in some.items()}
+        return read_by_number(self._source, np.array(chosen, dtype=np.int64), limit)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.take(self._range.start + self._range.step * rows)
+        return self._source.take(self._numbers(rows))
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._source.row_sizes(self._numbers(rows))
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        largest = self._source.largest_row(above)
+        if largest is None or largest[0] not in self._range:
+            return None
+        return self._range.index(largest[0]), largest[1]
+
+    def _numbers(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._range.start + self._range.step * rows
 
 
 class _Cast(SourceOver):
@@ -88,13 +105,32 @@ class _Cast(SourceOver):
                 raise OptionError(f"cast: {name!r} holds byte strings, which are no numbers")
             fields[name] = Field(dtype, old.shape)
         self._schema = Schema(fields)
+        # How many times as large values may become.
+        self._growth = max(
+            [
+                1,
+                *(
+                    -(-np.dtype(d).itemsize // source.schema[n].dtype.itemsize)
+                    for n, d in cast.items()
+                ),
+            ]
+        )
 
     @property
     def schema(self) -> Schema:
         return self._schema
 
-    def read(self, start: int, stop: int) -> Batch:
-        return self._cast(self._source.read(start, stop))
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        room = None if limit is None else limit // self._growth
+        return self._cast(self._source.read(start, stop, room))
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        sizes = self._source.row_sizes(rows)
+        return None if sizes is None else sizes * self._growth
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        largest = self._source.largest_row(above // self._growth)
+        return None if largest is None else (largest[0], largest[1] * self._growth)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return self._cast(self._source.take(rows))

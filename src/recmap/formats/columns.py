@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ from recmap.columns import string_column
 from recmap.errors import DataError
 from recmap.files.disk import size_on_disk
 from recmap.files.mapped import MappedFile
-from recmap.ragged import BYTE, Column, Ragged
+from recmap.ragged import BYTE, Column, Ragged, concatenate
+from recmap.sizes import OFFSET, STRING, RowSizes, added, fitting, largest
 from recmap.sources import Info, Skipped
 from recmap.types import Batch, Field, Schema
 
@@ -22,9 +24,18 @@ __all__ = [
     "ColumnsSource",
     "Offsets",
     "RaggedColumn",
+    "Which",
     "array_columns",
     "field_paths",
 ]
+
+
+# Longer rows are gathered one by one; shorter ones by the number of each value.
+_SLICE_FROM = 64
+# More than any row takes, and small enough to be counted with.
+_NO_LIMIT = 1 << 48
+# Rows, from one to another or by number.
+Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
 
 class ColumnReader(Protocol):
@@ -53,6 +64,12 @@ class ColumnReader(Protocol):
         """The rows with these numbers, all within the column."""
         ...
 
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        """What rows take in memory, at most; of a slice perhaps only of its first rows, if
+        these are more than ``limit``. None if only reading them would tell.
+        """
+        ...
+
     def view(self) -> npt.NDArray[Any] | None:
         """The column as an array that is not loaded, if it can be had."""
         ...
@@ -74,6 +91,7 @@ class ArrayColumn:
         self._array = array
         self._file = file
         self._strings = array.dtype.kind in "SU"
+        self._items = math.prod(array.shape[1:])
         self.field = (
             Field("bytes", array.shape[1:])
             if self._strings
@@ -93,6 +111,9 @@ class ArrayColumn:
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         taken = self._array[rows]
         return string_column(taken) if self._strings else taken
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        return self._array.itemsize * self._items + (STRING * self._items if self._strings else 0)
 
     def view(self) -> npt.NDArray[Any] | None:
         return None if self._strings else self._array
@@ -115,7 +136,7 @@ class RaggedColumn:
     def __init__(
         self, path: str, name: str, values: ColumnReader, offsets: Offsets, strings: bool
     ) -> None:
-        self._path, self._name, self._values, self._offsets = path, name, values, offsets
+        self._path, self._name, self._values, self.offsets = path, name, values, offsets
         if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
             raise self._error()
         inner = values.field
@@ -124,26 +145,31 @@ class RaggedColumn:
 
     @property
     def chunk_rows(self) -> int:
-        return 1
+        # About those whose values lie in one chunk.
+        values = self._values.chunk_rows
+        return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
 
     @property
     def note(self) -> str:
         return self._values.note
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self.offsets) - 1
 
     def read(self, start: int, stop: int) -> Column:
-        offsets = self._offsets[start : stop + 1]
+        offsets = self.offsets[start : stop + 1]
         first, last = self._checked(offsets[:-1], offsets[1:])
         values = self._values.read(first, last) if last > first else self._values.read(0, 0)
         return self._ragged(values, offsets - first)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        starts, ends = self._offsets[rows], self._offsets[rows + 1]
+        starts, ends = self.offsets[rows], self.offsets[rows + 1]
         self._checked(starts, ends)
         lengths = ends - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
+        if int(offsets[-1]) > _SLICE_FROM * len(rows):
+            parts = [self._values.read(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+            return self._ragged(concatenate(parts), offsets)
         within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
         return self._ragged(self._values.take(within + np.repeat(starts, lengths)), offsets)
 
@@ -169,6 +195,38 @@ class RaggedColumn:
             file=self._path,
             field=self._name,
         )
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if isinstance(rows, slice):
+            stop = min(rows.stop, rows.start + limit // OFFSET + 1)
+            offsets = self.offsets[rows.start : stop + 1]
+            inside = self.spans(offsets[:-1], offsets[1:], limit)
+        else:
+            inside = self.spans(self.offsets[rows], self.offsets[rows + 1], limit)
+        return None if inside is None else inside + OFFSET
+
+    def spans(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], limit: int
+    ) -> RowSizes | None:
+        """What the values from each start to each end take."""
+        first, _ = self._checked(starts, ends)
+        values = self._values
+        if not isinstance(values, RaggedColumn):
+            item = values.sizes(slice(0, 0), limit)
+            if not isinstance(item, int):
+                return None
+            # Beyond the limit it does not matter, and might be too large for a number.
+            lengths: npt.NDArray[np.int64] = np.minimum(ends - starts, limit // max(item, 1) + 1)
+            return item * lengths
+        if bool((ends[:-1] == starts[1:]).all()):  # rows that follow each other
+            most = first + limit // OFFSET + 1
+            kept = max(1, int(np.searchsorted(ends, most, side="right")))
+            starts, ends = starts[:kept], np.minimum(ends[:kept], most)
+            offsets = values.offsets[first : int(ends[-1] if len(ends) else first) + 1]
+            inside = values.spans(offsets[starts - first], offsets[ends - first], limit)
+        else:
+            inside = values.spans(values.offsets[starts], values.offsets[ends], limit)
+        return None if inside is None else added(inside, OFFSET * (ends - starts))
 
     def view(self) -> npt.NDArray[Any] | None:
         return None
@@ -227,13 +285,38 @@ class ColumnsSource:
     def known_rows(self) -> int | None:
         return self._rows
 
-    def read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, self._rows)
         start = min(start, stop)
+        if limit is not None and start < stop:
+            sizes = self._sizes(slice(start, stop), limit)
+            stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return {name: column.take(rows) for name, column in self._columns.items()}
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._sizes(rows, _NO_LIMIT)
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        def sizes(start: int, stop: int) -> RowSizes:
+            found = self._sizes(slice(start, stop), _NO_LIMIT)
+            assert found is not None
+            return found
+
+        if self._sizes(np.empty(0, np.int64), _NO_LIMIT) is None:
+            return None
+        return largest(sizes, self._rows, above)
+
+    def _sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        total: RowSizes = 0
+        for column in self._columns.values():
+            sizes = column.sizes(rows, limit)
+            if sizes is None:
+                return None
+            total = added(total, sizes)
+        return total
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._columns[name].view()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldMismatchError
+from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.ragged import concatenate
+from recmap.sizes import RowSizes, added, measure
 from recmap.sources import Info, Skipped, Source
 from recmap.types import Batch, Schema
 
@@ -80,11 +81,17 @@ class SelectedSource(_Joined):
     def _renamed(self, batch: Batch) -> Batch:
         return {new: batch[old] for new, old in self._names.items()}
 
-    def read(self, start: int, stop: int) -> Batch:
-        return self._renamed(self._source.read(start, stop))
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return self._renamed(self._source.read(start, stop, limit))
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return self._renamed(self._source.take(rows))
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._source.row_sizes(rows)
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.largest_row(above)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._source.column(self._names[name])
@@ -117,11 +124,45 @@ class BesideSource(_Joined):
     def known_rows(self) -> int | None:
         return self._rows
 
-    def read(self, start: int, stop: int) -> Batch:
-        return {n: c for part in self._parts for n, c in part.read(start, stop).items()}
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        if limit is None:
+            return {n: c for part in self._parts for n, c in part.read(start, stop).items()}
+        try:
+            return self._read(start, stop, limit // len(self._parts))
+        except MemoryLimitError:
+            return self._read_one(start, limit)
+
+    def _read(self, start: int, stop: int, limit: int) -> Batch:
+        """As many rows as all parts can give within a limit for each."""
+        read = []
+        for part in self._parts:
+            read.append(part.read(start, stop, limit))
+            stop = start + measure(read[-1])[0]
+        return {n: c[: stop - start] for batch in read for n, c in batch.items()}
+
+    def _read_one(self, start: int, limit: int) -> Batch:
+        """A row of which one part takes much, and others perhaps little."""
+        read: Batch = {}
+        for part in self._parts:
+            read |= part.read(start, start + 1, limit - measure(read)[1])
+        return read
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return {n: c for part in self._parts for n, c in part.take(rows).items()}
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        total: RowSizes = 0
+        for part in self._parts:
+            sizes = part.row_sizes(rows)
+            if sizes is None:
+                return None
+            total = added(total, sizes)
+        return total
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        # Of one part, which is a part of the row.
+        found = (part.largest_row(above) for part in self._parts)
+        return max((row for row in found if row), key=lambda row: row[1], default=None)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._owner[name].column(name)
@@ -152,18 +193,49 @@ class ChainSource(_Joined):
     def known_rows(self) -> int | None:
         return len(self)
 
-    def read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
-        read = []
-        for part, first, end in zip(self._parts, self._starts, self._starts[1:], strict=False):
-            if first < stop and start < end:
-                read.append(part.read(max(start - int(first), 0), min(stop, int(end)) - int(first)))
+        read: list[Batch] = []
+        number = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            first, end = int(self._starts[number]), int(self._starts[number + 1])
+            try:
+                batch = self._parts[number].read(start - first, min(stop, end) - first, limit)
+            except MemoryLimitError:
+                if not read:
+                    raise
+                break
+            rows, size = measure(batch)
+            read.append(batch)
+            if start + rows < min(stop, end):
+                break
+            limit = None if limit is None else limit - size
+            start, number = end, number + 1
         return _joined(read) if read else self._parts[0].read(0, 0)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._parts[0].take(rows)
         return take_from(self._starts, rows, lambda i, mine: self._parts[i].take(mine))
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        sizes = np.empty(len(rows), np.int64)
+        for i in np.unique(owner):
+            mine = owner == i
+            found = self._parts[int(i)].row_sizes(rows[mine] - self._starts[i])
+            if found is None:
+                return None
+            sizes[mine] = found
+        return sizes
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        found = None
+        for part, first in zip(self._parts, self._starts, strict=False):
+            row = part.largest_row(above)
+            if row is not None:
+                found, above = (int(first) + row[0], row[1]), row[1]
+        return found
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._parts[0].column(name) if len(self._parts) == 1 else None

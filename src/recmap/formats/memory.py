@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
-from recmap.formats.columns import ColumnsSource
-from recmap.ragged import Column, Ragged, concatenate
+from recmap.formats.columns import ColumnsSource, Which
+from recmap.ragged import Column, Ragged, concatenate, owned
+from recmap.sizes import RowSizes, added, column_sizes, fitting, measure
 from recmap.sources import Info, Skipped
 from recmap.types import Batch, Field, Schema
 
@@ -34,6 +35,12 @@ class _MemoryColumn:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column[rows]
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if isinstance(rows, slice):
+            return column_sizes(self._column[rows])
+        sizes = column_sizes(self._column)
+        return sizes if isinstance(sizes, int) else sizes[rows]
 
     def view(self) -> npt.NDArray[Any] | None:
         return None if isinstance(self._column, Ragged) else self._column
@@ -77,7 +84,7 @@ class StreamSource:
     def _hold(self, given: Mapping[str, Given], schema: Schema | None = None) -> None:
         batch, _ = fit(given, schema or self._schema)
         # Whoever makes the batches may fill the same arrays again.
-        self._held.append({name: _copied(column) for name, column in batch.items()})
+        self._held.append({name: owned(column) for name, column in batch.items()})
 
     @property
     def schema(self) -> Schema:
@@ -95,15 +102,25 @@ class StreamSource:
     def known_rows(self) -> int | None:
         return self._rows
 
-    def read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         if start != self._position:
             raise OptionError(
                 f"batches that come one by one are read once, in order: at row "
                 f"{self._position:,}, not {start:,}; save them to a file first"
             )
         while self._count() < stop - start and self._rows is None:
+            if limit is not None and self._held_bytes() > limit:
+                break
             self._fetch()
-        return self._cut(min(stop - start, self._count()))
+        rows = min(stop - start, self._count())
+        return self._cut(rows if limit is None else self._fitting(rows, limit))
+
+    def _held_bytes(self) -> int:
+        return sum(measure(batch)[1] for batch in self._held)
+
+    def _fitting(self, rows: int, limit: int) -> int:
+        sizes = [np.broadcast_to(_sizes(batch), _rows(batch)) for batch in self._held]
+        return fitting(np.concatenate(sizes), rows, limit) if sizes else 0
 
     def _count(self) -> int:
         return sum(map(_rows, self._held))
@@ -133,6 +150,12 @@ class StreamSource:
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         raise OptionError("batches that come one by one have no rows by number; save them first")
 
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return None
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        return None
+
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return None
 
@@ -146,10 +169,11 @@ class StreamSource:
         return Info("batches", [], 0, len(self), self._schema, self.origin, [])
 
 
-def _copied(column: Column) -> Column:
-    if isinstance(column, Ragged):
-        return Ragged(_copied(column.flat), column.offsets - column.offsets[0])
-    return column.copy()
+def _sizes(batch: Batch) -> RowSizes:
+    sizes: RowSizes = 0
+    for column in batch.values():
+        sizes = added(sizes, column_sizes(column))
+    return sizes
 
 
 def _rows(batch: Batch) -> int:

@@ -9,6 +9,7 @@ items, and ``x/steps`` are the offsets of their values; one level deeper there i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -27,6 +28,9 @@ __all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "leve
 VALUES, OFFSETS = "values", "offsets"
 # As deep as numpy's arrays once could be; a file may claim any depth.
 _LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))
+# Offsets kept by a thread, at most.
+_KEPT = 1 << 18
+_NOTHING = np.empty(0, np.int64)
 
 
 def levels_of(field: Field) -> tuple[str, ...]:
@@ -146,7 +150,9 @@ def join(
 
 
 class _ReadOffsets:
-    """Offsets that are read when they are indexed: there may be many."""
+    """Offsets that are read when they are indexed: there may be many. A thread keeps those
+    it read last: it asks for them again when it reads the rows whose sizes it has seen.
+    """
 
     def __init__(self, path: str, name: str, column: ColumnReader) -> None:
         if column.field.dtype.kind not in "iu" or column.field.shape:
@@ -156,6 +162,7 @@ class _ReadOffsets:
                 field=name,
             )
         self._column = column
+        self._last = threading.local()
 
     def __len__(self) -> int:
         return len(self._column)
@@ -163,12 +170,28 @@ class _ReadOffsets:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             start, stop, _ = key.indices(len(self))
-            read = self._column.read(start, max(start, stop))
-        elif isinstance(key, int):
+            return self._stretch(start, max(start, stop))
+        if isinstance(key, int):
             at = key % len(self)
             read = self._column.read(at, at + 1)
         else:
             read = self._column.take(key)
-        assert isinstance(read, np.ndarray)
-        wide = read.astype(np.int64, copy=False)
+        wide = _wide(read)
         return int(wide[0]) if isinstance(key, int) else wide
+
+    def _stretch(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        first, held = getattr(self._last, "stretch", (0, _NOTHING))
+        end = first + len(held)
+        if first <= start < end:
+            held = held[start - first :]
+            if stop > end:
+                held = np.concatenate([held, _wide(self._column.read(end, stop))])
+        else:
+            held = _wide(self._column.read(start, stop))
+        self._last.stretch = (start, held if len(held) <= _KEPT else _NOTHING)
+        return held[: stop - start]
+
+
+def _wide(offsets: Column) -> npt.NDArray[np.int64]:
+    assert isinstance(offsets, np.ndarray)
+    return offsets.astype(np.int64, copy=False)

@@ -20,6 +20,7 @@ from recmap.errors import (
 from recmap.files.description import description_path
 from recmap.files.paths import PathsLike, expand
 from recmap.formats.joined import ChainSource, SelectedSource
+from recmap.formats.reopened import MAX_OPEN, OpenSources, ReopenedSource
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
 from recmap.sources import Sink, Source
 from recmap.tfrecord.inflate import CompressionOption
@@ -167,8 +168,27 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
             compression=options.compression,
             index=options.index,
         )
+    if len(files) > MAX_OPEN:
+        return ChainSource(_open_many(files, format, fields, options))
     parts = [_open_one(file, format, fields, options) for file in files]
     return parts[0] if len(parts) == 1 else ChainSource(parts)
+
+
+def _open_many(
+    files: list[str], format: str, fields: FieldsLike | None, options: OpenOptions
+) -> list[Source]:
+    """Files that are looked at one by one, and opened again when they are read."""
+    kept = OpenSources()
+    parts: list[Source] = []
+    for file in files:
+
+        def reopen(schema: Schema, file: str = file) -> Source:
+            # The columns by name, so that what was left out is not warned of again.
+            return _open_one(file, format, list(schema) if fields is None else fields, options)
+
+        source = _open_one(file, format, fields, options)
+        parts.append(ReopenedSource(source, reopen, kept))
+    return parts
 
 
 def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOptions) -> Source:

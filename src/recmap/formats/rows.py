@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.columns import string_column
-from recmap.formats.columns import ColumnReader, field_paths
+from recmap.formats.columns import ColumnReader, Which, field_paths
 from recmap.ragged import Column
+from recmap.sizes import STRING, RowSizes
 from recmap.types import Field
 
 __all__ = ["Rows", "rows_columns"]
@@ -48,8 +49,8 @@ def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
 
 
 class _Last:
-    """Keeps what a thread read last, if it has fields: they are asked for one after the
-    other, and rows are to be decoded once.
+    """Keeps what a thread read last, if it has fields or strings: fields are asked for one
+    after the other, and strings for their sizes first, and rows are to be decoded once.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -57,12 +58,14 @@ class _Last:
         self._thread = threading.local()
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        if self.rows.dtype.names is None:
+        if self.rows.dtype.names is None and not self.rows.dtype.hasobject:
             return self.rows.read(start, stop)
-        if getattr(self._thread, "key", None) != (start, stop):
+        first, end = getattr(self._thread, "key", (0, -1))
+        if not first <= start <= stop <= end:
+            self._thread.key, self._thread.rows = (0, -1), None  # before the next is read
             self._thread.rows = self.rows.read(start, stop)
-            self._thread.key = (start, stop)
-        read: npt.NDArray[Any] = self._thread.rows
+            self._thread.key = first, end = start, stop
+        read: npt.NDArray[Any] = self._thread.rows[start - first : stop - first]
         return read
 
 
@@ -72,7 +75,9 @@ class _RowsColumn:
         sample = self._field(np.empty((0, *self._rows.shape[1:]), self._rows.dtype))
         self._strings = sample.dtype.kind in "OSU"
         self.field = Field("bytes" if self._strings else sample.dtype, sample.shape[1:])
-        self._row_bytes = sample.dtype.itemsize * math.prod(sample.shape[1:])
+        self._objects = sample.dtype.kind == "O"
+        self._items = math.prod(sample.shape[1:])
+        self._row_bytes = sample.dtype.itemsize * self._items
 
     @property
     def chunk_rows(self) -> int:
@@ -90,6 +95,20 @@ class _RowsColumn:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column(self._rows.take(rows))
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if self._objects:
+            return self._string_sizes(rows) if isinstance(rows, slice) else None
+        return self._row_bytes + (STRING * self._items if self._strings else 0)
+
+    def _string_sizes(self, rows: slice) -> RowSizes:
+        """Of the rows of one chunk, which is decoded whole anyway, and kept to be read."""
+        stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
+        cells = self._last.read(rows.start, max(rows.start, stop))
+        # Text has four bytes a character at most.
+        each = np.array([len(cell) * 4 + STRING for cell in cells.flat], np.int64)
+        sizes: npt.NDArray[np.int64] = each.reshape(len(cells), self._items).sum(axis=1)
+        return sizes
 
     def _field(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         for name in self._path:

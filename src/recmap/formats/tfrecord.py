@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import (
     FieldMismatchError,
+    MemoryLimitError,
     OptionError,
     SkippedRecordsWarning,
     StaleIndexWarning,
@@ -23,6 +24,7 @@ from recmap.files.mapped import MappedFiles
 from recmap.files.paths import PathLike
 from recmap.formats.joined import take_from
 from recmap.ragged import Column, concatenate
+from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec
@@ -196,8 +198,8 @@ class TFRecordSource:
                 self._starts.append(self._starts[last] + self._shards[last].count())
             return self._starts[i]
 
-    def read(self, start: int, stop: int) -> Batch:
-        parts = []
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        parts: list[Batch] = []
         for i, shard in enumerate(self._shards):
             first = self._start_of(i)
             if first >= stop:
@@ -206,10 +208,18 @@ class TFRecordSource:
             if known is not None and first + known <= start:
                 continue
             self._pass_over(i)
-            batch = shard.read(self._codec, max(start - first, 0), stop - first)
-            parts.append(batch)
-            if shard.known_count() is None:
+            try:
+                batch = shard.read(self._codec, max(start - first, 0), stop - first, limit)
+            except MemoryLimitError:
+                if not any(measure(part)[0] for part in parts):
+                    raise
                 break
+            parts.append(batch)
+            rows, size = measure(batch)
+            known = shard.known_count()
+            if known is None or max(start - first, 0) + rows < min(stop - first, known):
+                break
+            limit = None if limit is None else limit - size
         return self._join(parts)
 
     def _pass_over(self, i: int) -> None:
@@ -250,6 +260,27 @@ class TFRecordSource:
     def _take(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._pass_over(i)
         return self._shards[i].take(self._codec, rows)
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        if not len(rows):
+            return 0
+        self._start_of(len(self._shards) - 1)
+        starts = np.array(self._starts[: len(self._shards)], np.int64)
+        owner = np.searchsorted(starts, rows, side="right") - 1
+        sizes = np.empty(len(rows), np.int64)
+        for i in np.unique(owner):
+            mine = owner == i
+            self._pass_over(int(i))
+            sizes[mine] = self._shards[int(i)].row_sizes(self._codec, rows[mine] - starts[i])
+        return sizes
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        found = None
+        for i, shard in enumerate(self._shards):
+            row = shard.largest_row(self._codec, above)
+            if row is not None:
+                found, above = (self._start_of(i) + row[0], row[1]), row[1]
+        return found
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         shard = self._shards[0]

@@ -17,11 +17,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CorruptRecordError
+from recmap._core import MAX_MESSAGE_SIZE
+from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
+from recmap.sizes import RowSizes, fitting, measure
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.inflated import START, Inflated, Place
+from recmap.tfrecord.record_sizes import record_sizes
 from recmap.tfrecord.stream import Entry
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
@@ -42,6 +45,8 @@ class CompressedShard:
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
+        # The largest record that may be held.
+        self._most = MAX_MESSAGE_SIZE
         # There is one stream, and many threads may read.
         self._lock = RLock()
         # Of the pass: windows to come, records and good rows before them, and the last window.
@@ -63,43 +68,86 @@ class CompressedShard:
         """The number of rows."""
         with self._lock:
             if self._count is None:
+                self._most = MAX_MESSAGE_SIZE
                 for _ in self._rows_from(0):
                     pass
             assert self._count is not None
             return self._count
 
-    def read(self, codec: Codec, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the file ends before."""
-        parts = []
+    def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
+        more than ``limit`` bytes of memory.
+        """
+        parts: list[Batch] = []
         with self._lock:
-            for first, window in self._rows_from(start) if start < stop else ():
-                a, b = max(start - first, 0), min(stop - first, len(window.offsets))
-                if a < b:
-                    parts.append(self._decode(codec, window, first, slice(a, b)))
-                if stop <= _end((first, window)):
-                    break
+            self._most = MAX_MESSAGE_SIZE if limit is None else limit
+            try:
+                self._read(codec, start, stop, limit, parts)
+            except MemoryLimitError:
+                if not parts:
+                    raise
         return _join(parts) if parts else self._nothing(codec)
+
+    def _read(
+        self, codec: Codec, start: int, stop: int, limit: int | None, parts: list[Batch]
+    ) -> None:
+        for first, window in self._rows_from(start) if start < stop else ():
+            a, b = max(start - first, 0), min(stop - first, len(window.offsets))
+            if a < b and limit is not None:
+                sizes = record_sizes(codec, window.bytes, window.offsets[a:b])
+                stop = min(stop, first + a + fitting(sizes, b - a, limit))
+                b = min(b, stop - first)
+            if a < b:
+                parts.append(self._decode(codec, window, first, slice(a, b)))
+                limit = None if limit is None else limit - measure(parts[-1])[1]
+            if stop <= _end((first, window)):
+                break
+            del window  # before the next is made
+
+    def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
+        """What rows take in memory, at most, found in a pass of its own."""
+        wanted, order = np.unique(rows, return_inverse=True)
+        sizes = np.zeros(len(wanted), np.int64)
+        with self._lock:
+            for first, window, some in self._windows_of(wanted):
+                offsets = window.offsets[wanted[some] - first]
+                sizes[some] = record_sizes(codec, window.bytes, offsets)
+        return sizes[order]
+
+    def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
+        """None: only inflating the file would tell."""
+        return None
 
     def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
         """Rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
-        parts, done = [], 0
         with self._lock:
-            # For each window anew: the next one wanted may be far away.
-            while done < len(wanted):
-                here = next(self._rows_from(int(wanted[done])), None)
-                if here is None:
-                    raise CorruptRecordError(
-                        f"{self.path}: there is no row {wanted[done]:,} any more; open it again",
-                        file=self.path,
-                        record=int(wanted[done]),
-                    )
-                first, window = here
-                upto = int(np.searchsorted(wanted, _end(here)))
-                parts.append(self._decode(codec, window, first, wanted[done:upto] - first))
-                done = upto
+            parts = [
+                self._decode(codec, window, first, wanted[some] - first)
+                for first, window, some in self._windows_of(wanted)
+            ]
         batch = _join(parts) if parts else self._nothing(codec)
         return {name: column[order] for name, column in batch.items()}
+
+    def _windows_of(self, wanted: npt.NDArray[np.int64]) -> Iterator[tuple[int, Window, slice]]:
+        """The windows that hold these rows, which are in order: each with the number of its
+        first row, and those that it holds of them.
+        """
+        self._most = MAX_MESSAGE_SIZE
+        done = 0
+        # For each window anew: the next one wanted may be far away.
+        while done < len(wanted):
+            here = next(self._rows_from(int(wanted[done])), None)
+            if here is None:
+                raise CorruptRecordError(
+                    f"{self.path}: there is no row {wanted[done]:,} any more; open it again",
+                    file=self.path,
+                    record=int(wanted[done]),
+                )
+            upto = int(np.searchsorted(wanted, _end(here)))
+            yield *here, slice(done, upto)
+            del here  # before the next is made
+            done = upto
 
     def _nothing(self, codec: Codec) -> Batch:
         return codec.decode(np.empty(0, np.uint8), np.empty(0, np.uint64), False, 1)[0]
@@ -126,9 +174,9 @@ class CompressedShard:
             self._begin(place)
         elif start < _end(self._at):
             yield self._at
-        while (here := self._advance()) is not None:
-            if start < _end(here):
-                yield here
+        while self._advance() and self._at is not None:
+            if start < _end(self._at):
+                yield self._at
 
     def _place_before(self, row: int) -> Place:
         """The last known place from which a row can be reached."""
@@ -143,22 +191,32 @@ class CompressedShard:
         )
         self._seen = self._row = place.row
 
-    def _advance(self) -> tuple[int, Window] | None:
-        """The next window; None at the end, or if it fails: then the next pass is a new one."""
+    def _advance(self) -> bool:
+        """Goes to the next window; False at the end. If it fails the next pass is a new one,
+        except before a record that is too large: it may be asked for again.
+        """
+        if self._at is not None and self._at[1].needed > self._most:
+            row, size = _end(self._at), self._at[1].needed
+            raise MemoryLimitError(
+                f"{self.path}: row {row:,} has {size:,} bytes, and {self._most:,} may be used "
+                "for it",
+                size=size,
+                limit=self._most,
+            )
         self._at = None
         if self._pass is None:
-            return None
+            return False
         entry, window = next(self._pass, (None, None))
         if entry is None or window is None:
             self._pass, self._count = None, self._row
-            return None
+            return False
         self._remember(Place(self._row, window.base, entry))
         numbers = np.arange(self._seen, self._seen + len(window.offsets))
         good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
         self._at = self._row, good
         self._seen += len(numbers)
         self._row = _end(self._at)
-        return self._at
+        return True
 
     def _remember(self, place: Place) -> None:
         last = self._places[-1]
@@ -187,11 +245,14 @@ class CompressedShard:
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: those of the first window."""
         del spots  # only the beginning can be reached without inflating all
-        windows = self._records.windows(skip)
+        windows, seen = self._records.windows(skip), list[tuple[Entry, Window]]()
         for entry, window in windows:
+            seen.append((entry, window))
+            if not window.scan.records and not window.skipped:
+                continue  # it says that a large record follows
             self._row_bytes = max(1, window.scan.end // max(window.scan.records, 1))
             if not skip:  # the first pass goes on from here
-                self._sampled = chain([(entry, window)], windows)
+                self._sampled = chain(seen, windows)
             yield window
             return
 

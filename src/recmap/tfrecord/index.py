@@ -39,6 +39,8 @@ class Index:
     every: int = MARK_EVERY
     _rows: list[Offsets] = field(default_factory=list)
     _offsets: list[Offsets] = field(default_factory=list)
+    # No record is longer; None if nobody knows.
+    longest: int | None = field(default=0, compare=False)
     # Held by whoever adds to the index or reads it while others may.
     lock: RLock = field(default_factory=RLock, repr=False, compare=False)
     # Rows behind a gap, whose marks must stay: they cannot be walked to.
@@ -49,7 +51,7 @@ class Index:
         cls, count: int, length: int | None, rows: Offsets, offsets: Offsets, end: int
     ) -> Index:
         """A complete index."""
-        return cls(count, end, True, length, _rows=[rows], _offsets=[offsets])
+        return cls(count, end, True, length, _rows=[rows], _offsets=[offsets], longest=length)
 
     @property
     def stride(self) -> int | None:
@@ -75,8 +77,12 @@ class Index:
                 # A copy, because a view would keep the marks that are not kept.
                 self._offsets.append(scan.mark_offsets[::keep].copy())
                 self._thin()
+        self._add_length(scan.max_length)
         self.count += scan.records
         self.end = scan.end
+
+    def _add_length(self, length: int) -> None:
+        self.longest = None if self.longest is None else max(self.longest, length)
 
     def add_written(self, offsets: Offsets) -> None:
         """Adds records that were appended: the offset of each, and of their end, from
@@ -94,6 +100,7 @@ class Index:
             self._rows.append(rows + np.uint64(self.count))
             self._offsets.append(offsets[:-1][:: self.every] + np.uint64(self.end))
             self._thin()
+        self._add_length(int(lengths.max()))
         self.count += len(lengths)
         self.end += int(offsets[-1])
 
@@ -110,6 +117,7 @@ class Index:
         self._rows.append((np.flatnonzero(marked) + self.count).astype(np.uint64))
         self._offsets.append(scan.mark_offsets[numbers[marked]])
         self._behind_gap.update((np.flatnonzero(gap) + self.count).tolist())
+        self._add_length(scan.max_length)
         self.count += len(numbers)
         self.end = scan.end
 

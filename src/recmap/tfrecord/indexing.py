@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.tfrecord.tally import SizeWatcher, Tally
+from recmap.tfrecord.window import Window
 
 __all__ = ["index"]
 
 
-def index(path: PathsLike, *, text: bool = False) -> list[str]:
+def index(path: PathsLike, *, text: bool = False, progress: SizeWatcher | None = None) -> list[str]:
     """Writes an index beside each file, and returns their names.
 
     Every record is checked on the way, and the schema in the index holds for all
@@ -34,12 +37,14 @@ def index(path: PathsLike, *, text: bool = False) -> list[str]:
     >>> Path("one.tfrecord.idx").read_text()
     '0 16\\n16 19\\n'
     """
-    return [_index_text(file) if text else _index(file) for file in expand(path)]
+    files = expand(path)
+    tally = Tally(files, progress)
+    return [_index_text(file, tally) if text else _index(file, tally) for file in files]
 
 
-def _index(path: str) -> str:
+def _index(path: str, tally: Tally) -> str:
     shard = open_shard(path, verify=True)
-    codec, encoding = _survey(shard)
+    codec, encoding = _survey(shard, tally)
     mapped: tuple[str, ...] = ()
     if isinstance(shard, PlainShard):
         found = shard.index
@@ -51,7 +56,7 @@ def _index(path: str) -> str:
     return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped))
 
 
-def _survey(shard: Shard) -> tuple[Codec, dict[str, str]]:
+def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     """Checks every record, and finds the schema that holds for all."""
     stored = stored_schema(shard.path)
     summary = sample([shard], False)
@@ -59,23 +64,25 @@ def _survey(shard: Shard) -> tuple[Codec, dict[str, str]]:
     # A ragged field fits records that lack it, so the names are compared as well.
     if stored is not None and (summary.rows == 0 or set(stored[0]) == set(inferred)):
         try:
-            return survey(shard, Codec(stored[0]), None, False)[0], stored[1]
+            with closing(tally.of(shard, skip=False)) as windows:
+                return survey(shard, Codec(stored[0]), None, False, windows)[0], stored[1]
         except FieldMismatchError:
             pass  # other data than the index was made from
-    return survey(shard, Codec(inferred, summary.places()), summary, False)[0], {}
+    codec = Codec(inferred, summary.places())
+    return survey(shard, codec, summary, False, tally.of(shard, skip=False))[0], {}
 
 
-def _index_text(path: str) -> str:
+def _index_text(path: str, tally: Tally) -> str:
     shard = open_shard(path, verify=True)
     if not isinstance(shard, PlainShard):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
     target = f"{path}.idx"
-    write_text_index(target, _lines(shard))
+    write_text_index(target, _lines(tally.of(shard, skip=False)))
     return target
 
 
-def _lines(shard: PlainShard) -> Iterator[tuple[int, int]]:
-    for window in shard.windows(False):
+def _lines(windows: Iterator[Window]) -> Iterator[tuple[int, int]]:
+    for window in windows:
         starts = window.offsets.tolist()
         ends = [*starts[1:], window.scan.end] if starts else []
         yield from ((start, end - start) for start, end in zip(starts, ends, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from recmap.files.deflate import inflater
 from recmap.files.members import member_size, unpack_from
 from recmap.files.output import Compression
 
-__all__ = ["CompressionOption", "check_compression", "detect", "inflate"]
+__all__ = ["CompressionOption", "Piece", "check_compression", "detect", "inflate"]
 
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
@@ -22,6 +22,16 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 _READ_SIZE = 1 << 17
 # What is inflated before a fault in the stream is kept up to the last piece.
 _OUT_SIZE = 3 << 16
+
+
+class Piece(NamedTuple):
+    """Plain bytes, where their member begins in the file if they are the first of it, and
+    how far the file has been read for them.
+    """
+
+    plain: bytes
+    begin: int | None
+    end: int
 
 
 def detect(head: bytes) -> Compression:
@@ -63,12 +73,9 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     )
 
 
-def inflate(
-    path: str, compression: Literal["gzip", "zlib"], position: int = 0
-) -> Iterator[tuple[int | None, bytes]]:
+def inflate(path: str, compression: Literal["gzip", "zlib"], position: int = 0) -> Iterator[Piece]:
     """The plain bytes of a file in pieces, through all its members, from the one at
-    ``position`` on. With each piece comes where its member begins in the file, if the
-    piece is the first of it.
+    ``position`` on.
     """
     with open(path, "rb", buffering=0) as file:
         file.seek(position)
@@ -90,7 +97,7 @@ def inflate(
                 raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
             if fresh and position != doubted and member_size(data) is not None:
                 for size, plain in unpack_from(file.fileno(), position):
-                    yield position, plain
+                    yield Piece(plain, position, position + size)
                     position += size
                 # The next one does not say its size, is damaged, or is not there.
                 file.seek(position)
@@ -108,5 +115,5 @@ def inflate(
             if fresh:
                 engine, error = inflater(compression)
             if plain:
-                yield begin, plain
+                yield Piece(plain, begin, position)
                 begin = None

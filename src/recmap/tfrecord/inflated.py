@@ -20,7 +20,7 @@ from recmap.types import Schema
 
 __all__ = ["START", "Inflated", "Place"]
 
-_WINDOW_SIZE = 4 << 20
+_WINDOW_SIZE = 1 << 20
 _CUT = {FaultCode.header_cut, FaultCode.data_cut}
 
 
@@ -51,18 +51,18 @@ class Inflated:
         stream = Stream(self.path, self.compression, skip, place.entry)
         stream.fill(place.base - stream.base)
         stream.drop(place.base - stream.base)
-        record, searching, needed = place.row, False, _WINDOW_SIZE
-        while stream.fill(needed):
+        record, searching, needed = place.row, False, 0
+        while stream.fill(max(_WINDOW_SIZE, needed)):
             if searching and not stream.seek_record():
                 continue
-            searching, needed = False, _WINDOW_SIZE
+            searching, needed = False, 0
             data, base, entry = stream.held, stream.base, stream.entry
             found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             if fault is not None and _goes_on(fault) and not stream.ended:
                 # The rest of the record has not been inflated yet.
-                needed = max(needed, fault.expected)
+                needed = fault.expected
             elif fault is not None:
                 if not skip:
                     raise self.error(fault, record, base, None)
@@ -73,14 +73,30 @@ class Inflated:
                 else:
                     used, searching = used + 1, True
             stream.drop(used)
-            if found.records or lost:
-                yield entry, Window(data, found.mark_offsets, first, base, found, lost)
+            if found.records or lost or needed > _WINDOW_SIZE:
+                yield (
+                    entry,
+                    Window(
+                        data, found.mark_offsets, first, base, found, lost, needed, stream.passed
+                    ),
+                )
             del data, found  # not held while the next ones are inflated
         if stream.failure is not None:
             end = np.empty(0, np.uint8)
             lost = [Skipped(self.path, record, stream.base, stream.failure)]
             nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
-            yield place.entry, Window(end, nothing.mark_offsets, record, stream.base, nothing, lost)
+            yield (
+                place.entry,
+                Window(
+                    end,
+                    nothing.mark_offsets,
+                    record,
+                    stream.base,
+                    nothing,
+                    lost,
+                    passed=stream.passed,
+                ),
+            )
 
     def error(self, fault: Fault, record: int, base: int, schema: Schema | None) -> Exception:
         """The error for a fault in a window that lies at ``base``."""

@@ -13,10 +13,12 @@ from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
+from recmap.sizes import RowSizes, fitting, largest
 from recmap.sources import Skipped
 from recmap.tfrecord.example import Codec, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
+from recmap.tfrecord.record_sizes import record_sizes, size_bound
 from recmap.tfrecord.window import Window
 from recmap.types import Batch
 
@@ -110,20 +112,29 @@ class PlainShard:
         """The number of records."""
         return self.ensure(NO_LIMIT)
 
-    def read(self, codec: Codec, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the file ends before."""
-        offsets = self._offsets_ahead(start, stop)
+    def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
+        """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
+        more than ``limit`` bytes of memory.
+        """
+        offsets = self._offsets_ahead(start, stop, limit)
         if offsets is None:
             stop = self.ensure(stop)
             offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
+        if limit is not None:
+            sizes = record_sizes(codec, self.file.bytes, offsets)
+            offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
             self.file.will_read(int(offsets[0]), int(offsets[-1]))
         return self._decode(codec, offsets, start)
 
-    def _offsets_ahead(self, start: int, stop: int) -> Offsets | None:
-        """The offsets of these rows, if they follow those found last."""
+    def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
+        """The offsets of these rows, if they follow those found last; with ``limit``, of
+        those in about so many bytes of the file.
+        """
         index, ahead = self.index, self._ahead
         with index.lock:
+            while ahead and ahead[0][0] + len(ahead[0][1]) <= start:
+                del ahead[0]
             first = ahead[0][0] if ahead else index.count
             if not first <= start <= index.count or (index.complete and not ahead):
                 return None
@@ -132,20 +143,40 @@ class PlainShard:
                 while self._must_look(stop):
                     self._look_on(_AHEAD_SIZE, index.every)
                 return None
-            while self._must_look(stop):
+            enough = self.size if limit is None else index.end + limit
+            while self._must_look(stop) and (index.end <= enough or index.count <= start):
                 self._look_ahead()
-            stop = self._found(stop)
+            # Damage behind what is returned comes to light with the next read.
+            some = limit is not None and index.count > start
+            stop = min(stop, index.count) if some else self._found(stop)
             parts = [
                 offsets[max(start - row, 0) : stop - row] for row, offsets in ahead if row < stop
             ]
-            while ahead and ahead[0][0] + len(ahead[0][1]) <= stop:
-                del ahead[0]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
         return self._decode(codec, self._offsets(rows), rows)
+
+    def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
+        """What rows take in memory, at most."""
+        self.ensure(int(rows.max(initial=-1)) + 1)
+        return record_sizes(codec, self.file.bytes, self._offsets(rows))
+
+    def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
+        """The largest row and what it takes in memory, if that is more than ``above``; None
+        also if the records have not all been seen.
+        """
+        index = self.index
+        fixed, each = size_bound(codec.schema)
+        if not index.complete or index.longest is None or fixed + each * index.longest <= above:
+            return None
+
+        def sizes(start: int, stop: int) -> RowSizes:
+            return self.row_sizes(codec, np.arange(start, stop, dtype=np.int64))
+
+        return largest(sizes, index.count, above)
 
     def _offsets(self, rows: npt.NDArray[np.int64]) -> Offsets:
         offsets, fault = self.index.offsets(self.file.bytes, rows, thread_count())
@@ -234,7 +265,9 @@ class PlainShard:
                 skipped.append(Skipped(self.path, record, found.fault.offset, reason))
                 record += 1
                 next_begin = self._behind(found.fault)
-            yield Window(file.bytes, found.mark_offsets, first, 0, found, skipped)
+            yield Window(
+                file.bytes, found.mark_offsets, first, 0, found, skipped, passed=next_begin
+            )
             file.have_read(begin, next_begin)
             begin = next_begin
 

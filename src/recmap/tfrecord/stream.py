@@ -18,9 +18,9 @@ __all__ = ["Entry", "Stream"]
 # Held while the next sound record is searched: larger ones are not found.
 _SEARCH_SIZE = 16 << 20
 # What is made room for at first.
-_FIRST_SIZE = 4 << 20
+_FIRST_SIZE = 1 << 20
 # Pieces, of up to 256 KB mostly, that are inflated while records are decoded.
-_AHEAD = 16
+_AHEAD = 8
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Stream:
         self, path: str, compression: Literal["gzip", "zlib"], skip: bool, entry: Entry
     ) -> None:
         self.base = entry.base
+        # Bytes of the file that have been inflated.
+        self.passed = entry.position
         self.ended = False
         self.failure: str | None = None
         # Stays valid when the stream moves on.
@@ -77,16 +79,18 @@ class Stream:
     def _next_piece(self, at: int) -> bool:
         """False if there is none. Its place is ``at`` bytes behind ``base``."""
         try:
-            begin, piece = next(self._pieces, (None, None))
+            piece = next(self._pieces, None)
         except CompressionError as e:
             if not self._skip:
                 raise
-            begin, piece, self.failure = None, None, str(e)
-        if begin is not None:
-            self._entries.append(Entry(begin, self.base + at))
-        self._rest = memoryview(piece or b"")
+            piece, self.failure = None, str(e)
         self.ended = piece is None
-        return not self.ended
+        if piece is None:
+            return False
+        if piece.begin is not None:
+            self._entries.append(Entry(piece.begin, self.base + at))
+        self._rest, self.passed = memoryview(piece.plain), piece.end
+        return True
 
     def drop(self, size: int) -> None:
         """Moves on."""

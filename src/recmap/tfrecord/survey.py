@@ -88,18 +88,22 @@ def _not_example(path: str, window: Window, bad: Fault) -> NotExampleError:
 
 
 def survey(
-    shard: Shard, codec: Codec, summary: Summary | None, skip: bool
+    shard: Shard,
+    codec: Codec,
+    summary: Summary | None,
+    skip: bool,
+    windows: Iterable[Window] | None = None,
 ) -> tuple[Codec, list[Skipped]]:
     """Checks every record of a file, and has the shard use what was found.
 
     With ``summary``, the schema was inferred from it, and a record that does not
     fit widens it. Without, such a record is bad. Bad records are left out if
-    ``skip``, else raised. Returns the codec that fits all others, and what was
-    left out.
+    ``skip``, else raised. ``windows`` are those of the shard, if somebody watches them.
+    Returns the codec that fits all others, and what was left out.
     """
     skipped: list[Skipped] = []
     index, bad_rows, seen = Index(), [], 0
-    for window in shard.windows(skip):
+    for window in shard.windows(skip) if windows is None else windows:
         good = np.ones(len(window.offsets), dtype=bool)
         codec, faults = _check(shard, window, codec, summary)
         for fault in faults:

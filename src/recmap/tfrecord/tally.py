@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from threading import Lock
 from typing import TypeAlias
 
 from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.survey import Shard
 from recmap.tfrecord.window import Window
 
 __all__ = ["SizeWatcher", "Tally"]
@@ -29,17 +29,22 @@ class Tally:
 
     def windows(self, file: str) -> Iterator[Window]:
         """All records of a file whose CRCs hold, and between them the damage."""
-        shard = open_shard(file, verify=True)
+        return self.of(open_shard(file, verify=True), skip=True)
+
+    def of(self, shard: Shard, skip: bool) -> Generator[Window, None, None]:
+        """The windows of a file that is open."""
         counted = 0
-        for window in shard.windows(skip=True):
-            if self._stopped:
-                return
-            yield window
-            # Of a compressed file nobody knows how much has been read.
-            if isinstance(shard, PlainShard):
-                self._add(window.scan.end - counted)
-                counted = window.scan.end
-        self._add(os.path.getsize(file) - counted)
+        try:
+            for window in shard.windows(skip):
+                if self._stopped:
+                    return
+                yield window
+                self._add(window.passed - counted)
+                counted = window.passed
+        except GeneratorExit:
+            self._add(-counted)  # it is looked at anew, or by nobody
+            raise
+        self._add(os.path.getsize(shard.path) - counted)
 
     def stop(self) -> None:
         """Ends the passes of all threads at their next window."""

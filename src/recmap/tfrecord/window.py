@@ -20,6 +20,8 @@ class Window:
     ``record`` is the number of the first among all records of the file, bad ones
     included; None where it is not known. ``base`` is the place of ``bytes`` in
     the plain stream. ``skipped`` are the records behind these that were damaged.
+    ``needed`` are the bytes of the record behind these if it is not whole here, and
+    ``passed`` those of the file that have been looked at.
     """
 
     bytes: npt.NDArray[np.uint8]
@@ -28,3 +30,5 @@ class Window:
     base: int
     scan: Scan
     skipped: list[Skipped]
+    needed: int = 0
+    passed: int = 0

@@ -51,7 +51,7 @@ class _Job:
 
 class ChunkedArray:
     """A dataset whose chunks have the bytes that numpy would hold, once their filters
-    are undone.
+    are undone; or the references in one of lists.
 
     Each chunk is inflated once for a read. Bands that were read in part are kept for
     the next one.
@@ -63,7 +63,9 @@ class ChunkedArray:
         self._file, self._name, self._dataset = file, name, dataset
         self._dtype, self._pipeline = dtype, pipeline
         self._grid = Grid(dataset.shape, dataset.chunks)
-        self._fill = _fill(dataset)
+        # Else the references to values.
+        self._values = dtype == dataset.dtype
+        self._fill = _fill(dataset) if self._values else np.zeros((), dtype)[()]
         self._nbytes = math.prod(dataset.chunks) * dtype.itemsize
         self._lock = Lock()
         self._places: Places | None = None
@@ -162,7 +164,8 @@ class ChunkedArray:
         self, places: Places, place: int, corner: tuple[int, ...], extent: tuple[int, ...]
     ) -> npt.NDArray[Any]:
         offset, size = int(places.offsets[place]), int(places.sizes[place])
-        if self._pipeline and extent != self._grid.chunk and size == self._nbytes:
+        edge = extent != self._grid.chunk
+        if self._pipeline and edge and size == self._nbytes and self._values:
             # A dataset may have its edges unfiltered, which h5py cannot tell.
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):

@@ -10,19 +10,24 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.columns import ArrayColumn, ColumnReader
+from recmap.formats.columns import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
+from recmap.formats.hdf5.lengths import Lengths
 from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import Leaf
 from recmap.ragged import Column, concatenate
+from recmap.sizes import STRING, RowSizes
 from recmap.types import Field
 
 __all__ = ["columns_of"]
 
 # Before this release, addresses of chunks did not count the bytes before the HDF5 part.
 _USERBLOCK_COUNTED = (1, 14, 4)
+# What a list takes while the library reads it, beside its values: it is an array of its
+# own. And how often its values are held, by the library and by h5py.
+_LIST, _LIST_COPIES = 384, 3
 # Rows the library is asked for at once when single ones are wanted.
 _STRETCH = 1 << 16
 
@@ -45,7 +50,11 @@ def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> li
                 note = _note(dataset, storage)
                 return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
     note = f"{_note(dataset, storage)}, read through h5py"
-    return [_LibraryColumn(file, name, dataset, leaf, note) for leaf in found]
+    located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
+    return [
+        _LibraryColumn(file, name, dataset, leaf, note, Lengths(file, name, dataset, leaf, located))
+        for leaf in found
+    ]
 
 
 def _as_in_memory(dataset: Any) -> bool:
@@ -116,6 +125,7 @@ class _ChunkedColumn:
     def __init__(self, rows: _Shared | ChunkedArray, leaf: Leaf, dataset: Any, note: str) -> None:
         self._rows, self._leaf = rows, leaf
         self._length: int = dataset.shape[0]
+        self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0]
         self.note = note
@@ -129,6 +139,9 @@ class _ChunkedColumn:
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.take(rows)))
 
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        return self._size
+
     def view(self) -> npt.NDArray[Any] | None:
         return None
 
@@ -139,8 +152,11 @@ class _ChunkedColumn:
 class _LibraryColumn:
     """One column that only the library can read, a call at a time."""
 
-    def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str) -> None:
-        self._file, self._name, self._leaf = file, name, leaf
+    def __init__(
+        self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: Lengths
+    ) -> None:
+        self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
+        self._size = _size(dataset, leaf)
         self._dataset = dataset
         self._rows = dataset if not leaf.path else dataset.fields(leaf.path[0])
         self._length: int = dataset.shape[0]
@@ -170,8 +186,36 @@ class _LibraryColumn:
             parts.append(self.read(first, int(some[-1]) + 1)[some - first])
         return concatenate(parts)[back]
 
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if self._size is not None:
+            return self._size
+        if isinstance(rows, slice):  # each takes as much as an object, or more
+            rows = slice(rows.start, min(rows.stop, rows.start + limit // _LIST + 1))
+        lengths = self._lengths.of(rows)
+        if lengths is None:
+            return None
+        item = 1 if self.field.is_bytes else self.field.dtype.itemsize
+        each = (_LIST_COPIES * lengths * item + _LIST).reshape(
+            len(lengths), math.prod(lengths.shape[1:])
+        )
+        sizes: npt.NDArray[np.int64] = each.sum(axis=1)
+        return sizes
+
     def view(self) -> npt.NDArray[Any] | None:
         return None
 
     def row_bytes(self) -> int:
         return self._leaf.row_bytes
+
+
+def _size(dataset: Any, leaf: Leaf) -> int | None:
+    """What every row takes in memory; None if it is a list or a string of its own length."""
+    part = dataset.dtype
+    for name in leaf.path:
+        part = (part.subdtype or (part, ()))[0][name]
+    base = (part.subdtype or (part, ()))[0]
+    if base.kind == "O":
+        return None
+    if leaf.field.is_bytes:
+        return leaf.field.count * (int(base.itemsize) + STRING)
+    return leaf.row_bytes

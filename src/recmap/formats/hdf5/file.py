@@ -14,7 +14,7 @@ from recmap.errors import DataError, PathNotFoundError, RecmapError
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.bands import Bands
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.library import h5py, keep_little
 
 __all__ = ["Hdf5File"]
 
@@ -53,6 +53,7 @@ class Hdf5File:
         weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
             self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE)
+            keep_little(self.root)
 
     @staticmethod
     def of(path: str) -> Hdf5File:

@@ -90,7 +90,7 @@ class _Part(WrittenColumn):
     @property
     def next(self) -> int | None:
         """The row of the table with which a whole piece is there."""
-        end = super().next
+        end = self._end
         if end is None:
             return None
         while self._grown[0][1][-1] < end:

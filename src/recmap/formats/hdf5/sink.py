@@ -9,7 +9,7 @@ from typing import Any, Literal
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.library import h5py, keep_little
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
 from recmap.formats.hdf5.output import Hdf5Output
 from recmap.formats.hdf5.writing import WrittenColumn
@@ -49,6 +49,7 @@ class Hdf5Sink:
         self._file: Any = None
         try:
             self._file = h5py.File(self._output, "w", libver="earliest")
+            keep_little(self._file)
             self._columns: dict[str, WrittenColumn | NestedColumn] = {
                 name: NestedColumn(self._file, name, field, i, filters)
                 if is_nested(field)

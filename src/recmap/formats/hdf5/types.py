@@ -73,7 +73,7 @@ class Leaf:
     def _lists(self, cells: list[Any], dtype: np.dtype[Any], inner: tuple[int, ...]) -> Ragged:
         lengths = np.array([cell.size for cell in cells], np.int64)
         # Their bytes: h5py 3 takes big-endian items of lists for native ones.
-        values = np.frombuffer(b"".join(cell.tobytes() for cell in cells), dtype)
+        values = np.frombuffer(b"".join(cells), dtype)
         width = math.prod(inner)
         if width != 1 and (lengths % width).any():
             raise DataError(f"a row that is not made of {inner} values, as its field is")

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import MARK, ORDER
-from recmap.ragged import Column, Ragged, concatenate
+from recmap.ragged import Column, Ragged, concatenate, owned
+from recmap.sizes import column_sizes
 from recmap.types import Field
 
 __all__ = ["WrittenColumn"]
@@ -23,8 +24,8 @@ _WHOLE_ROW = 1 << 20
 # HDF5 counts the bytes of a chunk in 32 bits.
 _MOST = (1 << 32) - 1
 # Lists lie elsewhere in the file; a chunk has 16 bytes for each. They are written a few
-# at a time, so that long ones are not held.
-_LIST_SIZE, _LIST_CHUNK, _LIST_ROWS = 16, 1 << 16, 256
+# at a time, so that long ones are not held: so many, or as soon as they have so many bytes.
+_LIST_SIZE, _LIST_CHUNK, _LIST_ROWS, _LIST_BYTES = 16, 1 << 16, 256, 1 << 20
 
 
 class WrittenColumn:
@@ -63,6 +64,9 @@ class WrittenColumn:
         self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pieces: list[Column] = []
         self._held = self._written = 0
+        # Rows before which pieces of lists end, and what there is of the next piece.
+        self._ends: list[int] = []
+        self._begun_rows = self._begun_bytes = 0
 
     @property
     def parts(self) -> list[WrittenColumn]:
@@ -71,22 +75,47 @@ class WrittenColumn:
 
     @property
     def next(self) -> int | None:
-        """The row up to which a whole piece can be written, if there is one."""
+        """The row of the table up to which a whole piece can be written, if there is one."""
+        return self._end
+
+    @property
+    def _end(self) -> int | None:
+        if self._lists:
+            return self._ends[0] if self._ends else None
         return self._written + self._unit if self._held >= self._unit else None
 
     def add(self, column: Column) -> None:
         """Takes rows, which may be views until keep()."""
+        if self._lists:
+            self._find_ends(column)
         self._pieces.append(column)
         self._held += len(column)
+
+    def _find_ends(self, column: Column) -> None:
+        sizes = np.cumsum(np.broadcast_to(column_sizes(column), len(column)))
+        row, done, passed = self._written + self._held, 0, 0
+        while done < len(column):
+            large = int(np.searchsorted(sizes, passed + _LIST_BYTES - self._begun_bytes)) + 1
+            rows = min(large - done, self._unit - self._begun_rows)
+            if done + rows > len(column):
+                self._begun_rows += len(column) - done
+                self._begun_bytes += int(sizes[-1]) - passed
+                return
+            done += rows
+            self._ends.append(row + done)
+            self._begun_rows, self._begun_bytes, passed = 0, 0, int(sizes[done - 1])
 
     def keep(self) -> None:
         """Copies the rows of the last add() that were not written yet."""
         if self._pieces:
-            self._pieces[-1] = _owned(self._pieces[-1])
+            self._pieces[-1] = owned(self._pieces[-1])
 
     def write(self) -> None:
         """Writes a piece, or what is left of one."""
-        rows = min(self._unit, self._held)
+        end = self._end
+        rows = self._held if end is None else end - self._written
+        if self._ends:
+            del self._ends[0]
         if rows == 0:
             return
         column = self._next(rows)
@@ -168,9 +197,3 @@ def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tu
             "cannot have; give fewer"
         )
     return (rows, *axes)
-
-
-def _owned(column: Column) -> Column:
-    if isinstance(column, Ragged):
-        return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
-    return column.copy()

@@ -1,0 +1,119 @@
+"""Files of which there are too many to be open at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError
+from recmap.ragged import owned
+from recmap.sizes import RowSizes
+from recmap.sources import Info, Skipped, Source
+from recmap.types import Batch, Schema
+
+__all__ = ["MAX_OPEN", "OpenSources", "ReopenedSource"]
+
+# A process often has 1,024 descriptors, and some formats take three for a file.
+MAX_OPEN = 64
+
+
+class OpenSources:
+    """Those used last, which stay open."""
+
+    def __init__(self) -> None:
+        self._sources: OrderedDict[str, Source] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, path: str) -> Source | None:
+        with self._lock:
+            if path in self._sources:
+                self._sources.move_to_end(path)
+            return self._sources.get(path)
+
+    def keep(self, path: str, source: Source) -> None:
+        with self._lock:
+            self._sources[path] = source
+            while len(self._sources) > MAX_OPEN:
+                self._sources.popitem(last=False)
+
+
+class ReopenedSource:
+    """One of many files: what is known of it is kept, and it is opened when its rows are
+    read. ``reopen`` is given the columns that it had.
+    """
+
+    def __init__(
+        self, source: Source, reopen: Callable[[Schema], Source], kept: OpenSources
+    ) -> None:
+        self._schema, self._files, self._origin = source.schema, source.files, source.origin
+        self._rows, self._chunk_rows = len(source), source.chunk_rows
+        self._row_bytes = source.row_bytes()
+        self._reopen, self._kept = reopen, kept
+
+    def _open(self) -> Source:
+        path = self._files[0]
+        source = self._kept.get(path)
+        if source is None:
+            source = self._reopen(self._schema)
+            if (source.schema, len(source)) != (self._schema, self._rows):
+                raise DataError(
+                    f"{path}: it has {len(source):,} rows of {source.schema}, but had "
+                    f"{self._rows:,} of {self._schema} when it was opened; open it again",
+                    file=path,
+                )
+            self._kept.keep(path, source)
+        return source
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def files(self) -> list[str]:
+        return self._files
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._chunk_rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def known_rows(self) -> int | None:
+        return self._rows
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        # A view would keep the file open for as long as it is in use.
+        batch = self._open().read(start, stop, limit)
+        return {name: owned(column) for name, column in batch.items()}
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._open().take(rows)
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._open().row_sizes(rows)
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._open().largest_row(above)
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._open().column(name)
+
+    def row_bytes(self) -> int:
+        return self._row_bytes
+
+    def info(self) -> Info:
+        return self._open().info()

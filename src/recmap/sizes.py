@@ -1,0 +1,89 @@
+"""What rows take in memory, so that no more of them are read than fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import MemoryLimitError
+from recmap.ragged import Column, Ragged
+from recmap.types import Batch
+
+__all__ = ["OFFSET", "STRING", "RowSizes", "added", "column_sizes", "fitting", "largest", "measure"]
+
+# Bytes of each row, or one number if they all take the same.
+RowSizes: TypeAlias = "int | npt.NDArray[np.int64]"
+
+# What a row of a Ragged takes beside its values.
+OFFSET = 8
+# What a string takes beside its bytes while it is a Python object, as it is on its way
+# from an array of strings.
+STRING = 128
+# Rows whose sizes are looked at together.
+_LOOKED_AT = 1 << 16
+
+
+def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
+    """How many of the first rows take no more than ``limit`` bytes. There is no use in
+    none, so that the first must fit.
+    """
+    if isinstance(sizes, int):
+        first, count = sizes, limit // max(sizes, 1)
+    else:
+        rows = min(rows, len(sizes))
+        first = int(sizes[0]) if rows else 0
+        count = int(np.searchsorted(np.cumsum(sizes[:rows]), limit, side="right"))
+    if rows and not count:
+        raise MemoryLimitError(
+            f"a row takes {first:,} bytes of memory, and {limit:,} may be used for it",
+            size=first,
+            limit=limit,
+        )
+    return min(rows, count)
+
+
+def added(a: RowSizes, b: RowSizes) -> RowSizes:
+    """What rows of two columns take; of the rows that both tell about."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a + b
+    rows = min(len(a), len(b))
+    total: npt.NDArray[np.int64] = a[:rows] + b[:rows]
+    return total
+
+
+def column_sizes(column: Column) -> RowSizes:
+    """What each row of a column in memory takes."""
+    if not isinstance(column, Ragged):
+        return column.nbytes // max(len(column), 1)
+    inside = column_sizes(column.flat)
+    if isinstance(inside, int):
+        return OFFSET + column.lengths * inside
+    ends: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(inside)])
+    edges: npt.NDArray[np.int64] = ends[column.offsets - column.offsets[0]]
+    return OFFSET + np.diff(edges)
+
+
+def largest(sizes: Callable[[int, int], RowSizes], rows: int, above: int) -> tuple[int, int] | None:
+    """The largest of all rows and its size, if that is more than ``above``; ``sizes``
+    gives those from a row to another.
+    """
+    found: tuple[int, int] | None = None
+    start = 0
+    while start < rows:
+        some = sizes(start, min(start + _LOOKED_AT, rows))
+        if isinstance(some, int):  # like all others
+            return (0, some) if some > above else None
+        at = int(some.argmax())
+        if some[at] > above:
+            found, above = (start + at, int(some[at])), int(some[at])
+        start += len(some)
+    return found
+
+
+def measure(batch: Batch) -> tuple[int, int]:
+    """The rows of a batch, and the bytes they take."""
+    columns = list(batch.values())
+    return (len(columns[0]) if columns else 0), sum(column.nbytes for column in columns)

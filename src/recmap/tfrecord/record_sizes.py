@@ -1,0 +1,82 @@
+"""What records take in memory once they are decoded, without decoding them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import FRAME_SIZE, MAX_MESSAGE_SIZE, Kind
+from recmap.sizes import OFFSET, RowSizes
+from recmap.tfrecord.example import Codec, split_name
+from recmap.types import Field, Schema
+
+__all__ = ["record_sizes", "size_bound"]
+
+# The fewest bytes of a string or step in a record, which then takes an offset in memory.
+_LEAST_ITEM = 2
+# What a larger record takes is found by looking at it: its bytes can become much more
+# than they mostly do.
+_LARGE = 1 << 20
+_LENGTH_SIZE = 8
+
+
+def size_bound(schema: Schema) -> tuple[int, int]:
+    """Bytes that every record takes, and those that each byte of it may take."""
+    fixed, each = 0, 0
+    for field in schema.values():
+        if field.row_bytes is not None:
+            fixed += field.row_bytes
+        else:
+            fixed += OFFSET * (1 + max(field.count, 1))
+            each = max(each, _bytes_per_byte(field))
+    return fixed, each
+
+
+def _bytes_per_byte(field: Field) -> int:
+    # An integer has one byte or more in a record.
+    values = field.dtype.itemsize if field.dtype.kind in "biumM" and not field.is_bytes else 1
+    listed = field.ragged > 1 or (field.is_bytes and bool(field.shape))
+    return max(values, OFFSET // _LEAST_ITEM if listed else 1)
+
+
+def record_sizes(
+    codec: Codec, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint64]
+) -> RowSizes:
+    """What each of the records at these offsets takes, at most."""
+    fixed, each = size_bound(codec.schema)
+    if not each or not len(offsets):
+        return fixed
+    # The length of every record, at which its frame begins.
+    starts = np.ndarray((len(data) - _LENGTH_SIZE + 1,), "<u8", data, strides=(1,))
+    lengths = np.minimum(starts[offsets], MAX_MESSAGE_SIZE).astype(np.int64)
+    sizes: npt.NDArray[np.int64] = fixed + each * lengths
+    for row in np.flatnonzero(sizes > _LARGE):
+        seen = _seen(codec.schema, data, offsets[row : row + 1], int(lengths[row]))
+        sizes[row] = min(int(sizes[row]), fixed + seen)
+    return sizes
+
+
+def _seen(
+    schema: Schema, data: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: int
+) -> int:
+    """What the values of one record take, in the fields that are read."""
+    if int(offset[0]) + FRAME_SIZE + length > len(data):
+        return length  # cut: whoever reads it says so
+    facts: dict[str, list[_core.FeatureFacts]] = {}
+    for _, key, feature in _core.inspect(data, offset, False).features:
+        facts.setdefault(key, []).append(feature)
+    total = 0
+    for name, field in schema.items():
+        if field.row_bytes is None:
+            total += max((_size(field, f) for f in facts.get(split_name(name)[0], ())), default=0)
+    return total
+
+
+def _size(field: Field, feature: _core.FeatureFacts) -> int:
+    steps = feature.steps[1] if feature.steps else 1
+    values = steps * (feature.values[1] if feature.values else 0)
+    if any(kind == Kind.bytes for kind, _ in feature.kinds):
+        longest = feature.string_size[1] if feature.string_size else 0
+        return values * (longest + OFFSET) + steps * OFFSET
+    return values * field.dtype.itemsize + steps * OFFSET

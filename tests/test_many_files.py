@@ -1,0 +1,105 @@
+"""More files as one dataset than a process may have open."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import recmap as rm
+
+FILES, ROWS = 600, 3
+
+PROGRAM = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy as np
+import recmap as rm
+ds = rm.open("{pattern}"{options})
+total = sum(int(batch["{name}"].sum()) for batch in ds.batches(100))
+print(len(ds), ds[[0, 1799, 900]]["{name}"].tolist(), total, ds.info().rows)
+rm.convert(ds, "y.npy", durable=False)
+print(int(np.load("y.npy").sum()))
+"""
+
+
+def run(pattern: str, options: str = "", name: str = "data") -> list[str]:
+    program = PROGRAM.format(pattern=pattern, options=options, name=name)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def values(i: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.arange(i * ROWS, (i + 1) * ROWS)
+
+
+@pytest.mark.parametrize("format", ["npy", "raw", "npz", "hdf5"])
+def test_more_files_than_descriptors(format: str) -> None:
+    for i in range(FILES):
+        if format == "npy":
+            np.save(f"{i:04}.npy", values(i))
+        elif format == "raw":
+            values(i).tofile(f"{i:04}.bin")
+        elif format == "npz":
+            np.savez(f"{i:04}.npz", data=values(i))
+        else:
+            with h5py.File(f"{i:04}.h5", "w") as file:
+                file["data"] = values(i)
+    suffix = {"raw": "bin", "hdf5": "h5"}.get(format, format)
+    total = sum(range(FILES * ROWS))
+    assert run(f"*.{suffix}", ', dtype="int64"' if format == "raw" else "") == [
+        f"1800 [0, 1799, 900] {total} 1800",
+        str(total),
+    ]
+
+
+def test_what_is_left_out_is_warned_of_once_a_file() -> None:
+    for i in range(100):
+        np.savez(f"{i:03}.npz", data=values(i), more=values(i), other=np.arange(7))
+    with pytest.warns(rm.LeftOutWarning) as warned:
+        ds = rm.open("*.npz")
+    assert len(warned) == 100
+    assert ds[0]["more"] == 0
+    assert ds[299]["data"] == 299
+
+
+def test_rows_that_are_held_on_to_hold_no_files() -> None:
+    for i in range(FILES):
+        np.save(f"{i:04}.npy", values(i))
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import numpy as np
+import recmap as rm
+ds = rm.open("*.npy")
+parts = [ds[i : i + 3]["data"] for i in range(0, 1800, 3)]
+print(np.array_equal(np.concatenate(parts), np.arange(1800)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+def test_a_file_that_changed_meanwhile_is_an_error() -> None:
+    for i in range(100):
+        np.save(f"{i:03}.npy", values(i))
+    ds = rm.open("*.npy")
+    Path("007.npy").unlink()
+    np.save("007.npy", np.arange(9))
+    with pytest.raises(rm.DataError, match="007.npy: it has 9 rows .* open it again"):
+        ds[21]
+
+
+def test_files_that_do_not_fit_each_other_are_refused_at_once() -> None:
+    for i in range(100):
+        np.save(f"{i:03}.npy", values(i).astype("int32" if i == 70 else "int64"))
+    with pytest.raises(rm.FieldMismatchError, match="070.npy"):
+        rm.open("*.npy")
