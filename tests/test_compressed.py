@@ -192,3 +192,37 @@ def test_a_pass_that_is_dropped_ends_its_thread() -> None:
     for thread in ahead:
         thread.join(60)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("name", ["x.gz", "x.members.gz"])
+def test_the_first_record_may_be_larger_than_what_is_inflated_at_a_time(name: str) -> None:
+    rows = [3_000_000, 1, 5_000_000]
+    data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in rows)
+    Path(name).write_bytes(members(data) if "members" in name else gzip.compress(data))
+    ds = rm.open(name)
+    assert [len(value) for value in ds[:]["a"]] == rows
+    assert len(ds[2]["a"]) == 5_000_000
+
+
+def test_a_record_that_is_too_large_is_refused_and_can_be_asked_for_again() -> None:
+    rows = [10, 20, 3_000_000, 30]
+    data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in rows)
+    Path("x.gz").write_bytes(members(data))
+    source = rm.open("x.gz").source
+    assert len(source.read(0, 4, 1_000_000)["a"]) == 2
+    for _ in range(2):
+        with pytest.raises(rm.MemoryLimitError, match=r"x\.gz: row 2 has 3,0"):
+            source.read(2, 4, 1_000_000)
+    assert len(source.read(2, 4, 4_000_000)["a"][0]) == 3_000_000
+
+
+def test_sizes_of_rows_far_apart_are_found_member_by_member() -> None:
+    data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in range(3000))
+    Path("x.gz").write_bytes(members(data))
+    source = rm.open("x.gz").source
+    rows = np.array([2999, 5, 1500, 5])
+    sizes = source.row_sizes(rows)
+    assert isinstance(sizes, np.ndarray)
+    assert (sizes >= rows).all()
+    assert (sizes < rows + 100).all()
+    assert sizes[1] == sizes[3]

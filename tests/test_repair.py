@@ -179,3 +179,16 @@ def test_progress_is_told_within_a_compressed_file() -> None:
     rm.repair("x.tfrecord.gz", "y", progress=lambda done, total: again.append((done, total)))
     assert again[-1] == (size, size)
     assert len(again) > 3
+
+
+@pytest.mark.parametrize("left", [0.3, 0.9])
+def test_progress_does_not_go_back_where_a_stream_breaks(left: float) -> None:
+    noise = np.random.default_rng(1).bytes(6 << 20)
+    records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
+    rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
+    whole = Path("x.tfrecord.gz").read_bytes()
+    Path("x.tfrecord.gz").write_bytes(whole[: int(left * len(whole))])
+    told: list[int] = []
+    assert not rm.verify("x.tfrecord.gz", progress=lambda done, _: told.append(done)).ok
+    assert told == sorted(told)
+    assert told[-1] == int(left * len(whole))

@@ -100,10 +100,10 @@ class Source(Protocol):
         ...
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the source ends before, or where they
-        would take more than ``limit`` bytes of memory: none only at the end. A row that
-        takes more by itself is a MemoryLimitError. They may be views of the file, and
-        are not to be written to.
+        """Rows ``start`` to ``stop``, fewer where the source ends before. With ``limit``
+        there may be fewer, which take no more bytes of memory than that: none only at the
+        end. A row that takes more by itself is a MemoryLimitError. They may be views of
+        the file, and are not to be written to.
         """
         ...
 

@@ -21,7 +21,7 @@ from recmap._core import MAX_MESSAGE_SIZE
 from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
-from recmap.sizes import RowSizes, fitting, measure
+from recmap.sizes import RowSizes, fitting
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.inflated import START, Inflated, Place
 from recmap.tfrecord.record_sizes import record_sizes
@@ -75,34 +75,22 @@ class CompressedShard:
             return self._count
 
     def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
-        more than ``limit`` bytes of memory.
+        """Rows ``start`` to ``stop``, fewer where the file ends before. With ``limit`` they
+        are those of one window that take no more bytes of memory: they need not be joined.
         """
-        parts: list[Batch] = []
+        parts = []
         with self._lock:
             self._most = MAX_MESSAGE_SIZE if limit is None else limit
-            try:
-                self._read(codec, start, stop, limit, parts)
-            except MemoryLimitError:
-                if not parts:
-                    raise
-        return _join(parts) if parts else self._nothing(codec)
-
-    def _read(
-        self, codec: Codec, start: int, stop: int, limit: int | None, parts: list[Batch]
-    ) -> None:
-        for first, window in self._rows_from(start) if start < stop else ():
-            a, b = max(start - first, 0), min(stop - first, len(window.offsets))
-            if a < b and limit is not None:
-                sizes = record_sizes(codec, window.bytes, window.offsets[a:b])
-                stop = min(stop, first + a + fitting(sizes, b - a, limit))
-                b = min(b, stop - first)
-            if a < b:
+            for first, window in self._rows_from(start) if start < stop else ():
+                a, b = max(start - first, 0), min(stop - first, len(window.offsets))
+                if limit is not None:
+                    sizes = record_sizes(codec, window.bytes, window.offsets[a:b])
+                    b = a + fitting(sizes, b - a, limit)
                 parts.append(self._decode(codec, window, first, slice(a, b)))
-                limit = None if limit is None else limit - measure(parts[-1])[1]
-            if stop <= _end((first, window)):
-                break
-            del window  # before the next is made
+                if limit is not None or stop <= _end((first, window)):
+                    break
+                del window  # before the next is made
+        return _join(parts) if parts else self._nothing(codec)
 
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most, found in a pass of its own."""
@@ -175,7 +163,7 @@ class CompressedShard:
         elif start < _end(self._at):
             yield self._at
         while self._advance() and self._at is not None:
-            if start < _end(self._at):
+            if max(start, self._at[0]) < _end(self._at):
                 yield self._at
 
     def _place_before(self, row: int) -> Place:
