@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-__all__ = ["LIMIT", "MB", "run_limited"]
+__all__ = ["LIMIT", "MB", "peak_of", "run_limited"]
 
 MB = 1 << 20
 
@@ -35,3 +35,38 @@ def run_limited(body: str, limit: int = LIMIT) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+WATCHED = """
+import sys, threading
+import h5py, zarr
+import numpy as np
+import recmap as rm
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(l.split()[1]) * 1024 for l in status if l.startswith("RssAnon"))
+before = peak = anonymous()
+done = threading.Event()
+def watch():
+    global peak
+    while not done.wait(0.0005):
+        peak = max(peak, anonymous())
+watcher = threading.Thread(target=watch)
+watcher.start()
+try:
+    {body}
+finally:
+    done.set()
+    watcher.join()
+print(peak - before)
+"""
+
+
+def peak_of(statement: str) -> int:
+    """The most anonymous memory a statement takes, seen many times while it runs."""
+    program = WATCHED.format(body=statement)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)

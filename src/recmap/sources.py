@@ -93,6 +93,11 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def band_bytes(self) -> int:
+        """Bytes that are decoded together with a row, as whole chunks are; 0 if none are."""
+        ...
+
     def __len__(self) -> int: ...
 
     def known_rows(self) -> int | None:

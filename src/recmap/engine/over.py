@@ -49,6 +49,10 @@ class SourceOver:
     def chunk_rows(self) -> int:
         return self._source.chunk_rows
 
+    @property
+    def band_bytes(self) -> int:
+        return self._source.band_bytes
+
     def __len__(self) -> int:
         return len(self._source)
 

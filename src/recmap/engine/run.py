@@ -11,16 +11,10 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any, Literal
 
+from recmap.engine.budget import Budget, choose_budget, least_budget
 from recmap.engine.check import RecordCheck, check_values, check_written
 from recmap.engine.manifest import Manifest
-from recmap.engine.plan import (
-    Budget,
-    Shard,
-    choose_budget,
-    is_folder,
-    output_format,
-    plan_shards,
-)
+from recmap.engine.plan import Shard, is_folder, output_format, plan_shards
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
@@ -28,8 +22,7 @@ from recmap.engine.steps import Steps
 from recmap.errors import DataError, OptionError, OutputError
 from recmap.files.description import description_path
 from recmap.files.disk import remove, size_on_disk
-from recmap.files.machine import parse_size
-from recmap.formats.registry import create_sink
+from recmap.formats.registry import create_sink, read_copies
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sizes import measure
 from recmap.sources import Sink, Source
@@ -69,12 +62,14 @@ def convert_source(
         raise OptionError('verify="full" reads the rows twice, which come only once here')
     begun = time.monotonic()
     format = output_format(dst, to)
-    rows = _rows(source)
-    sample = take_sample(source, rows, parse_size(memory))
+    more = read_copies(format, source.schema) if verify == "full" else 0
+    least = least_budget(source, memory, more)
+    rows = _rows(source, least)
+    sample = take_sample(source, rows, least)
     shard_list = plan_shards(
         dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
     )
-    budget = choose_budget(source, memory, workers, len(shard_list), sample.row_bytes)
+    budget = choose_budget(least, source, workers, len(shard_list), sample.row_bytes)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,
@@ -216,8 +211,12 @@ def _wait(futures: list[Future[None]]) -> None:
             future.result()
 
 
-def _rows(source: Source) -> int | None:
-    if source.known_rows() is not None or source.files:
+def _rows(source: Source, least: Budget) -> int | None:
+    if source.known_rows() is None and source.files:
+        # They are counted on the way, and what does not fit is not held for it.
+        large = source.largest_row(least.limit)
+        if large is not None:
+            raise least.too_little(*large)
         return len(source)
     return source.known_rows()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from recmap.engine.plan import Budget
+from recmap.engine.budget import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import MemoryLimitError
 from recmap.files.machine import size_text
@@ -36,16 +36,16 @@ class Sample:
         return f"; {self.how}" if self.how else ""
 
 
-def take_sample(source: Source, rows: int | None, memory: int) -> Sample:
+def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
     """Reads a few rows of a source that has so many."""
     if rows is None:
         return Sample(source.row_bytes())  # they come only once
-    first = _first(source, memory)
+    first = _first(source, least)
     count, size = measure(first)
     row_bytes = max(source.row_bytes(), size // max(count, 1), 1)
     if row_bytes * rows < _WORTH_IT:
         return Sample(row_bytes)
-    budget = Budget(memory, 1, max(1, _TIMED // row_bytes), row_bytes, "")
+    budget = replace(least, chunk_rows=max(1, _TIMED // row_bytes))
     begun = time.perf_counter()
     timed = Steps(source, budget, 0, rows).next() or {}
     seconds = time.perf_counter() - begun
@@ -61,8 +61,8 @@ def _place(column: Column) -> int:
     return column.ctypes.data
 
 
-def _first(source: Source, memory: int) -> Batch:
+def _first(source: Source, least: Budget) -> Batch:
     try:
         return source.read(0, _ROWS, _SIZE)
     except MemoryLimitError:
-        return Steps(source, Budget(memory, 1, 1, 1, ""), 0, None).next() or {}
+        return Steps(source, least, 0, None).next() or {}

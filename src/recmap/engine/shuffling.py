@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from recmap.engine.budget import Budget
 from recmap.engine.over import SourceOver, read_by_number
-from recmap.engine.plan import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import OptionError
 from recmap.files.disk import remove, temporary_path

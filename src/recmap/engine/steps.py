@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recmap.engine.plan import Budget
+from recmap.engine.budget import Budget
 from recmap.errors import MemoryLimitError
 from recmap.sizes import measure
 from recmap.sources import Source
@@ -25,6 +25,7 @@ class Steps:
         asked = self._rows if self._stop is None else min(self._rows, self._stop - self.row)
         if asked <= 0:
             return None
+        self._budget.tidy()
         try:
             batch = self._source.read(self.row, self.row + asked, self._budget.limit)
         except MemoryLimitError as e:

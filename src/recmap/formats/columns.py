@@ -32,6 +32,8 @@ __all__ = [
 
 # Longer rows are gathered one by one; shorter ones by the number of each value.
 _SLICE_FROM = 64
+# Times a limit that bands kept for the next reads may take: two threads may be at work.
+_KEPT = 2
 # More than any row takes, and small enough to be counted with.
 _NO_LIMIT = 1 << 48
 # Rows, from one to another or by number.
@@ -62,6 +64,15 @@ class ColumnReader(Protocol):
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         """The rows with these numbers, all within the column."""
+        ...
+
+    @property
+    def band_bytes(self) -> int:
+        """Bytes that are decoded together with a row; 0 if a row can be read alone."""
+        ...
+
+    def keep(self, bands: int | None) -> None:
+        """Has no more than so many bands kept for the next reads; None: as many as usual."""
         ...
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
@@ -111,6 +122,13 @@ class ArrayColumn:
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         taken = self._array[rows]
         return string_column(taken) if self._strings else taken
+
+    @property
+    def band_bytes(self) -> int:
+        return 0
+
+    def keep(self, bands: int | None) -> None:
+        """Nothing is kept."""
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._array.itemsize * self._items + (STRING * self._items if self._strings else 0)
@@ -196,6 +214,13 @@ class RaggedColumn:
             field=self._name,
         )
 
+    @property
+    def band_bytes(self) -> int:
+        return self._values.band_bytes
+
+    def keep(self, bands: int | None) -> None:
+        self._values.keep(bands)
+
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if isinstance(rows, slice):
             stop = min(rows.stop, rows.start + limit // OFFSET + 1)
@@ -256,6 +281,11 @@ class ColumnsSource:
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
             raise DataError(f"columns must have equally many rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
+        self._band_bytes = sum(column.band_bytes for column in columns.values())
+
+    @property
+    def band_bytes(self) -> int:
+        return self._band_bytes
 
     @property
     def schema(self) -> Schema:
@@ -288,6 +318,8 @@ class ColumnsSource:
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, self._rows)
         start = min(start, stop)
+        for column in self._columns.values() if self._band_bytes else ():
+            column.keep(None if limit is None else max(1, _KEPT * limit // self._band_bytes))
         if limit is not None and start < stop:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))

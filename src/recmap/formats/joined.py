@@ -44,6 +44,10 @@ class _Joined:
     def chunk_rows(self) -> int:
         return max(part.chunk_rows for part in self._parts)
 
+    @property
+    def band_bytes(self) -> int:
+        return max(part.band_bytes for part in self._parts)
+
     def column(self, name: str) -> npt.NDArray[Any] | None:
         raise NotImplementedError
 
@@ -117,6 +121,10 @@ class BesideSource(_Joined):
             listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
             raise DataError(f"columns side by side must have equally many rows, but {listed}")
         self._rows = next(iter(rows.values()), 0)
+
+    @property
+    def band_bytes(self) -> int:
+        return sum(part.band_bytes for part in self._parts)
 
     def __len__(self) -> int:
         return self._rows

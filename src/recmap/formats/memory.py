@@ -21,6 +21,7 @@ __all__ = ["MemorySource", "StreamSource"]
 
 class _MemoryColumn:
     chunk_rows = 1
+    band_bytes = 0
     note = ""
 
     def __init__(self, column: Column, field: Field) -> None:
@@ -35,6 +36,9 @@ class _MemoryColumn:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column[rows]
+
+    def keep(self, bands: int | None) -> None:
+        """All of it is there anyway."""
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if isinstance(rows, slice):
@@ -63,6 +67,7 @@ class StreamSource:
     files: list[str]
     origin = "from the first batch"
     chunk_rows = 1
+    band_bytes = 0
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], schema: Schema | None) -> None:
         self.files = []

@@ -34,6 +34,7 @@ __all__ = [
     "detect",
     "format_of",
     "open_source",
+    "read_copies",
     "select",
 ]
 
@@ -48,6 +49,8 @@ class Format:
     suffixes: tuple[str, ...]
     source: tuple[str, str]
     sink: tuple[str, str]
+    #: Times a list is held, beside the one that is read, by the library that reads it.
+    list_copies: int = 0
 
     def opener(self) -> Callable[..., Source]:
         """Opens one file, with the names of the columns if some were asked for."""
@@ -85,6 +88,7 @@ FORMATS = {
             (".h5", ".hdf5", ".he5"),
             ("hdf5.source", "open_hdf5"),
             ("hdf5.sink", "Hdf5Sink"),
+            list_copies=3,
         ),
         Format("zarr", (".zarr",), ("zarr.source", "open_zarr"), ("zarr.sink", "ZarrSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
@@ -231,3 +235,9 @@ def create_sink(path: str, format: str, schema: Schema, **options: Any) -> Sink:
         if not known:
             raise
         raise OptionError(f"{path}: {format} files have no such option: {e}") from None
+
+
+def read_copies(format: str, schema: Schema) -> int:
+    """Times that rows are held more than once when a file of this format is read."""
+    lists = any(field.is_bytes or field.ragged for field in schema.values())
+    return FORMATS[format].list_copies if lists else 0

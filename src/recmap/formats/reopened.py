@@ -52,7 +52,7 @@ class ReopenedSource:
     ) -> None:
         self._schema, self._files, self._origin = source.schema, source.files, source.origin
         self._rows, self._chunk_rows = len(source), source.chunk_rows
-        self._row_bytes = source.row_bytes()
+        self._row_bytes, self._band_bytes = source.row_bytes(), source.band_bytes
         self._reopen, self._kept = reopen, kept
 
     def _open(self) -> Source:
@@ -88,6 +88,10 @@ class ReopenedSource:
     @property
     def chunk_rows(self) -> int:
         return self._chunk_rows
+
+    @property
+    def band_bytes(self) -> int:
+        return self._band_bytes
 
     def __len__(self) -> int:
         return self._rows

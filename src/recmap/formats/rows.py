@@ -35,6 +35,15 @@ class Rows(Protocol):
     @property
     def note(self) -> str: ...
 
+    @property
+    def band_bytes(self) -> int:
+        """Bytes that are decoded together; 0 if a row can be read alone."""
+        ...
+
+    def keep(self, bands: int | None) -> None:
+        """Has no more than so many bands kept for the next reads; None: as many as usual."""
+        ...
+
     def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
 
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
@@ -95,6 +104,14 @@ class _RowsColumn:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column(self._rows.take(rows))
+
+    @property
+    def band_bytes(self) -> int:
+        whole = self._rows.dtype.itemsize * math.prod(self._rows.shape[1:])
+        return self._rows.band_bytes * self._row_bytes // max(whole, 1)
+
+    def keep(self, bands: int | None) -> None:
+        self._rows.keep(bands)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._objects:

@@ -38,6 +38,13 @@ class StreamedRows:
         # A row costs all rows before it.
         return max(1, self.shape[0])
 
+    @property
+    def band_bytes(self) -> int:
+        return self.shape[0] * self.row_size if self._scattered else 0
+
+    def keep(self, bands: int | None) -> None:
+        """Bands are not kept."""
+
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         if self._scattered:
             return self._loaded()[start:stop]

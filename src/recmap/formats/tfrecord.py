@@ -48,6 +48,8 @@ _PASSES = 2
 class TFRecordSource:
     """The rows of one or more TFRecord files, end to end."""
 
+    band_bytes = 0
+
     def __init__(
         self,
         files: list[str],

@@ -67,12 +67,15 @@ class CompressedShard:
     def count(self) -> int:
         """The number of rows."""
         with self._lock:
-            if self._count is None:
-                self._most = MAX_MESSAGE_SIZE
-                for _ in self._rows_from(0):
-                    pass
-            assert self._count is not None
-            return self._count
+            return self._counted(MAX_MESSAGE_SIZE)
+
+    def _counted(self, most: int) -> int:
+        if self._count is None:
+            self._most = most
+            for _ in self._rows_from(0):
+                pass
+        assert self._count is not None
+        return self._count
 
     def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
         """Rows ``start`` to ``stop``, fewer where the file ends before. With ``limit`` they
@@ -103,7 +106,15 @@ class CompressedShard:
         return sizes[order]
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
-        """None: only inflating the file would tell."""
+        """The first row that is too large, if there is one and the rows have not been counted:
+        they are now. Else None: inflating the file once more would tell.
+        """
+        with self._lock:
+            try:
+                self._counted(above)
+            except MemoryLimitError as e:
+                assert self._at is not None
+                return _end(self._at), e.size
         return None
 
     def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:

@@ -39,6 +39,13 @@ class Bands:
                 self._bands.move_to_end((dataset, band))
             return found
 
+    def let_go(self, dataset: str, most: int) -> None:
+        """Keeps only those bands of a dataset that were used last."""
+        with self._lock:
+            mine = [key for key in self._bands if key[0] == dataset]
+            for key in mine[: max(len(mine) - most, 0)]:
+                self._size -= self._bands.pop(key).nbytes
+
     def put(self, dataset: str, band: int, rows: npt.NDArray[Any]) -> None:
         """Keeps a band, and lets go of those that were not used for longest."""
         with self._lock:

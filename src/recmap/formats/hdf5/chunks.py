@@ -69,6 +69,11 @@ class ChunkedArray:
         self._nbytes = math.prod(dataset.chunks) * dtype.itemsize
         self._lock = Lock()
         self._places: Places | None = None
+        self._kept: int | None = None
+
+    def keep(self, bands: int | None) -> None:
+        """Has no more than so many bands kept for the next reads; None: as many as usual."""
+        self._kept = bands
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows ``start`` to ``stop``."""
@@ -117,6 +122,8 @@ class ChunkedArray:
             if not piece.whole and self._file.bands.worth_keeping(
                 size, sum(band.nbytes for band in kept.values())
             ):
+                if self._kept is not None:  # before the next is inflated
+                    self._file.bands.let_go(self._name, self._kept - 1 - len(kept))
                 kept[piece.band] = self._empty(end - first)
                 whole = slice(0, end - first)
                 targets.append(_Target(kept[piece.band], whole, whole))

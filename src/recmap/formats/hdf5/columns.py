@@ -14,7 +14,7 @@ from recmap.formats.columns import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
-from recmap.formats.hdf5.lengths import Lengths
+from recmap.formats.hdf5.lengths import REFERENCE, Lengths
 from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import Leaf
 from recmap.ragged import Column, concatenate
@@ -110,6 +110,9 @@ class _Shared:
     def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return self._once(rows.tobytes(), lambda: self._chunks.take(rows))
 
+    def keep(self, bands: int | None) -> None:
+        self._chunks.keep(bands)
+
     def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         rows = self._held.get(key)
         if rows is None:
@@ -128,10 +131,15 @@ class _ChunkedColumn:
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0]
+        # A chunk is stored whole, however few rows there are.
+        self.band_bytes = self.chunk_rows * leaf.row_bytes
         self.note = note
 
     def __len__(self) -> int:
         return self._length
+
+    def keep(self, bands: int | None) -> None:
+        self._rows.keep(bands)
 
     def read(self, start: int, stop: int) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
@@ -162,10 +170,16 @@ class _LibraryColumn:
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
+        # Chunks of lists hold where they are.
+        row = leaf.row_bytes if self._size is not None else REFERENCE
+        self.band_bytes = self.chunk_rows * row if dataset.chunks else 0
         self.note = note
 
     def __len__(self) -> int:
         return self._length
+
+    def keep(self, bands: int | None) -> None:
+        """The library keeps what it likes, which is little."""
 
     def read(self, start: int, stop: int) -> Column:
         with self._file.locked(self._name):

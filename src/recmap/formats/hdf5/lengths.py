@@ -20,10 +20,10 @@ from recmap.formats.hdf5.filters import Pipeline
 from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import Leaf
 
-__all__ = ["Lengths"]
+__all__ = ["REFERENCE", "Lengths"]
 
 _ADDRESS = 8
-_REFERENCE = 4 + _ADDRESS + 4
+REFERENCE = 4 + _ADDRESS + 4
 # The library tells the sizes of types in memory, where a string is a pointer.
 _POINTER = 8
 
@@ -72,7 +72,7 @@ def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | Non
         return None
     whole = dataset.id.get_type()
     if not leaf.path:
-        return _dtype(0, _REFERENCE)
+        return _dtype(0, REFERENCE)
     if whole.get_class() != h5py.h5t.COMPOUND:
         return None
     place: int | None = None
@@ -85,7 +85,7 @@ def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | Non
         if kind in (h5py.h5t.COMPOUND, h5py.h5t.ARRAY, h5py.h5t.REFERENCE):
             return None
         if kind == h5py.h5t.STRING and member.is_variable_str():
-            wider += _REFERENCE - _POINTER
+            wider += REFERENCE - _POINTER
     return None if place is None else _dtype(place, int(whole.get_size()) + wider)
 
 

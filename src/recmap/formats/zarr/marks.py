@@ -97,7 +97,10 @@ class _Restored:
     def __init__(self, rows: Rows, told: Field) -> None:
         self._rows = rows
         self.dtype, self.shape = told.dtype, (rows.shape[0], *told.inner)
-        self.chunk_rows, self.note = rows.chunk_rows, rows.note
+        self.chunk_rows, self.note, self.band_bytes = rows.chunk_rows, rows.note, rows.band_bytes
+
+    def keep(self, bands: int | None) -> None:
+        self._rows.keep(bands)
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         return self._restored(self._rows.read(start, stop))

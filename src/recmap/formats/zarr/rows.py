@@ -40,8 +40,13 @@ class ZarrRows:
         self._bands: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._lock = Lock()
         row = self.dtype.itemsize * math.prod(self.shape[1:])
+        # A chunk is stored whole, however few rows there are.
+        self.band_bytes = self.chunk_rows * row
         band = min(self.chunk_rows, self.shape[0]) * row
-        self._kept = min(thread_count() + 1, _MAX_KEPT // max(band, 1))
+        self._most = self._kept = min(thread_count() + 1, _MAX_KEPT // max(band, 1))
+
+    def keep(self, bands: int | None) -> None:
+        self._kept = self._most if bands is None else min(self._most, bands)
 
     @property
     def note(self) -> str:
@@ -85,14 +90,19 @@ class ZarrRows:
         with self._lock:
             rows = self._bands.get(band)
         if rows is None:
+            self._let_go(self._kept - 1)  # before the next is decoded
             first = band * self.chunk_rows
             rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
         with self._lock:
             self._bands[band] = rows
             self._bands.move_to_end(band)
-            while len(self._bands) > self._kept:
-                self._bands.popitem(last=False)
+        self._let_go(self._kept)
         return rows
+
+    def _let_go(self, most: int) -> None:
+        with self._lock:
+            while len(self._bands) > most:
+                self._bands.popitem(last=False)
 
     def _load(self, rows: Any) -> npt.NDArray[Any]:
         try:

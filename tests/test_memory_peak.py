@@ -1,0 +1,102 @@
+"""What conversions take beside the pages of files: no more than ``memory``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import recmap as rm
+from tests.limited import peak_of
+from tests.test_memory_rows import uneven
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of one byte and of 2 MB, and tables in chunks of 1 MB and of 10 MB."""
+    folder = tmp_path_factory.mktemp("peak")
+    for name, options in (("s.tfrecord.gz", {"index": False}), ("s.zarr", {})):
+        rm.from_batches(uneven("S1")).save(folder / name, durable=False, options=options)
+    packed: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+    table = np.random.default_rng(0).integers(0, 50, (50_000, 250)).astype("f4")
+    for name, rows in (("small", 1_000), ("large", 10_000)):
+        store = zarr.create_group(folder / f"{name}.zarr")
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            for column in "ab" if name == "small" else "a":
+                file.create_dataset(column, data=table, chunks=(rows, 250), **packed)
+                store.create_array(column, data=table, chunks=(rows, 250))
+    return folder
+
+
+def peak(folder: Path, name: str, to: str, memory: str, **options: Any) -> int:
+    """Of a conversion, in MB."""
+    size = peak_of(
+        f"rm.convert({str(folder / name)!r}, {to!r}, memory={memory!r}, durable=False, "
+        f"**{options!r})"
+    )
+    return size // 10**6
+
+
+def test_compressed_into_compressed(folder: Path) -> None:
+    assert peak(folder, "s.tfrecord.gz", "y.tfrecord.gz", "28MB") < 28
+
+
+def test_compressed_shuffled(folder: Path) -> None:
+    assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=3) < 28
+
+
+def test_long_lists_compared_in_an_hdf5_file(folder: Path) -> None:
+    assert peak(folder, "s.zarr", "y.h5", "34MB", verify="full") < 34
+
+
+def test_long_lists_are_refused_where_they_could_not_be_compared(folder: Path) -> None:
+    assert rm.convert(folder / "s.zarr", "y.h5", memory="28MB", durable=False).rows
+    with pytest.raises(rm.MemoryLimitError, match=r'11 times, by 1 workers; give memory="33MB"'):
+        rm.convert(folder / "s.zarr", "z.h5", memory="28MB", verify="full")
+
+
+@pytest.mark.parametrize(("name", "to"), [("small.zarr", "y.h5"), ("small.h5", "y.zarr")])
+def test_chunks_are_kept_within_the_budget(folder: Path, name: str, to: str) -> None:
+    assert peak(folder, name, to, "28MB", verify="full") < 28
+
+
+@pytest.mark.parametrize("name", ["large.zarr", "large.h5"])
+def test_chunks_larger_than_a_step(folder: Path, name: str) -> None:
+    assert peak(folder, name, "y.npy", "52MB", verify="full") < 52
+
+
+def test_a_record_that_does_not_fit_is_not_held_to_be_counted() -> None:
+    rows = [np.zeros(size, "S1") for size in (10, 50 * 10**6, 10)]
+    batches = ({"x": [row.tobytes()]} for row in rows)
+    rm.from_batches(batches).save("x.tfrecord.gz", options={"index": False})
+    refused = """
+    with np.testing.assert_raises_regex(rm.MemoryLimitError, "row 1 takes 50 MB"):
+        rm.convert("x.tfrecord.gz", "y.npz", memory="28MB")"""
+    assert peak_of(refused) < 28 * 10**6
+    assert not Path("y.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["large.zarr", "large.h5"])
+def test_chunks_that_do_not_fit_are_refused_before_one_is_decoded(folder: Path, name: str) -> None:
+    refused = f"""
+    with np.testing.assert_raises_regex(rm.OptionError, "chunks of 10 MB .* give 51MB or more"):
+        rm.convert({str(folder / name)!r}, "y.npy", memory="28MB")"""
+    assert peak_of(refused) < 10 * 10**6
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.zarr", "x.h5"])
+def test_a_chunk_of_which_little_is_used_counts_whole(name: str) -> None:
+    if name == "x.h5":
+        with h5py.File(name, "w") as file:
+            options: dict[str, Any] = {"chunks": (10_000, 250), "maxshape": (None, 250)}
+            file.create_dataset("a", data=np.ones((10, 250)), compression="gzip", **options)
+    else:
+        zarr.create_array(name, data=np.ones((10, 250)), chunks=(10_000, 250))
+    with pytest.raises(rm.OptionError, match="chunks of 20 MB that are decoded whole"):
+        rm.convert(name, "y.npy", memory="50MB")
+    assert rm.convert(name, "y.npy").rows == 10
