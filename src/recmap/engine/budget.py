@@ -78,12 +78,12 @@ class Budget:
         """Bytes that the rows of a step may take when they are read back to be compared."""
         return self.limit * (1 + self.copies - _COPIES)
 
-    def check(self) -> None:
-        """Refuses what is too little for any row."""
+    def check(self, memory: int | str) -> None:
+        """Refuses what is too little for any row; ``memory`` is what was asked for."""
         least = max(self.copies * _MIN_STEP + self.chunks, self.needed(self.row_bytes))
         if self.memory - self.chunks < self.copies * _MIN_STEP or self.limit < self.row_bytes:
             raise OptionError(
-                f"memory={size_text(self.memory)} is too little: a row takes about "
+                f"memory={memory!r} is too little: a row takes about "
                 f"{size_text(self.row_bytes)}, and {self.copies} times a step of rows are held"
                 f"{self._beside()}; give {_megabytes(least)} or more"
             )
@@ -102,19 +102,24 @@ def least_budget(source: Source, memory: int | str, more_copies: int) -> Budget:
     least = Budget(parse_size(memory), 1, 1, source.row_bytes(), "", _COPIES + more_copies)
     if source.band_bytes > least.limit:
         least = replace(least, chunks=_CHUNK_COPIES * source.band_bytes)
-    least.check()
+    least.check(memory)
     return least
 
 
 def choose_budget(
-    least: Budget, source: Source, workers: int | None, shards: int, row_bytes: int
+    least: Budget,
+    source: Source,
+    memory: int | str,
+    workers: int | None,
+    shards: int,
+    row_bytes: int,
 ) -> Budget:
     """How many files are written at a time, and how many rows are read for each step."""
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     wanted = min(workers or thread_count(), shards)
     one = replace(least, row_bytes=row_bytes)
-    one.check()
+    one.check(memory)
     least_step = max(row_bytes, _MIN_STEP)
     largest = source.largest_row(replace(one, workers=wanted).limit)
     if largest is not None:

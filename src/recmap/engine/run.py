@@ -69,7 +69,7 @@ def convert_source(
     shard_list = plan_shards(
         dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
     )
-    budget = choose_budget(least, source, workers, len(shard_list), sample.row_bytes)
+    budget = choose_budget(least, source, memory, workers, len(shard_list), sample.row_bytes)
     manifest = Manifest(
         _manifest_path(dst, shard_list),
         shard_list,

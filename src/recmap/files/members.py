@@ -32,7 +32,7 @@ _TRAILER = struct.Struct("<II")  # CRC and size of the plain bytes
 # Enough to find the size, if the extra field has little else.
 HEAD_SIZE = 64
 # Larger members are inflated as a stream: they would take much memory at once.
-_LARGEST = 1 << 20
+_LARGEST = 1 << 19
 
 
 def pack(block: bytes) -> bytes:
