@@ -57,7 +57,9 @@ inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) :
 void bind_chunks(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_frames(nb::module_& m);
+void bind_padding(nb::module_& m);
 void bind_reading(nb::module_& m);
+void bind_rows(nb::module_& m);
 void bind_writing(nb::module_& m);
 
 }  // namespace recmap::bind

@@ -27,4 +27,14 @@ inline void copy_lines(uint8_t* to, const uint8_t* from, size_t n) {
   for (; n != 0; --n) *to++ = *from++;
 }
 
+// The same, while the n bytes at `next`, which are copied soon, are on their way.
+inline void copy_lines_fetching(uint8_t* to, const uint8_t* from, size_t n, const uint8_t* next) {
+  size_t at = 0;
+  for (; at + 64 <= n; at += 64) {
+    __builtin_prefetch(next + at);
+    copy_line(to + at, from + at);
+  }
+  copy_lines(to + at, from + at, n - at);
+}
+
 }  // namespace recmap

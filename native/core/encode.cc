@@ -181,14 +181,6 @@ uint64_t largest_payload(const EncodeColumn& column) {
 
 }  // namespace
 
-bool offsets_are_sound(std::span<const int64_t> offsets, uint64_t limit) {
-  if (offsets.empty() || offsets.front() < 0) return false;
-  for (size_t i = 1; i < offsets.size(); ++i) {
-    if (offsets[i] < offsets[i - 1]) return false;
-  }
-  return static_cast<uint64_t>(offsets.back()) <= limit;
-}
-
 Encode::Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads)
     : columns_(columns),
       rows_(rows),

@@ -12,6 +12,7 @@
 #include "columns.h"
 #include "fault.h"
 #include "format.h"
+#include "offsets.h"
 
 namespace recmap {
 
@@ -40,9 +41,6 @@ struct EncodeColumn {
   // Every row takes the same number of bytes.
   bool fixed_size() const { return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()); }
 };
-
-// Whether offsets ascend from 0 or more and end at or below `limit`.
-bool offsets_are_sound(std::span<const int64_t> offsets, uint64_t limit);
 
 class Out;
 

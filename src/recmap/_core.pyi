@@ -35,6 +35,11 @@ def reserve(file: int, offset: int, size: int) -> bool:
     Reserves room on the disk behind the end of a file; False if that cannot be had.
     """
 
+def will_need(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bool:
+    """
+    Asks for rows of a mapped file that are not in memory; whether there were such.
+    """
+
 class FaultCode(enum.Enum):
     header_cut = 1
 
@@ -141,6 +146,11 @@ def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDAr
 
 def frame(records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> bytes:
     """The records framed, end to end."""
+
+def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """
+    Writes ragged rows of items, each as large as fill, as rows of one length.
+    """
 
 class Dtype(enum.Enum):
     bytes = 0
@@ -257,6 +267,12 @@ def find_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='
 
 def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None]:
     """Whether each column lies at its slot in all these records."""
+
+def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Replaces positions by rows of a random order of n, or back."""
+
+def gather_rows(source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> None:
+    """Copies rows by number."""
 
 class Batch:
     """Columns to be written; add them sorted by key, lists last."""

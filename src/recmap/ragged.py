@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap._core import pad_rows
 from recmap.errors import ColumnError, OptionError, RowNotFoundError
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
@@ -128,23 +129,36 @@ class Ragged:
         within = np.arange(total) - np.repeat(offsets[:-1], lengths)
         return Ragged(self.values[within + np.repeat(starts, lengths)], offsets)
 
-    def pad(self, length: int | None = None, fill: Any = 0) -> npt.NDArray[Any]:
+    def pad(
+        self,
+        length: int | None = None,
+        fill: Any = 0,
+        *,
+        side: Literal["right", "left"] = "right",
+        cut: Literal["right", "left"] = "right",
+    ) -> npt.NDArray[Any]:
         """The rows as one dense array: cut to ``length`` (the longest row if None)
         and filled up with ``fill``.
+
+        ``side`` is where short rows are filled up, ``cut`` where long ones lose items.
         """
         values = self.flat
-        if not isinstance(values, np.ndarray) or self.is_bytes:
+        if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
             raise OptionError("pad() takes rows of numbers; pad the rows of a nested column alone")
+        if side not in ("right", "left") or cut not in ("right", "left"):
+            raise OptionError(f"side={side!r}, cut={cut!r}: each is 'right' or 'left'")
+        if length is not None and length < 0:
+            raise OptionError(f"rows cannot be padded to a length of {length}")
         lengths = self.lengths
+        offsets = self.offsets - self.offsets[0]
+        # Before anything is allocated by them: offsets may come from a file.
+        if int(lengths.min(initial=0)) < 0 or int(offsets[-1]) != len(values):
+            raise ColumnError("the offsets of a Ragged must ascend and end inside its values")
         width = int(lengths.max(initial=0)) if length is None else length
-        out = np.full((len(self), width, *values.shape[1:]), fill, dtype=values.dtype)
-        kept = np.minimum(lengths, width)
-        inside = np.arange(width) < kept[:, None]
-        if int(kept.sum()) == len(values):
-            out[inside] = values
-        else:
-            starts = self.offsets[:-1] - self.offsets[0]
-            out[inside] = values[(starts[:, None] + np.arange(width))[inside]]
+        out = np.empty((len(self), width, *values.shape[1:]), values.dtype)
+        if out.size:
+            item = np.full(values.shape[1:], fill, values.dtype)
+            pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
         return out
 
     def tolist(self) -> list[Any]:
@@ -198,3 +212,7 @@ def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     offsets = np.zeros(len(steps) + 1, dtype=np.int64)
     np.cumsum(steps, out=offsets[1:])
     return offsets
+
+
+def _raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

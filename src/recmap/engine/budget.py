@@ -15,8 +15,8 @@ __all__ = ["Budget", "choose_budget", "least_budget"]
 # what the allocator keeps.
 _COPIES = 8
 # Times a chunk is that is larger than a step and is decoded whole: as it is stored, without
-# each of two filters, kept for the next step, and what the allocator keeps.
-_CHUNK_COPIES = 5
+# each of two filters, kept for the next step, and what the allocator and a library keep.
+_CHUNK_COPIES = 6
 # Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
 _FIXED = 10 * 10**6
 _MIN_STEP, _MAX_STEP = 1 << 16, 16 << 20

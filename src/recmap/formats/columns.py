@@ -9,9 +9,12 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap import _core
 from recmap.columns import string_column
 from recmap.errors import DataError
+from recmap.files.buffers import Buffers
 from recmap.files.disk import size_on_disk
+from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.ragged import BYTE, Column, Ragged, concatenate
 from recmap.sizes import OFFSET, STRING, RowSizes, added, fitting, largest
@@ -101,7 +104,11 @@ class ArrayColumn:
     def __init__(self, array: npt.NDArray[Any], file: MappedFile | None = None) -> None:
         self._array = array
         self._file = file
+        self._buffers = Buffers()
         self._strings = array.dtype.kind in "SU"
+        # As bytes, if its rows lie one behind the other.
+        plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
+        self._flat = (array if plain else array[:0]).reshape(-1).view(np.uint8)
         self._items = math.prod(array.shape[1:])
         self.field = (
             Field("bytes", array.shape[1:])
@@ -120,8 +127,16 @@ class ArrayColumn:
         return string_column(rows) if self._strings else rows
 
     def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        taken = self._array[rows]
-        return string_column(taken) if self._strings else taken
+        if not self._flat.size or not len(rows):
+            taken = self._array[rows]
+            return string_column(taken) if self._strings else taken
+        rows = np.ascontiguousarray(rows, np.int64)
+        out = self._buffers.empty((len(rows), *self._array.shape[1:]), self._array.dtype)
+        size = out.nbytes // len(rows)
+        if self._file is not None:
+            _core.will_need(self._flat, size, rows)
+        _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), thread_count())
+        return out
 
     @property
     def band_bytes(self) -> int:

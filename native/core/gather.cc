@@ -1,0 +1,95 @@
+#include "gather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "copy_lines.h"
+#include "parallel.h"
+
+namespace recmap {
+namespace {
+
+// Rows that are asked of the memory before they are copied: many misses at once take
+// hardly longer than one. Asked by reading, for a processor may pass over a hint whose
+// page it would have to look up first.
+constexpr size_t kTogether = 64;
+// Rows of some pages are over before the processor sees that they are read in order:
+// all lines of the row after the next one are asked for.
+constexpr size_t kAhead = 2;
+// Bytes that are worth a thread.
+constexpr size_t kBlockBytes = size_t{1} << 20;
+
+class Gather {
+ public:
+  Gather(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
+         std::span<uint8_t> to)
+      : from_(from), row_bytes_(row_bytes), rows_(rows), to_(to) {}
+
+  void copy(size_t begin, size_t end) const {
+    if (row_bytes_ < kLong) {
+      for (size_t at = begin; at < end; at += kTogether) {
+        copy_short(at, std::min(at + kTogether, end));
+      }
+      return;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      if (row_bytes_ <= kLongest) {
+        copy_lines_fetching(out(i), row(i), row_bytes_, row(std::min(i + kAhead, end - 1)));
+      } else {
+        copy_lines(out(i), row(i), row_bytes_);
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kLong = 1024;
+  static constexpr size_t kLongest = 16384;
+  static constexpr size_t kLine = 64;
+
+  const uint8_t* row(size_t i) const {
+    return from_.data() + static_cast<size_t>(rows_[i]) * row_bytes_;
+  }
+
+  uint8_t* out(size_t i) const { return to_.data() + i * row_bytes_; }
+
+  void copy_short(size_t begin, size_t end) const {
+    for (size_t i = begin; i < end; ++i) touch(i);
+    for (size_t i = begin; i < end; ++i) std::memcpy(out(i), row(i), row_bytes_);
+  }
+
+  // Reads the first lines; the processor sees by itself that more of them are read.
+  void touch(size_t i) const {
+    const uint8_t* from = row(i);
+    const size_t bytes = std::min(row_bytes_, 4 * kLine);
+    for (size_t at = 0; at < bytes; at += kLine) read(from + at);
+    read(from + bytes - 1);
+  }
+
+  static void read(const uint8_t* from) {
+    static_cast<void>(*static_cast<const volatile uint8_t*>(from));
+  }
+
+  std::span<const uint8_t> from_;
+  size_t row_bytes_;
+  std::span<const int64_t> rows_;
+  std::span<uint8_t> to_;
+};
+
+}  // namespace
+
+bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
+                 std::span<uint8_t> to, size_t threads) {
+  if (row_bytes == 0 || to.size() / row_bytes != rows.size() || to.size() % row_bytes != 0) {
+    return false;
+  }
+  const size_t count = from.size() / row_bytes;
+  const auto inside = [count](int64_t row) { return static_cast<uint64_t>(row) < count; };
+  if (!std::all_of(rows.begin(), rows.end(), inside)) return false;
+  const Gather gather(from, row_bytes, rows, to);
+  const size_t block = std::max<size_t>(1, kBlockBytes / row_bytes);
+  parallel_blocks(rows.size(), block, threads,
+                  [&](size_t begin, size_t end) { gather.copy(begin, end); });
+  return true;
+}
+
+}  // namespace recmap

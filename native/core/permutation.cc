@@ -1,0 +1,95 @@
+#include "permutation.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+
+namespace recmap {
+namespace {
+
+// lowbias32 of Chris Wellons. The halves of 64 bits have 32 at most, and compilers make
+// vector instructions of this one.
+uint32_t mix(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352d;
+  x = (x ^ (x >> 15)) * 0x846ca68b;
+  return x ^ (x >> 16);
+}
+
+// Numbers go through the rounds side by side: one alone would wait for every product.
+constexpr size_t kTogether = 512;
+
+class Network {
+ public:
+  Network(uint64_t n, std::span<const uint32_t> keys, Direction direction)
+      : n_(n), keys_(keys), direction_(direction) {
+    const int bits = std::max(2, static_cast<int>(std::bit_width(n - 1)));
+    low_bits_ = (bits + 1) / 2;
+    low_mask_ = static_cast<uint32_t>((uint64_t{1} << low_bits_) - 1);
+    high_mask_ = static_cast<uint32_t>((uint64_t{1} << (bits - low_bits_)) - 1);
+  }
+
+  // At most kTogether numbers. What leaves [0, n) goes through again until it is back.
+  void apply(std::span<int64_t> numbers) {
+    size_t count = numbers.size();
+    for (size_t i = 0; i < count; ++i) {
+      place_[i] = i;
+      split(i, static_cast<uint64_t>(numbers[i]));
+    }
+    while (count != 0) {
+      const size_t rounds = keys_.size();
+      for (size_t i = 0; i < rounds; ++i) {
+        round(direction_ == Direction::kForth ? i : rounds - 1 - i, count);
+      }
+      size_t left = 0;
+      for (size_t i = 0; i < count; ++i) {
+        const uint64_t x = (uint64_t{high_[i]} << low_bits_) | low_[i];
+        numbers[place_[i]] = static_cast<int64_t>(x);
+        place_[left] = place_[i];
+        split(left, x);
+        left += x >= n_;
+      }
+      count = left;
+    }
+  }
+
+ private:
+  void split(size_t i, uint64_t x) {
+    high_[i] = static_cast<uint32_t>(x >> low_bits_);
+    low_[i] = static_cast<uint32_t>(x) & low_mask_;
+  }
+
+  // Its own inverse: one half decides what the other is crossed with.
+  void round(size_t k, size_t count) {
+    const uint32_t key = keys_[k];
+    if (k % 2 == 0) {
+      for (size_t i = 0; i < count; ++i) high_[i] ^= mix(low_[i] ^ key) & high_mask_;
+    } else {
+      for (size_t i = 0; i < count; ++i) low_[i] ^= mix(high_[i] ^ key) & low_mask_;
+    }
+  }
+
+  uint64_t n_;
+  std::span<const uint32_t> keys_;
+  Direction direction_;
+  int low_bits_;
+  uint32_t low_mask_, high_mask_;
+  std::array<uint32_t, kTogether> high_, low_;
+  std::array<size_t, kTogether> place_;
+};
+
+}  // namespace
+
+bool permute(uint64_t n, std::span<const uint32_t> keys, Direction direction,
+             std::span<int64_t> numbers) {
+  const auto inside = [n](int64_t x) { return static_cast<uint64_t>(x) < n; };
+  if (!std::all_of(numbers.begin(), numbers.end(), inside)) return false;
+  if (n == 0) return true;
+  Network network(n, keys, direction);
+  for (size_t at = 0; at < numbers.size(); at += kTogether) {
+    network.apply(numbers.subspan(at, std::min(kTogether, numbers.size() - at)));
+  }
+  return true;
+}
+
+}  // namespace recmap

@@ -1,0 +1,79 @@
+"""Batches use the memory of those that nobody has any more, and of no others."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+
+import numpy as np
+
+import recmap as rm
+from recmap.files.buffers import Buffers
+
+_LARGE = (1024, 256)
+_FLOAT = np.dtype("float32")
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_memory_is_used_again_when_the_array_is_garbage() -> None:
+    buffers = Buffers()
+    first = buffers.empty(_LARGE, _FLOAT)
+    where = _address(first)
+    del first
+    assert _address(buffers.empty(_LARGE, _FLOAT)) == where
+
+
+def test_an_array_that_is_held_keeps_its_memory() -> None:
+    buffers = Buffers()
+    held = buffers.empty(_LARGE, _FLOAT)
+    held[:] = 7
+    buffers.empty(_LARGE, _FLOAT)[:] = 1
+    assert (held == 7).all()
+
+
+def test_a_view_of_a_view_keeps_it_too() -> None:
+    buffers = Buffers()
+    view = buffers.empty(_LARGE, _FLOAT).reshape(-1)[10:].view(np.uint32)[::2]
+    view[:] = 7
+    gc.collect()
+    buffers.empty(_LARGE, _FLOAT)[:] = 1
+    assert (view == 7).all()
+
+
+def test_a_memoryview_keeps_it() -> None:
+    buffers = Buffers()
+    array = buffers.empty(_LARGE, _FLOAT)
+    array[:] = 7
+    shared = array.data
+    del array
+    buffers.empty(_LARGE, _FLOAT)[:] = 1
+    assert (np.asarray(shared) == 7).all()
+
+
+def test_a_smaller_batch_fits_and_a_much_smaller_one_does_not_hold_a_large_buffer() -> None:
+    buffers = Buffers()
+    where = _address(buffers.empty((1024, 1024), _FLOAT))
+    smaller = buffers.empty((1000, 1024), _FLOAT)
+    assert _address(smaller) == where
+    del smaller
+    assert _address(buffers.empty((100, 1024), _FLOAT)) != where
+
+
+def test_small_and_huge_arrays_are_plain_ones() -> None:
+    for rows in (0, 1, 1 << 15):
+        assert Buffers().empty((rows, 256), _FLOAT).base is None
+
+
+def test_they_travel_to_other_processes_empty() -> None:
+    assert pickle.loads(pickle.dumps(Buffers())).empty((2,), _FLOAT).shape == (2,)
+
+
+def test_kept_batches_of_a_mapped_file_stay_as_they_are() -> None:
+    values = np.random.default_rng(0).random((4096, 1024), np.float32)
+    np.save("x.npy", values)
+    train = rm.open("x.npy").shuffle(1).batch(256)
+    kept = np.concatenate([batch["data"] for batch in list(train)])
+    assert np.array_equal(np.sort(kept, 0), np.sort(values, 0))
