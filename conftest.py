@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A machine that is busy is no failure.
+hypothesis.settings.register_profile("recmap", deadline=None)
+hypothesis.settings.load_profile("recmap")
 
 # TensorFlow talks much when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

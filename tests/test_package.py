@@ -27,7 +27,7 @@ def test_every_error_is_a_recmap_error_and_a_builtin() -> None:
             assert issubclass(kind, UserWarning)
         elif kind is not errors.RecmapError:
             assert issubclass(kind, errors.RecmapError)
-            assert issubclass(kind, ValueError | OSError | LookupError | ImportError)
+            assert issubclass(kind, ValueError | OSError | LookupError | ImportError | RuntimeError)
             assert str(kind("what is wrong")) == "what is wrong"
 
 

@@ -1,6 +1,9 @@
 """Index record files like NumPy arrays without loading them. No TensorFlow needed."""
 
+from typing import TYPE_CHECKING
+
 from recmap import tfrecord
+from recmap.chain import Pipeline, mix, zip
 from recmap.dataset import ColumnView, Dataset, convert, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
@@ -10,8 +13,10 @@ from recmap.errors import (
     FieldMismatchError,
     FieldNotFoundError,
     FieldTextError,
+    ImageError,
     IndexFileError,
     LeftOutWarning,
+    MapError,
     MemoryLimitError,
     MissingPackageError,
     NotExampleError,
@@ -23,15 +28,31 @@ from recmap.errors import (
     RecordTooLargeError,
     RowNotFoundError,
     SkippedRecordsWarning,
+    SlowOrderWarning,
     StaleIndexWarning,
     VerificationError,
+    WorkerDiedError,
 )
 from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.pipeline.padding import Pad
 from recmap.ragged import Ragged
 from recmap.tfrecord.indexing import index
 from recmap.tfrecord.repairing import repair
 from recmap.tfrecord.verifying import verify
 from recmap.types import Field, Schema
+
+if TYPE_CHECKING:
+    from recmap.adapters import tf as tf
+else:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202
+        """``rm.tf`` imports TensorFlow, so it is imported when it is asked for."""
+        if name != "tf":
+            raise AttributeError(f"module 'recmap' has no attribute {name!r}")
+        from recmap.adapters import tf
+
+        return tf
+
 
 __all__ = [
     "ColumnError",
@@ -44,32 +65,40 @@ __all__ = [
     "FieldMismatchError",
     "FieldNotFoundError",
     "FieldTextError",
+    "ImageError",
     "IndexFileError",
     "LeftOutWarning",
+    "MapError",
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
     "OptionError",
     "OutputError",
     "OutputExistsError",
+    "Pad",
     "PathNotFoundError",
+    "Pipeline",
     "Ragged",
     "RecmapError",
     "RecordTooLargeError",
     "RowNotFoundError",
     "Schema",
     "SkippedRecordsWarning",
+    "SlowOrderWarning",
     "StaleIndexWarning",
     "TFRecordWriter",
     "VerificationError",
+    "WorkerDiedError",
     "convert",
     "from_arrays",
     "from_batches",
     "index",
+    "mix",
     "open",
     "repair",
     "tfrecord",
     "verify",
+    "zip",
 ]
 
 __version__ = "0.1.0"

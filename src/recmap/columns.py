@@ -86,6 +86,9 @@ def _column(name: str, value: Any) -> Column:
         rows = value if isinstance(value, Sequence) else list(value)
         if len(rows) and isinstance(rows[0], _STRINGS):
             return _strings(name, rows)
+        if _lists_of_strings(rows):
+            # numpy would cut the zeros at the end of each.
+            return _from_objects(name, rows)
         try:
             array = np.asarray(rows)
         except ValueError:  # rows of different lengths
@@ -95,6 +98,13 @@ def _column(name: str, value: Any) -> Column:
     if array.dtype.kind in "SU":
         return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
+
+
+def _lists_of_strings(rows: Sequence[Any]) -> bool:
+    if not all(isinstance(row, list | tuple) for row in rows):
+        return False
+    first = next((item for row in rows for item in row), None)
+    return isinstance(first, _STRINGS)
 
 
 def string_column(array: npt.NDArray[Any]) -> Ragged:
@@ -108,7 +118,7 @@ def string_column(array: npt.NDArray[Any]) -> Ragged:
 def _from_objects(name: str, rows: Sequence[Any]) -> Column:
     if len(rows) and isinstance(rows[0], _STRINGS):
         return _strings(name, rows)
-    if any(isinstance(item, _STRINGS) for row in rows if isinstance(row, list) for item in row):
+    if _lists_of_strings(rows):
         items = [item for row in rows for item in row]
         ends = np.cumsum([0, *(len(row) for row in rows)])
         return Ragged(_strings(name, items), ends)
@@ -119,10 +129,11 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
 
 
 def _strings(name: str, rows: Sequence[Any]) -> Ragged:
-    try:
-        return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
-    except TypeError as e:
-        raise ColumnError(f"field {name!r}: not all rows are byte strings: {e}") from e
+    wrong = next((row for row in rows if not isinstance(row, _STRINGS)), None)
+    if wrong is not None:
+        # bytes(5) would be five zeros.
+        raise ColumnError(f"field {name!r}: {type(wrong).__name__} among strings: {wrong!r}")
+    return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
 
 
 def _fit(name: str, given: Given, field: Field) -> Column:

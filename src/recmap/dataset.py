@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chain import Verbs
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.run import Verify, convert_source
@@ -20,6 +22,8 @@ from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
+from recmap.pipeline.plan import Plan
+from recmap.pipeline.rows import Leaf
 from recmap.ragged import Column, Ragged, concatenate
 from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
@@ -87,8 +91,28 @@ def open(
         beside = BesideSource({name: part.source for name, part in parts.items()})
         chosen = beside if fields is None else select(beside, fields, "the columns")
         opened["parts"] = {name: (part.files, part.opened) for name, part in parts.items()}
-        return Dataset(chosen, opened, all(part.lasting for part in parts.values()))
-    return Dataset(open_source(path, fields, options), opened)
+        lasting = all(part.lasting for part in parts.values())
+        return Dataset(chosen, opened, lasting, partial(_reopened, path, fields, options))
+    source = open_source(path, fields, options)
+    return Dataset(source, opened, reopen=partial(_reopened, path, fields, options))
+
+
+def _reopened(
+    path: PathsLike | Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
+) -> Source:
+    """The same once more, for another process."""
+    return open(path, fields, **asdict(options)).source
+
+
+def _given(source: Source) -> Source:
+    return source
+
+
+def _again(reopen: Callable[[], Source], opened: dict[str, str], lasting: bool) -> Dataset:
+    """A dataset in another process, which opens its files there."""
+    dataset = Dataset(reopen(), None, lasting, reopen)
+    dataset.opened = opened
+    return dataset
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
@@ -222,7 +246,7 @@ def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
     return chosen
 
 
-class Dataset:
+class Dataset(Verbs):
     """Rows and columns of files, read when they are asked for.
 
     ``ds[7]`` is a row (a dict of values), ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are
@@ -232,13 +256,24 @@ class Dataset:
     """
 
     def __init__(
-        self, source: Source, opened: Mapping[str, Any] | None = None, lasting: bool = True
+        self,
+        source: Source,
+        opened: Mapping[str, Any] | None = None,
+        lasting: bool = True,
+        reopen: Callable[[], Source] | None = None,
     ) -> None:
-        self._source = source
+        self._source, self._reopen = source, reopen
         #: Whether the same rows can be had another time: those in memory cannot.
         self.lasting = lasting
         #: How it was opened, as texts: two datasets of the same files may differ in that.
         self.opened = {name: repr(value) for name, value in sorted((opened or {}).items())}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._reopen or partial(_given, self._source), self.opened, self.lasting)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan(Leaf(self._source, self._reopen))
 
     @property
     def source(self) -> Source:

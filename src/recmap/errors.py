@@ -7,7 +7,7 @@ RecmapError
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
 ├── OutputError (OSError)                the output could not be written: a full disk
-├── MissingPackageError (ImportError)    a format needs a package that is not installed
+├── MissingPackageError (ImportError)    something needs a package that is not installed
 ├── FieldNotFoundError (KeyError)        no such column
 ├── RowNotFoundError (IndexError)        no such row
 ├── DataError (ValueError)               what a file holds is not what was asked for
@@ -15,13 +15,17 @@ RecmapError
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
 │   ├── NotExampleError                  sound records, but no tf.train.Example in them
 │   ├── FieldMismatchError               a feature does not fit the field asked for
+│   ├── ImageError                       an image that cannot be decoded
 │   ├── VerificationError                what was written is not what was read
 │   └── IndexFileError                   an index file that cannot be read
-└── ColumnError (ValueError)             a column handed to a writer does not fit
-    └── RecordTooLargeError (OverflowError)
+├── ColumnError (ValueError)             a column handed to a writer does not fit
+│   └── RecordTooLargeError (OverflowError)
+├── MapError (RuntimeError)              a function given to map() raised
+└── WorkerDiedError (RuntimeError)       a worker process was killed, or crashed
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are LeftOutWarning, SkippedRecordsWarning and StaleIndexWarning.
+works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning and
+StaleIndexWarning.
 """
 
 from __future__ import annotations
@@ -34,8 +38,10 @@ __all__ = [
     "FieldMismatchError",
     "FieldNotFoundError",
     "FieldTextError",
+    "ImageError",
     "IndexFileError",
     "LeftOutWarning",
+    "MapError",
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
@@ -47,8 +53,10 @@ __all__ = [
     "RecordTooLargeError",
     "RowNotFoundError",
     "SkippedRecordsWarning",
+    "SlowOrderWarning",
     "StaleIndexWarning",
     "VerificationError",
+    "WorkerDiedError",
 ]
 
 
@@ -93,7 +101,7 @@ class OutputError(RecmapError, OSError):
 
 
 class MissingPackageError(RecmapError, ImportError):
-    """A format needs a package that is not installed."""
+    """A format, or images, need a package that is not installed."""
 
 
 class FieldNotFoundError(RecmapError, KeyError):
@@ -142,6 +150,12 @@ class FieldMismatchError(DataError):
     """A feature that does not fit the field asked for."""
 
 
+class ImageError(DataError):
+    """An image that cannot be decoded; ``row`` is its place in the batch."""
+
+    row: int | None = None
+
+
 class VerificationError(DataError):
     """What was written is not what was read."""
 
@@ -158,12 +172,38 @@ class RecordTooLargeError(ColumnError, OverflowError):
     """A row that would make a record no protobuf reader can read."""
 
 
+class MapError(RecmapError, RuntimeError):
+    """A user's function raised; ``cause_type`` is the name of its exception's type.
+
+    The function's own traceback is in the notes if it ran in another process,
+    else it is that of ``__cause__``.
+    """
+
+    def __init__(self, message: str, *, cause_type: str | None = None) -> None:
+        super().__init__(message)
+        self.cause_type = cause_type
+
+
+class WorkerDiedError(RecmapError, RuntimeError):
+    """A worker process was killed or crashed; ``exitcode`` is as in multiprocessing:
+    minus the number of a signal.
+    """
+
+    def __init__(self, message: str, *, exitcode: int | None = None) -> None:
+        super().__init__(message)
+        self.exitcode = exitcode
+
+
 class LeftOutWarning(UserWarning):
     """Datasets or members that do not fit beside the others were left out."""
 
 
 class SkippedRecordsWarning(UserWarning):
     """Bad records were left out, as ``errors="skip"`` asks."""
+
+
+class SlowOrderWarning(UserWarning):
+    """Rows were asked for in an order in which they are read slowly."""
 
 
 class StaleIndexWarning(UserWarning):

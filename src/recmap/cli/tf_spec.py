@@ -11,6 +11,7 @@ from recmap.formats.tfrecord import TFRecordSource
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.encode import choose_encoding
 from recmap.tfrecord.example import LISTS
+from recmap.tfrecord.parsing import parsing_of
 from recmap.types import Field
 
 __all__ = ["tf_spec"]
@@ -85,38 +86,19 @@ def _specs(variable: str, features: list[_Feature]) -> list[str]:
 
 
 def _spec(feature: _Feature) -> str:
-    field, dtype = feature.field, _LISTS[feature.kind]
-    if feature.in_lists and (field.ragged < 2 or feature.raw):
-        inner = [] if feature.raw else list(field.inner if field.ragged else field.inner[1:])
-        return f"tf.io.FixedLenSequenceFeature({inner}, {dtype}, allow_missing=True)"
-    if feature.raw:
-        default = b"" if field.ragged else _raw_fill(field)
-        return f"tf.io.FixedLenFeature([], tf.string{_default(default)})"
-    if field.ragged == 0:
-        return f"tf.io.FixedLenFeature({list(field.inner)}, {dtype}{_default(_fill(feature))})"
-    sizes = [f"tf.io.RaggedFeature.UniformRowLength({axis})" for axis in field.inner]
+    parsing = parsing_of(feature.field, feature.kind, feature.in_lists)
+    shape, dtype = list(parsing.shape), _LISTS[parsing.kind]
+    if parsing.form == "steps":
+        return f"tf.io.FixedLenSequenceFeature({shape}, {dtype}, allow_missing=True)"
+    if parsing.form == "fixed":
+        return f"tf.io.FixedLenFeature({shape}, {dtype}{_default(parsing.default)})"
+    sizes = [f"tf.io.RaggedFeature.UniformRowLength({axis})" for axis in shape]
     partitions = f", partitions=[{', '.join(sizes)}]" if sizes else ""
     return f"tf.io.RaggedFeature({dtype}{partitions})"
 
 
 def _comment(feature: _Feature) -> str:
     return f"  # raw bytes of {feature.field}" if feature.raw else ""
-
-
-def _raw_fill(field: Field) -> bytes | None:
-    if field.fill is None:
-        return None
-    row = field.fill_row()
-    return row if isinstance(row, bytes) else row.tobytes()
-
-
-def _fill(feature: _Feature) -> Any:
-    fill = feature.field.fill
-    if fill is None:
-        return None
-    if feature.kind == Kind.int64:
-        fill = int(fill)
-    return [fill] * feature.field.count if feature.field.shape else fill
 
 
 def _default(value: Any) -> str:

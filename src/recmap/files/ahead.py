@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ __all__ = ["read_ahead"]
 _T = TypeVar("_T")
 
 
-def read_ahead(items: Iterator[_T], depth: int) -> Iterator[_T]:
+def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     """The same items, the next few of which are made while one is used. What the
     iterator raises is raised here. The thread ends soon after this does, or is dropped.
     """

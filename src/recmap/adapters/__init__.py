@@ -1,0 +1,1 @@
+"""Pipelines as other frameworks take them: a file for each, imported when it is asked for."""

@@ -1,0 +1,84 @@
+"""What an adapter is given: a pipeline, as far as adapters know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.types import Batch, Schema
+
+__all__ = ["Feed", "NumberedRows"]
+
+
+class NumberedRows(Protocol):
+    """Rows that can be had by number."""
+
+    @property
+    def count(self) -> int | None: ...
+
+    def take(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
+        """The rows with these numbers, in arrays of their own."""
+        ...
+
+
+class Feed(Protocol):
+    """Batches, or rows, one epoch after the other."""
+
+    epoch: int
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def batched(self) -> bool:
+        """Whether batches come out of it, not rows."""
+        ...
+
+    @property
+    def numbered(self) -> bool:
+        """Whether there are rows by number."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """Epochs of one iteration."""
+        ...
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether batches are made well only one after the other."""
+        ...
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the next iteration goes on in the middle of one."""
+        ...
+
+    def sample(self) -> Batch:
+        """What becomes of the first rows."""
+        ...
+
+    def __len__(self) -> int:
+        """Batches, or rows, of an iteration. TypeError if nobody knows."""
+        ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+
+    def rows(self) -> NumberedRows:
+        """The rows by number. OptionError where they have none."""
+        ...
+
+    def batch_at(self, number: int, epoch: int) -> Batch:
+        """One batch by number. OptionError where they have none."""
+        ...
+
+    def part(self, index: int, count: int) -> Feed:
+        """Every ``count``-th batch, for processes that take turns."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Feed: ...

@@ -1,0 +1,150 @@
+"""Pipelines as Keras takes them, whatever its backend."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.adapters.feed import Feed
+from recmap.adapters.pairs import Names, Pairs, as_pairs
+from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
+from recmap.ragged import Ragged
+
+try:
+    import keras
+except ImportError as e:
+    raise MissingPackageError(
+        "to_keras() needs Keras 3 and one of its backends: pip install recmap[keras]"
+    ) from e
+
+__all__ = ["KerasBatches", "to_keras"]
+
+
+def to_keras(
+    feed: Feed,
+    features: Names,
+    label: Names,
+    workers: int,
+    use_multiprocessing: bool,
+    max_queue_size: int,
+) -> KerasBatches:
+    """A ``keras.utils.PyDataset`` of the batches."""
+    if not feed.batched:
+        raise OptionError("to_keras() gives batches; put batch(n) before it")
+    if feed.resumed:
+        raise OptionError(
+            "to_keras(): Keras counts whole epochs; use to_tf() or to_torch() to go on in the "
+            "middle of one, or set pipeline.epoch"
+        )
+    try:
+        count = len(feed)
+    except TypeError as e:
+        raise OptionError(
+            "to_keras(): how many batches there are is not known before; use to_tf(), which fit "
+            "takes too, with steps_per_epoch= if there is no end of them"
+        ) from e
+    sample = feed.sample()
+    pairs = as_pairs(sample, features, label)
+    for name in pairs.names:
+        _check(name, sample[name])
+    return KerasBatches(
+        feed,
+        pairs,
+        count,
+        workers=workers,
+        use_multiprocessing=use_multiprocessing,
+        max_queue_size=max_queue_size,
+    )
+
+
+class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
+    """Batches by number; when Keras ends an epoch, the next one begins.
+
+    Those that are asked for in turn come from the pipeline as it runs, ahead and with
+    its workers; any other is made on the spot, by whoever asks.
+    """
+
+    def __init__(self, feed: Feed, pairs: Pairs, count: int, **how: Any) -> None:
+        super().__init__(**how)
+        self._feed, self._pairs, self._count = feed, pairs, count
+        self._epoch = feed.epoch
+        self._running: Iterator[dict[str, Any]] | None = None
+        self._turn: int | None = 0  # the next batch; None if they are asked for out of turn
+        self._warned = False
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < self._count:
+            raise IndexError(f"batch {index:,} of {self._count:,}")
+        if self.use_multiprocessing:
+            # In a process of Keras': what runs ahead, and who counts, is elsewhere.
+            return self._given(self._feed.batch_at(index, self._epoch))
+        with self._lock:
+            batch, epoch = self._in_turn(index), self._epoch
+        return self._given(self._feed.batch_at(index, epoch) if batch is None else batch)
+
+    def on_epoch_end(self) -> None:
+        """The batches are those of the next epoch from now on."""
+        with self._lock:
+            self._epoch += self._feed.turns
+            self._running, self._turn = None, 0
+
+    def _in_turn(self, index: int) -> dict[str, Any] | None:
+        """The batch from the pipeline as it runs, if it is the next one."""
+        # Keras looks at the first few for their types, and begins again.
+        if index == 0 and self._turn is not None:
+            self._feed.epoch = self._epoch
+            self._running, self._turn = iter(self._feed), 0
+        if self._running is None or self._turn is None or index != self._turn:
+            self._running = self._turn = None
+            self._warn()
+            return None
+        self._turn += 1
+        return next(self._running)
+
+    def _warn(self) -> None:
+        if self._feed.in_turn and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "batches are asked for out of turn, so each is made on the spot, without the "
+                "workers of the pipeline; use fit(..., shuffle=False), and shuffle in the pipeline",
+                SlowOrderWarning,
+                stacklevel=4,
+            )
+
+    def _given(self, columns: dict[str, Any]) -> Any:
+        return self._pairs.of({name: _native(columns[name]) for name in self._pairs.names})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_running": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_lock": Lock()})
+
+
+def _check(name: str, column: Any) -> None:
+    if not isinstance(column, Ragged):
+        return
+    if column.is_bytes:
+        raise OptionError(
+            f"column {name!r}: models of Keras take numbers, not byte strings; leave it out with "
+            "select or features=, or decode it with map"
+        )
+    raise OptionError(
+        f"column {name!r}: rows differ in length; make them even: batch(n, pad={{{name!r}: "
+        '"longest"})'
+    )
+
+
+def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype.kind in "mM":  # no backend has dates: they stay the integers they are
+        return array.astype(np.int64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -1,0 +1,149 @@
+"""Pipelines as PyTorch's datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recmap.adapters.feed import Feed
+from recmap.adapters.pairs import Names, Pairs, as_pairs
+from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
+from recmap.errors import OptionError, RowNotFoundError
+
+__all__ = ["TorchRows", "TorchStream", "to_torch"]
+
+# Workers a loader may have, as far as epochs are counted for each.
+_WORKERS = 1024
+
+
+def to_torch(
+    feed: Feed, features: Names, label: Names, ragged: RaggedAs
+) -> TorchRows | TorchStream:
+    """Rows by number where they have one, else a stream of rows or batches."""
+    if ragged not in ("nested", "list", "parts"):
+        raise OptionError(f'ragged={ragged!r}: use "nested", "list" or "parts"')
+    pairs = as_pairs(feed.sample(), features, label)
+    return TorchRows(feed, pairs, ragged) if feed.numbered else TorchStream(feed, pairs, ragged)
+
+
+class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
+    """Rows by number, for a ``DataLoader`` and its samplers.
+
+    ``dataset[7]`` is a row; ``dataset[[7, 3, 5]]``, which a ``BatchSampler`` as the
+    ``sampler=`` asks for, is a batch that was read and made at once.
+    """
+
+    def __init__(self, feed: Feed, pairs: Pairs, ragged: RaggedAs) -> None:
+        self._rows, self._pairs, self._ragged = feed.rows(), pairs, ragged
+        assert self._rows.count is not None  # rows without end have no numbers
+        self._count = self._rows.count
+        # Shared, so that workers which live for several epochs see it change.
+        self._epoch = torch.tensor([feed.epoch]).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another order of a shuffle, other chances of a map; as of a DistributedSampler."""
+        self._epoch[0] = epoch
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list | tuple | range) or getattr(index, "ndim", False):
+            return self._pairs.of(as_tensors(self._take(index), self._ragged))
+        return self.__getitems__([int(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Several rows, read together."""
+        return [self._pairs.of(row) for row in split_rows(self._take(indices))]
+
+    def _take(self, indices: Sequence[int]) -> dict[str, Any]:
+        positions = np.asarray(indices, np.int64).reshape(-1)
+        positions = np.where(positions < 0, positions + self._count, positions)
+        wrong = (positions < 0) | (positions >= self._count)
+        if wrong.any():
+            number = int(np.asarray(indices).reshape(-1)[wrong][0])
+            raise RowNotFoundError(f"row {number:,} of {self._count:,}")
+        batch = self._rows.take(positions, int(self._epoch[0]))
+        return {name: batch[name] for name in self._pairs.names}
+
+
+class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # untyped
+    """Batches, or rows, as they come, each time in another epoch.
+
+    The workers of a ``DataLoader`` take turns, so that the batches and their order are
+    those of one process.
+    """
+
+    def __init__(self, feed: Feed, pairs: Pairs, ragged: RaggedAs) -> None:
+        self._feed, self._pairs, self._ragged = feed, pairs, ragged
+        # A worker ends with its epoch, so that nobody but the memory they share can
+        # tell the next one how many there were.
+        self._begun = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
+        self._first = torch.tensor([feed.epoch]).share_memory_()
+        self._running: Feed | None = None
+        self._state: Mapping[str, Any] | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch the next iteration is of; without it, they follow each other."""
+        self._first[0] = epoch
+        self._begun.zero_()
+        self._feed.epoch = epoch
+        self._running = self._state = None
+
+    def __len__(self) -> int:
+        return len(self._feed)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Begun here and now: loaders ask for the state before the first batch.
+        info, feed = torch.utils.data.get_worker_info(), self._mine()
+        state, self._state = self._state, None
+        if state is not None:
+            _check_workers(state, 0 if info is None else info.num_workers)
+            feed.restore(state["state"])
+        if info is not None:
+            begun = (feed.epoch - int(self._first[0])) // feed.turns
+            self._begun[info.id] = begun + 1
+        self._running = feed
+        return self._tensors(iter(feed))
+
+    def _tensors(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
+        for columns in batches:
+            wanted = {name: columns[name] for name in self._pairs.names}
+            yield self._pairs.of(as_tensors(wanted, self._ragged))
+
+    def _mine(self) -> Feed:
+        """What this process reads, from the start of its next epoch."""
+        info = torch.utils.data.get_worker_info()
+        if info is None:
+            return self._feed
+        feed = self._feed.part(info.id, info.num_workers)
+        feed.epoch = int(self._first[0]) + int(self._begun[info.id]) * feed.turns
+        return feed
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place after the last batch this process was asked for. ``StatefulDataLoader``
+        collects those of its workers.
+        """
+        if self._state is not None:
+            return dict(self._state)
+        info = torch.utils.data.get_worker_info()
+        running = self._mine() if self._running is None else self._running
+        return {"workers": 0 if info is None else info.num_workers, "state": running.state()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The next iteration goes on from there."""
+        self._state = dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_running": None}
+
+
+def _check_workers(state: Mapping[str, Any], workers: int) -> None:
+    saved = state.get("workers")
+    if saved != workers:
+        raise OptionError(
+            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; what each "
+            "worker has read is told by its own state only, so go on with as many"
+        )

@@ -1,0 +1,1 @@
+"""What a training loop needs: rows in any order, changed, grouped, dealt out, resumed."""

@@ -1,0 +1,47 @@
+"""No workers: the work is done where its result is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from recmap.errors import OptionError, RecmapError
+from recmap.pipeline.failures import map_error
+from recmap.pipeline.pool import Pool, Request, Work
+from recmap.types import Batch
+
+__all__ = ["Here"]
+
+
+class Here(Pool):
+    """Works in the caller's thread, and never ahead."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._busy = 0.0
+        self._closed = False
+
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
+        for request in requests:
+            yield request, self._result(request)
+
+    def _result(self, request: Request) -> Batch:
+        if self._closed:
+            raise OptionError("the pool of workers is closed; open another one")
+        begin = time.perf_counter()
+        try:
+            return self._work(request)
+        except RecmapError:
+            self.close()
+            raise
+        except Exception as e:
+            self.close()
+            raise map_error(e) from e
+        finally:
+            self._busy += time.perf_counter() - begin
+
+    def close(self) -> None:
+        self._closed = True
+
+    def busy(self) -> list[float]:
+        return [self._busy]

@@ -1,0 +1,252 @@
+"""Images: encoded bytes to arrays, on all processors.
+
+Pillow decodes: it tells the size an image claims before it makes room for it, and why
+it refuses one. OpenCV is faster where little is to be shrunk, but it makes room for
+2**30 pixels on the word of a header, prints its complaints instead of raising them,
+does not antialias, and is four times as large.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, ImageError, MissingPackageError, OptionError
+from recmap.files.machine import thread_count
+from recmap.ragged import Ragged
+from recmap.types import Field
+
+__all__ = ["ImageDecoder"]
+
+Errors: TypeAlias = Literal["raise", "skip", "zero"]
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_DTYPES = ("uint8", "float16", "float32", "float64")
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = (5, 6, 7, 8)
+# What Pillow calls flip, rotate, transpose and transverse, by orientation.
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+
+
+class ImageDecoder:
+    """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one array.
+
+    ``size`` is (height, width); None keeps the size of the images, which must then
+    agree within a batch. Resizing is bilinear and antialiased, like ``tf.image.resize``
+    with ``antialias=True`` (its default leaves rows and columns out when it shrinks an
+    image), rounded to whole levels. JPEGs much larger than ``size`` are decoded at a half, a
+    quarter or an eighth of theirs, which is faster and differs by a few levels.
+
+    ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA); images of any kind are converted:
+    alpha is dropped or made opaque, palettes are looked up, CMYK becomes RGB, and of 16
+    bits the upper 8 are kept. ``exif=True`` turns images as their EXIF says.
+
+    Values are 0 to 255, or with ``scale="0-1"`` divided by 255. An image that is broken,
+    or larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``),
+    is marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
+
+    At most ``threads`` processors work at a time; None takes all.
+    """
+
+    def __init__(
+        self,
+        column: str,
+        size: tuple[int, int] | None = (256, 256),
+        channels: int = 3,
+        dtype: npt.DTypeLike = "float32",
+        scale: Literal["0-1"] | None = None,
+        errors: Errors = "raise",
+        threads: int | None = None,
+        *,
+        exif: bool = False,
+    ) -> None:
+        self.column = column
+        self._size = _checked_size(size)
+        self._dtype = np.dtype(dtype)
+        if channels not in _MODES:
+            raise OptionError(f"channels={channels}: it is 1 (grey), 3 (RGB) or 4 (RGBA)")
+        if self._dtype.name not in _DTYPES:
+            raise OptionError(f"dtype={self._dtype}: it is one of {', '.join(_DTYPES)}")
+        if scale not in (None, "0-1"):
+            raise OptionError(f"scale={scale!r}: it is '0-1' or None")
+        if scale is not None and self._dtype == np.uint8:
+            raise OptionError("scale='0-1' needs a floating-point dtype, not uint8")
+        if errors not in get_args(Errors):
+            raise OptionError(f"errors={errors!r}: it is 'raise', 'skip' or 'zero'")
+        if threads is not None and threads < 1:
+            raise OptionError(f"threads={threads}: it is 1 or more")
+        self._channels, self._scale, self._errors = channels, scale, errors
+        self._threads = threads
+        self._exif = exif
+        _pillow()
+
+    @property
+    def field(self) -> Field:
+        """Of the decoded images; of images that keep their size, height and width are
+        open, though those of one batch agree.
+        """
+        return Field(self._dtype, (*(self._size or (None, None)), self._channels))
+
+    def decode(self, strings: Ragged) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """The images of a batch, (rows, height, width, channels), and which are good."""
+        if not strings.is_bytes:
+            raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
+        if self._size is None:
+            return self._decode_unsized(strings)
+        # Zeros, for what stays bad; untouched, they take no memory.
+        out = np.zeros((len(strings), *self._size, self._channels), self._dtype)
+
+        def put(row: int, pixels: npt.NDArray[np.uint8]) -> None:
+            self._store(pixels, out[row])
+
+        return out, self._decode_all(strings, put)
+
+    def _decode_unsized(self, strings: Ragged) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        # Kept one by one until their sizes are known to be true.
+        found: dict[int, npt.NDArray[np.uint8]] = {}
+        good = self._decode_all(strings, found.__setitem__)
+        shapes = {row: found[row].shape for row in sorted(found)}
+        first = next(iter(shapes), 0)
+        for row, shape in shapes.items():
+            if shape != shapes[first]:
+                one, other = (f"{s[0]}x{s[1]}" for s in (shapes[first], shape))
+                raise ImageError(
+                    f"field {self.column!r}: images of different sizes in a batch: row {first:,} "
+                    f"is {one}, row {row:,} {other} (height x width; give size=)",
+                    field=self.column,
+                )
+        shape = shapes.get(first, (0, 0, self._channels))
+        out = np.zeros((len(strings), *shape), self._dtype)
+        for row, pixels in found.items():
+            self._store(pixels, out[row])
+        return out, good
+
+    def _decode_all(
+        self, strings: Ragged, put: Callable[[int, npt.NDArray[np.uint8]], None]
+    ) -> npt.NDArray[np.bool_]:
+        reasons: dict[int, str] = {}
+        rows = iter(range(len(strings)))
+
+        def work() -> None:
+            for row in rows:  # each thread takes the next
+                try:
+                    put(row, self._pixels(strings[row]))
+                except MemoryError:
+                    raise
+                # What Pillow raises for hostile bytes is of a dozen kinds.
+                except Exception as e:
+                    reasons[row] = _reason(e)
+                    if self._errors == "raise":
+                        _exhaust(rows)
+
+        threads = min(self._threads or thread_count(), thread_count(), len(strings))
+        if threads <= 1:
+            work()
+        else:
+            pool = _pool(os.getpid())
+            try:
+                for task in [pool.submit(work) for _ in range(threads)]:
+                    task.result()
+            finally:
+                _exhaust(rows)  # after an interrupt, the threads do not go on
+        if reasons and self._errors == "raise":
+            # Rows are begun in order: none before the first of these is left.
+            raise self._error(min(reasons), reasons[min(reasons)])
+        good = np.ones(len(strings), np.bool_)
+        good[list(reasons)] = False
+        return good
+
+    def _error(self, row: int, reason: str) -> ImageError:
+        error = ImageError(
+            f"field {self.column!r}: row {row:,} of the batch: {reason} "
+            "(errors='skip' drops such rows, 'zero' leaves them black)",
+            field=self.column,
+        )
+        error.row = row
+        return error
+
+    def _pixels(self, data: bytes) -> npt.NDArray[np.uint8]:
+        pillow = _pillow()
+        with pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
+            limit = pillow.MAX_IMAGE_PIXELS
+            width, height = image.size
+            if limit is not None and width * height > limit:
+                raise ValueError(f"{width:,} x {height:,} pixels, more than the {limit:,} allowed")
+            mode = _MODES[self._channels]
+            size = self._size and self._size[::-1]  # Pillow's order
+            turn = image.getexif().get(_ORIENTATION) if self._exif else None
+            drafted = size[::-1] if size and turn in _SIDEWAYS else size
+            image.draft("L" if mode == "L" else "RGB", drafted)
+            made = _turned(_converted(image, mode), turn)
+            if size and made.size != size:
+                made = made.resize(size, pillow.Resampling.BILINEAR, reducing_gap=2.0)
+            pixels: npt.NDArray[np.uint8] = np.asarray(made)
+        return pixels.reshape(*pixels.shape[:2], self._channels)
+
+    def _store(self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
+        if self._scale is None:
+            out[...] = pixels
+        else:
+            wide = np.float64 if self._dtype == np.float64 else np.float32
+            np.divide(pixels, wide(255), out=out, casting="same_kind")
+
+
+def _converted(image: Any, mode: str) -> Any:
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip
+        return _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode == "CMYK":
+        image = image.convert("RGB")
+    image.load()
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _turned(image: Any, orientation: int | None) -> Any:
+    """As the EXIF orientation asks."""
+    how = None if orientation is None else _TURNS.get(orientation)
+    return image if how is None else image.transpose(how)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "not an image (JPEG, PNG, WebP, GIF and BMP are)"
+    return f"a broken image: {text or type(error).__name__}"
+
+
+def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    if np.shape(size) != (2,) or min(size) < 1:
+        raise OptionError(f"size={size}: it is (height, width), each 1 or more, or None")
+    return int(size[0]), int(size[1])
+
+
+def _exhaust(rows: Iterator[int]) -> None:
+    for _ in rows:
+        pass
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """One for all decoders of a process: a fork has no threads, and makes its own."""
+    return ThreadPoolExecutor(thread_count(), f"recmap-images-{process}")
+
+
+@lru_cache(maxsize=1)
+def _pillow() -> Any:
+    try:
+        from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
+    except ImportError as e:
+        raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
+    Image.preinit()  # here, and not by several threads at once
+    return Image

@@ -1,0 +1,176 @@
+"""Columns as bytes: a small header in JSON, then the arrays, each 64-byte aligned.
+
+The header is a list of names and columns. An array is ``[dtype, shape, offset]``,
+its offset counted from the first array; a ragged column is
+``{"values": column, "offsets": array}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError
+from recmap.ragged import Column, Ragged
+from recmap.types import Field
+
+__all__ = ["Parcel", "copied", "pack", "unpack"]
+
+# A cache line, and what the frameworks want before they take memory as it is.
+_ALIGN = 64
+_USER_DEFINED = 2  # dtype.isbuiltin of bfloat16 and its kin
+
+
+class Parcel(NamedTuple):
+    """Columns that are ready to be copied into shared memory."""
+
+    header: bytes
+    size: int
+    arrays: list[tuple[int, npt.NDArray[Any]]]
+
+    def write(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Copies header and arrays."""
+        begin = len(self.header)
+        memory[:begin] = np.frombuffer(self.header, np.uint8)
+        for offset, array in self.arrays:
+            _Array(array.dtype, array.shape, offset).of(memory, _aligned(begin))[...] = array
+
+
+def pack(columns: Iterable[tuple[str, Column]]) -> Parcel:
+    """Columns as a parcel; nothing is copied yet."""
+    packing = _Packing()
+    header = _header(tuple((name, packing.column(name, column)) for name, column in columns))
+    return Parcel(header, _aligned(len(header)) + packing.size, packing.arrays)
+
+
+def unpack(memory: npt.NDArray[np.uint8], header: int) -> list[tuple[str, Column]]:
+    """The columns of a parcel, as views of ``memory``; ``header`` is its length."""
+    begin = _aligned(header)
+    return [(name, place.of(memory, begin)) for name, place in _places(memory[:header].tobytes())]
+
+
+def copied(column: Column) -> Column:
+    """A column in memory of its own."""
+    if isinstance(column, Ragged):
+        return Ragged(copied(column.values), column.offsets.copy())
+    return column.copy()
+
+
+class _Array(NamedTuple):
+    """Where an array is."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+
+    def of(self, memory: npt.NDArray[np.uint8], begin: int) -> npt.NDArray[Any]:
+        return np.ndarray(self.shape, self.dtype, memory, begin + self.offset)
+
+    def to_json(self) -> Any:
+        return [_dtype_to_json(self.dtype), self.shape, self.offset]
+
+
+class _Rows(NamedTuple):
+    """Where a ragged column is."""
+
+    values: _Array | _Rows
+    offsets: _Array
+
+    def of(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
+        return Ragged(self.values.of(memory, begin), self.offsets.of(memory, begin))
+
+    def to_json(self) -> Any:
+        return {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
+
+
+_Place: TypeAlias = _Array | _Rows
+
+
+class _Packing:
+    """The arrays of a parcel, one after another."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.arrays: list[tuple[int, npt.NDArray[Any]]] = []
+
+    def column(self, name: str, column: Column) -> _Place:
+        if isinstance(column, Ragged):
+            # Only the rows themselves: values may be those of a whole file.
+            offsets = column.offsets - column.offsets[0]
+            return _Rows(self.column(name, column.flat), self._array(offsets))
+        if not isinstance(column, np.ndarray):
+            raise ColumnError(
+                f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
+            )
+        if column.dtype.hasobject:
+            raise ColumnError(
+                f"field {name!r}: a column of Python objects cannot be shared between processes; "
+                "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
+            )
+        return self._array(column)
+
+    def _array(self, array: npt.NDArray[Any]) -> _Array:
+        offset = self.size
+        self.arrays.append((offset, array))
+        self.size = _aligned(offset + array.nbytes)
+        return _Array(array.dtype, array.shape, offset)
+
+
+# Most batches of a pipeline have the same columns and shapes as the one before.
+@lru_cache(maxsize=64)
+def _header(places: tuple[tuple[str, _Place], ...]) -> bytes:
+    return json.dumps([(name, place.to_json()) for name, place in places]).encode()
+
+
+@lru_cache(maxsize=64)
+def _places(header: bytes) -> list[tuple[str, _Place]]:
+    return [(name, _place(spec)) for name, spec in json.loads(header)]
+
+
+def _place(spec: Any) -> _Place:
+    if isinstance(spec, dict):
+        return _Rows(_place(spec["values"]), _array(spec["offsets"]))
+    return _array(spec)
+
+
+def _array(spec: Any) -> _Array:
+    dtype, shape, offset = spec
+    return _Array(_dtype(dtype), tuple(shape), offset)
+
+
+def _dtype_to_json(dtype: np.dtype[Any]) -> Any:
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return [_dtype_to_json(base), shape]
+    if dtype.names is not None and dtype.fields is not None:
+        fields = [dtype.fields[name] for name in dtype.names]
+        return {
+            "names": dtype.names,
+            "formats": [_dtype_to_json(field[0]) for field in fields],
+            "offsets": [field[1] for field in fields],
+            "itemsize": dtype.itemsize,
+        }
+    # The text of these is only that of so many bytes.
+    return dtype.name if dtype.isbuiltin == _USER_DEFINED else dtype.str
+
+
+def _dtype(spec: Any) -> np.dtype[Any]:
+    if isinstance(spec, list):
+        return np.dtype((_dtype(spec[0]), tuple(spec[1])))
+    if isinstance(spec, dict):
+        fields: Any = {**spec, "formats": [_dtype(field) for field in spec["formats"]]}
+        made: np.dtype[Any] = np.dtype(fields)
+        return made
+    try:
+        return np.dtype(str(spec))
+    except TypeError:
+        return Field(str(spec)).dtype  # of a package this process has not imported yet
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

@@ -1,0 +1,136 @@
+"""Other orders of rows: some of them, from here to there, again and again, shuffled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.permutation import Permutation
+from recmap.pipeline.gathering import interleave
+from recmap.pipeline.rows import Positions, Rows
+from recmap.types import Batch, Schema
+
+__all__ = ["Picked", "Repeated", "Shuffled", "Stretch", "cut"]
+
+
+class _Reordered:
+    """Rows over others: what does not change with the order."""
+
+    def __init__(self, rows: Rows, count: int | None) -> None:
+        self._rows = rows
+        self.count, self.in_order, self.ours = count, rows.in_order, rows.ours
+
+    @property
+    def schema(self) -> Schema:
+        return self._rows.schema
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+
+class Picked(_Reordered):
+    """The rows with these numbers."""
+
+    def __init__(self, rows: Rows, numbers: Positions) -> None:
+        super().__init__(rows, len(numbers))
+        self._numbers = numbers
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        return self._rows.take(self._numbers[positions], epoch)
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(int(self._numbers[position]), epoch)
+
+    def describe(self) -> list[Any]:
+        marks = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
+        return ["picked", self._rows.describe(), len(self._numbers), marks]
+
+
+class Stretch(_Reordered):
+    """The rows from ``start`` to ``stop``."""
+
+    def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
+        super().__init__(rows, None if stop is None else stop - start)
+        self._start = start
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        return self._rows.take(positions + self._start, epoch)
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(position + self._start, epoch)
+
+    def describe(self) -> list[Any]:
+        return ["stretch", self._rows.describe(), self._start, self.count]
+
+
+def cut(rows: Rows, skip: int, take: int | None) -> Rows:
+    """The rows without the first ``skip``, and of those the first ``take``."""
+    count = rows.count
+    start = skip if count is None else min(skip, count)
+    stop = count if take is None else start + take
+    if count is not None and stop is not None:
+        stop = min(stop, count)
+    return Stretch(rows, start, stop)
+
+
+class Repeated(_Reordered):
+    """All rows, ``times`` times, or without end; each time is an epoch of its own."""
+
+    def __init__(self, rows: Rows, times: int | None) -> None:
+        if rows.count is None:
+            raise OptionError("rows without end cannot be repeated")
+        if times is not None and times < 0:
+            raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
+        endless = times is None and rows.count > 0
+        super().__init__(rows, None if endless else rows.count * (times or 0))
+        self._times, self._each = times, rows.count
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        # A batch has rows of two epochs at most, if epochs are not tiny.
+        turns = positions // max(self._each, 1)
+        parts, places = [], []
+        for turn in np.unique(turns):
+            mine = np.flatnonzero(turns == turn)
+            within = positions[mine] - turn * self._each
+            parts.append(self._rows.take(within, self._epoch(int(turn), epoch)))
+            places.append(mine)
+        return interleave(parts, places) if parts else self._rows.take(positions, epoch)
+
+    def _epoch(self, turn: int, epoch: int) -> int:
+        return epoch * (self._times or 1) + turn
+
+    def whence(self, position: int, epoch: int) -> str:
+        turn, within = divmod(position, max(self._each, 1))
+        return self._rows.whence(within, self._epoch(turn, epoch))
+
+    def describe(self) -> list[Any]:
+        return ["repeated", self._rows.describe(), self._times]
+
+
+class Shuffled(_Reordered):
+    """All rows in a random order, which is another in every epoch."""
+
+    def __init__(self, rows: Rows, seed: int) -> None:
+        if rows.count is None:
+            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+        super().__init__(rows, rows.count)
+        self._seed, self._each = seed, rows.count
+        self._order: tuple[int, Permutation] | None = None
+
+    def _numbers(self, positions: Positions, epoch: int) -> Positions:
+        order = self._order
+        if order is None or order[0] != epoch:
+            order = (epoch, Permutation(self._each, [self._seed, epoch]))
+            self._order = order
+        return order[1][positions]
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        return self._rows.take(self._numbers(positions, epoch), epoch)
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(int(self._numbers(np.array([position]), epoch)[0]), epoch)
+
+    def describe(self) -> list[Any]:
+        return ["shuffled", self._rows.describe(), self._seed]

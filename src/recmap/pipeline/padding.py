@@ -1,0 +1,249 @@
+"""Padding: ragged columns of a batch as dense arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, DataError, OptionError
+from recmap.ragged import Column, Ragged
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]
+
+Length: TypeAlias = int | Literal["longest"]
+Lengths: TypeAlias = Length | tuple[Length, ...]
+Side: TypeAlias = Literal["right", "left"]
+Cut: TypeAlias = Literal["right", "left", "error"]
+
+
+@dataclass(frozen=True)
+class Pad:
+    """How rows of different lengths become one array.
+
+    ``length`` is a number of items, or ``"longest"`` for that of the longest row of
+    the batch; a tuple gives one for each ragged axis. ``side`` is where short rows
+    are filled up with ``fill``, ``cut`` where longer ones lose items; ``"error"``
+    refuses them. ``multiple`` rounds the longest row up, for hardware that likes
+    lengths in multiples of 8, or for fewer different shapes.
+
+    >>> Pad(128, fill=-1, side="left")
+    Pad(length=128, fill=-1, side='left', cut='right', multiple=None)
+    """
+
+    length: Lengths = "longest"
+    fill: Any = 0
+    side: Side = "right"
+    cut: Cut = "right"
+    multiple: int | None = None
+
+    def __post_init__(self) -> None:
+        lengths = self.length if isinstance(self.length, tuple) else (self.length,)
+        for length in lengths:
+            if length != "longest" and not _is_count(length):
+                raise OptionError(
+                    f"cannot pad to {length!r}: a length is a number of 1 or more, or 'longest'"
+                )
+        if self.side not in get_args(Side):
+            raise OptionError(f"side={self.side!r}: it is 'right' or 'left'")
+        if self.cut not in get_args(Cut):
+            raise OptionError(f"cut={self.cut!r}: it is 'right', 'left' or 'error'")
+        if self.multiple is not None and not _is_count(self.multiple):
+            raise OptionError(f"multiple={self.multiple!r}: it is a number of 1 or more")
+        if self.multiple is not None and "longest" not in lengths:
+            raise OptionError(f"multiple={self.multiple} rounds 'longest' up; length is a number")
+
+    def lengths(self, axes: int, name: str) -> tuple[Length, ...]:
+        """One for each of the ragged axes of a column."""
+        if not isinstance(self.length, tuple):
+            return (self.length,) * axes
+        if len(self.length) != axes:
+            raise OptionError(
+                f"field {name!r}: {len(self.length)} lengths to pad to, {self.length}, "
+                f"but ragged axes: {axes}"
+            )
+        return self.length
+
+
+PadLike: TypeAlias = Pad | Lengths | Mapping[str, Pad | Lengths]
+
+
+class Padding:
+    """What ``pad=`` asks for: a length, ``"longest"`` or a ``Pad`` for every ragged
+    column of numbers, or a mapping of some columns to theirs. The others stay as
+    they are; byte strings are never padded.
+
+    ``lengths=True`` adds a column ``tokens_length`` (how many items of each row were
+    kept, along its first axis), ``mask=True`` a column ``tokens_mask`` (which items
+    are the row's own).
+
+    >>> padding = Padding({"tokens": 4}, lengths=True)
+    >>> padding.apply(
+    ...     {"tokens": Ragged.from_rows([[1, 2], [3]])}, Schema({"tokens": "int64[*]"})
+    ... )
+    {'tokens': array([[1, 2, 0, 0],
+           [3, 0, 0, 0]]), 'tokens_length': array([2, 1])}
+    """
+
+    def __init__(self, pad: PadLike, *, lengths: bool = False, mask: bool = False) -> None:
+        self._all = None if isinstance(pad, Mapping) else _as_pad(pad)
+        self._named = (
+            {name: _as_pad(given) for name, given in pad.items()}
+            if isinstance(pad, Mapping)
+            else {}
+        )
+        self._lengths = lengths
+        self._mask = mask
+
+    def schema(self, schema: Schema) -> Schema:
+        """The fields of the padded rows; refuses columns that cannot be padded.
+
+        An axis padded to ``"longest"`` stays ragged here, for batches differ, though
+        each batch holds one dense array. So do the axes before it: a ragged axis
+        cannot follow a fixed one in a schema.
+        """
+        pads = self._pads(schema)
+        fields: dict[str, Field] = {}
+        for name, field in schema.items():
+            if name not in pads:
+                fields[name] = field
+                continue
+            axes = _axes(pads[name].lengths(field.ragged, name))
+            fields[name] = Field(field.dtype, (*axes, *field.inner))
+            if self._lengths:
+                fields[f"{name}_length"] = Field(np.int64)
+            if self._mask:
+                fields[f"{name}_mask"] = Field(np.bool_, axes)
+        return Schema(fields)
+
+    def apply(self, batch: Batch, schema: Schema) -> Batch:
+        """The batch with its columns padded; ``schema`` is that of the ragged rows."""
+        pads = self._pads(schema)
+        padded: Batch = {}
+        for name, column in batch.items():
+            if name not in pads:
+                padded[name] = column
+                continue
+            pad, axes = pads[name], schema[name].ragged
+            ragged = as_ragged(column, axes, name)
+            widths = _widths(ragged, pad.lengths(axes, name), pad, name)
+            padded[name] = _dense(ragged, widths, pad, pad.fill)
+            if self._lengths:
+                padded[f"{name}_length"] = np.minimum(ragged.lengths, widths[0])
+            if self._mask:
+                padded[f"{name}_mask"] = _dense(_ones(ragged), widths, pad, False)
+        return padded
+
+    def _pads(self, schema: Schema) -> dict[str, Pad]:
+        if self._all is not None:
+            pads = {n: self._all for n, f in schema.items() if f.ragged and not f.is_bytes}
+        else:
+            pads = self._named
+        for name, pad in pads.items():
+            _check(name, pad, schema)
+        added = [f"{n}_length" for n in pads if self._lengths]
+        added += [f"{n}_mask" for n in pads if self._mask]
+        if taken := [name for name in added if name in schema]:
+            raise OptionError(
+                f"padding would add a column {taken[0]!r}, but there is one; rename it first"
+            )
+        return pads
+
+
+def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
+    """Refuses a fill value that a column of this dtype cannot hold."""
+    given = np.asarray(fill)
+    exact = dtype.kind not in "fcVmM"
+    kinds = {"c": "biufc", "m": "ium", "M": "iuM"}.get(dtype.kind, "biuf")
+    fits = given.ndim == 0 and given.dtype.kind in kinds
+    if fits and exact:
+        with np.errstate(invalid="ignore"):  # NaN as an integer
+            fits = bool(given.astype(dtype) == given)
+    if not fits:
+        raise OptionError(f"field {name!r}: {dtype} cannot hold the fill value {fill!r}")
+
+
+def _check(name: str, pad: Pad, schema: Schema) -> None:
+    if name not in schema:
+        raise OptionError(f"cannot pad {name!r}: no such column; there are: {', '.join(schema)}")
+    field = schema[name]
+    if field.is_bytes:
+        raise OptionError(
+            f"cannot pad {name!r}: it is {field}, and byte strings have no filler; leave it out "
+            "of pad=, or map it to numbers first"
+        )
+    if not field.ragged:
+        raise OptionError(f"cannot pad {name!r}: it is {field}, its rows have one length already")
+    pad.lengths(field.ragged, name)
+    fitting_fill(pad.fill, field.dtype, name)
+
+
+def _as_pad(given: Pad | Lengths) -> Pad:
+    return given if isinstance(given, Pad) else Pad(given)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:
+    ragged = max((i + 1 for i, length in enumerate(lengths) if length == "longest"), default=0)
+    fixed = [length for length in lengths[ragged:] if length != "longest"]
+    return (None,) * ragged + tuple(fixed)
+
+
+def as_ragged(column: Column, axes: int, name: str) -> Ragged:
+    """The column with as many ragged axes as its field has: a function of the user may
+    have made some of them regular.
+    """
+    if isinstance(column, np.ndarray):
+        if column.ndim <= axes:
+            raise ColumnError(f"field {name!r}: an array of {column.ndim} axes is not ragged rows")
+        rows, width = column.shape[:2]
+        values: Column = column.reshape(rows * width, *column.shape[2:])
+        column = Ragged(values, np.arange(rows + 1) * width)
+    if axes == 1:
+        return column
+    return Ragged(as_ragged(column.flat, axes - 1, name), column.offsets - column.offsets[0])
+
+
+def _ones(column: Ragged) -> Ragged:
+    """The rows with True for each of their items."""
+    values = column.flat
+    items = _ones(values) if isinstance(values, Ragged) else np.ones(len(values), np.bool_)
+    return Ragged(items, column.offsets - column.offsets[0])
+
+
+def _widths(
+    column: Ragged, lengths: tuple[Length, ...], pad: Pad, name: str, place: str = "row"
+) -> tuple[int, ...]:
+    longest = int(column.lengths.max(initial=0))
+    if lengths[0] == "longest":
+        step = pad.multiple or 1
+        width = -(-longest // step) * step
+    else:
+        width = lengths[0]
+        if pad.cut == "error" and longest > width:
+            row = int(np.argmax(column.lengths > width))
+            raise DataError(
+                f"field {name!r}: {place} {row:,} of the batch has {int(column.lengths[row]):,} "
+                f"items, to be padded to {width:,} (cut='right' or 'left' shortens such rows)",
+                field=name,
+            )
+    values = column.flat
+    if not isinstance(values, Ragged):
+        return (width,)
+    return width, *_widths(values, lengths[1:], pad, name, "list")
+
+
+def _dense(column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any) -> npt.NDArray[Any]:
+    values = column.flat
+    if isinstance(values, Ragged):
+        inner = _dense(values, widths[1:], pad, fill)
+        column = Ragged(inner, column.offsets - column.offsets[0])
+    cut: Side = "left" if pad.cut == "left" else "right"
+    return column.pad(widths[0], fill, side=pad.side, cut=cut)

@@ -1,0 +1,217 @@
+"""What a chain comes to: rows, steps, groups, and how they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.files.machine import parse_size
+from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
+from recmap.pipeline.rows import Rows
+from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
+from recmap.pipeline.state import digest
+from recmap.pipeline.steps import Rowset, Step, run_steps, settle
+from recmap.pipeline.workers import Workers
+from recmap.types import Batch, Field, Schema
+
+__all__ = ["Plan", "Settled", "Shard"]
+
+_MEMORY = parse_size("512MB")
+# Rows that come one by one are read so many together.
+_SINGLES_SIZE = 1 << 20
+_SINGLES_MOST = 256
+# Blocks that are read to find a batch that functions of batches can be tried on.
+_TRIED = 64
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One rank of several."""
+
+    rank: int
+    world: int
+    even: Even
+    mask: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A chain, read: the verbs only fill this in, and checking is theirs.
+
+    ``steps`` are done to rows, ``finish`` to batches. ``kept`` and ``given`` are what
+    is passed over and what is taken: of the rows that the steps leave, and of batches.
+    ``repeat`` is of the whole; None is without end. ``bucket`` waits for ``batch``;
+    ``functions`` counts those of the user.
+    """
+
+    rows: Rows
+    steps: tuple[Step, ...] = ()
+    kept: tuple[int, int | None] = (0, None)
+    bucket: tuple[str | Callable[[dict[str, Any]], int], tuple[int, ...]] | None = None
+    grouping: Grouping | None = None
+    finish: tuple[Step, ...] = ()
+    given: tuple[int, int | None] = (0, None)
+    shard: Shard | None = None
+    part: tuple[int, int] = (0, 1)
+    repeat: int | None = 1
+    workers: Workers | None = None
+    ahead: int | None = None
+    memory: int = _MEMORY
+    functions: int = 0
+
+    @property
+    def drops(self) -> bool:
+        """Whether steps may leave rows out."""
+        return any(step.drops for step in self.steps) or self.kept != (0, None)
+
+    @property
+    def groups(self) -> Grouping:
+        """How rows are grouped, also if nobody said so."""
+        if self.grouping is not None:
+            return self.grouping
+        size = _SINGLES_SIZE // self.rows.row_bytes()
+        return Singles(max(1, min(_SINGLES_MOST, size)))
+
+    @property
+    def plain(self) -> bool:
+        """Whether a block that is read is a batch."""
+        return self.groups.plain and not self.drops
+
+    @property
+    def step(self) -> int | None:
+        """The rows that every rank takes in a step; None if they differ in that."""
+        if self.drops or not isinstance(self.groups, Batches | Singles):
+            return None
+        return self.groups.block if isinstance(self.groups, Batches) else 1
+
+    @property
+    def share(self) -> Share:
+        """The rows of this rank, in an epoch of which all is left."""
+        total = Remaining(ENDLESS if self.rows.count is None else self.rows.count)
+        block = self.groups.block
+        if self.shard is None:
+            return Share(total, block=block, part=self.part)
+        shard = self.shard
+        return Share(total, shard.rank, shard.world, block, shard.even, self.part)
+
+    @property
+    def pool(self) -> Workers:
+        """Who does the work, also if nobody said so. Functions of users stay in the
+        thread that asks for batches unless they are allowed to leave it.
+        """
+        if self.workers is not None:
+            return self.workers
+        if self.ahead == 0:
+            return Workers("here", 1)
+        ours = self.rows.ours and all(step.ours for step in (*self.steps, *self.finish))
+        if ours and not self.rows.in_order:
+            return Workers("threads", 2)
+        # One reader is ahead already; steps of ours may be done beside the loop.
+        beside = ours and bool(self.steps or self.finish)
+        return Workers("threads" if beside or self.ahead else "here", 1)
+
+    def verbs(self) -> list[str]:
+        """What is done, for people."""
+        names = [_text(self.rows.describe()), *(step.name for step in self.steps)]
+        if self.grouping is not None:
+            names.append(" ".join(str(part) for part in self.grouping.describe()[:2]))
+        names += [step.name for step in self.finish]
+        if self.shard is not None:
+            names.append(f"shard {self.shard.rank} of {self.shard.world}")
+        return names
+
+    def chain(self) -> str:
+        """A name that two chains share if they give the same rows in the same order."""
+        return digest(
+            [
+                self.rows.describe(),
+                [step.describe() for step in (*self.steps, *self.finish)],
+                self.groups.describe(),
+                [self.kept, self.given, self.repeat],
+            ]
+        )
+
+    def count(self) -> int | None:
+        """Batches (or rows, if they are not grouped) of an iteration; None if nobody
+        knows before.
+        """
+        groups = self.groups
+        known = not self.drops and isinstance(groups, Batches | Singles)
+        if self.repeat is None or self.rows.count is None or not known:
+            return None
+        rows, size = len(self.share), groups.block
+        each = rows
+        if isinstance(groups, Batches):
+            each = rows // size if groups.drop_last else -(-rows // size)
+        skip, take = self.given
+        each = max(0, each - skip)
+        return self.repeat * (each if take is None else min(each, take))
+
+    def settled(self) -> Settled:
+        """The plan once its functions have seen some rows."""
+        if self.bucket is not None:
+            raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+        steps, schema, sample = settle(self.rows, self.steps)
+        schema = self.groups.schema(schema)
+        sample = self._sampled(steps, sample)
+        finish: list[Step] = []
+        for step in self.finish:
+            ready, schema = step.settled(schema, sample)
+            finish.append(ready)
+            sample = ready.apply(sample) if len(sample.positions) else sample
+        mask = None if self.shard is None or self.shard.even != "pad" else self.shard.mask
+        batch = dict(sample.batch)
+        if mask is not None:
+            if mask in schema:
+                raise OptionError(
+                    f"shard: there is a column {mask!r} already; give the mask another name: "
+                    'mask="real"'
+                )
+            batch[mask] = np.ones(len(next(iter(batch.values()), ())), bool)
+            schema = Schema({**schema, mask: Field("bool")})
+        size = sum(column.nbytes for column in batch.values())
+        row_bytes = max(self.rows.row_bytes(), size // max(1, len(sample.positions)))
+        return Settled(self, tuple(steps), tuple(finish), schema, batch, mask, row_bytes)
+
+    def _sampled(self, steps: Sequence[Step], sample: Rowset) -> Rowset:
+        """What the functions of batches are tried on: a batch as they will get them."""
+        if all(step.ours for step in self.finish):
+            batch = self.groups.sampled(sample.batch)
+            count = len(next(iter(batch.values()), ()))
+            return replace(sample, batch=batch, positions=np.arange(count))
+        grouper, size = self.groups.start(), self.groups.block
+        for start in range(0, min(_TRIED * size, len(self.share)), size):
+            positions = np.arange(start, min(start + size, len(self.share)), dtype=np.int64)
+            rows = Rowset(self.rows.take(positions, 0), positions, 0, self.rows)
+            rows, _ = run_steps(rows, steps)
+            for group in grouper.add(Block(rows.batch, rows.positions)):
+                return replace(sample, batch=group.batch, positions=group.numbers)
+        for group in grouper.flush():
+            return replace(sample, batch=group.batch, positions=group.numbers)
+        return replace(sample, positions=sample.positions[:0])
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A plan, with the types of what it makes, and what it made of the first rows."""
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    finish: tuple[Step, ...]
+    schema: Schema
+    sample: Batch
+    #: The column that tells rows from those that fill up, if there is one.
+    mask: str | None
+    row_bytes: int
+
+
+def _text(described: list[Any]) -> str:
+    """``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled``."""
+    kind, *rest = described
+    if rest and isinstance(rest[0], list) and rest[0] and isinstance(rest[0][0], str):
+        return f"{_text(rest[0])}, {kind}"
+    return str(kind)

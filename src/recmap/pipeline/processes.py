@@ -1,0 +1,206 @@
+"""A pool of worker processes that share memory with the consumer."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import select
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+
+import numpy as np
+
+from recmap.errors import OptionError, WorkerDiedError
+from recmap.pipeline.channel import Channel, Kind
+from recmap.pipeline.failures import death, rebuild
+from recmap.pipeline.messages import pack
+from recmap.pipeline.pool import OrderedPool, Request, Work
+from recmap.pipeline.serving import serve
+from recmap.types import Batch
+
+__all__ = ["ProcessPool"]
+
+# Requests that a worker has at a time: one to work on, and one to go on with.
+_IN_FLIGHT = 2
+# Batches a consumer may hold in shared memory; more are copied. Each takes a
+# descriptor, and there are not many more than a thousand.
+_HELD = 128
+# Seconds between looks at the workers, should the death of one not show in its socket.
+_WATCH = 1.0
+# Seconds an idle worker has to end by itself.
+_GRACE = 1.0
+
+
+@dataclass
+class _Worker:
+    """A worker process as its parent knows it."""
+
+    name: str
+    process: BaseProcess
+    channel: Channel
+    under_way: deque[Future[Batch]] = field(default_factory=deque)
+    given: int = 0
+    busy: float = 0.0
+
+    def send(self, request: Request, future: Future[Batch]) -> None:
+        columns = [("positions", request.positions), *(request.batch or {}).items()]
+        kind = Kind.ROWS if request.batch is None else Kind.BATCH
+        self.channel.send(kind, pack(columns), number=request.number, epoch=request.epoch)
+        self.under_way.append(future)
+        self.given += 1
+
+    def receive(self) -> None:
+        """Takes one result; raises ConnectionError if the worker is gone."""
+        message = self.channel.receive()
+        if message is None:
+            raise ConnectionResetError
+        self.busy = message.busy
+        future = self.under_way.popleft()  # a worker answers in order
+        if message.kind is Kind.ERROR:
+            (_, error), *_ = message.columns
+            assert isinstance(error, np.ndarray)
+            future.set_exception(rebuild(error.tobytes(), self.name))
+        else:
+            future.set_result(dict(message.columns))
+
+
+class ProcessPool(OrderedPool):
+    """Worker processes; every request goes to one that is free."""
+
+    def __init__(self, work: Work, count: int, method: str) -> None:
+        if multiprocessing.current_process().daemon:
+            raise OptionError(
+                f"workers={count}: this process is a daemon (as the workers of a PyTorch "
+                'DataLoader are) and may not start others; use workers=0 or "threads:N" here'
+            )
+        # What the work holds may be memory that workers share and do not own.
+        self._work = work
+        self._waiting: deque[tuple[Request, Future[Batch]]] = deque()
+        self._poll = select.poll()
+        self._workers: list[_Worker] = []
+        super().__init__(_end, self._workers, os.getpid())
+        try:
+            with _interrupts_later():
+                for index in range(count):
+                    self._start(index, count, method)
+        except BaseException:
+            self.close()
+            raise
+        self._by_descriptor = {w.channel.fileno(): w for w in self._workers}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def _start(self, index: int, count: int, method: str) -> None:
+        name = f"worker {index + 1} of {count}"
+        mine, theirs = socket.socketpair()
+        channel = Channel(mine, limit=max(_HELD // count, _IN_FLIGHT))
+        try:
+            process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
+                target=serve, args=(theirs, self._work), name=f"recmap {name}", daemon=True
+            )
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as e:
+            channel.close()
+            raise OptionError(
+                f'workers="{method}:{count}": the work cannot be pickled, which this start '
+                f"method needs: {e} (use a function of a module rather than a lambda or a "
+                f'closure, or workers="fork:{count}" or "threads:{count}")'
+            ) from e
+        except BaseException:
+            channel.close()
+            raise
+        finally:
+            theirs.close()
+        self._workers.append(_Worker(name, process, channel))
+
+    def busy(self) -> list[float]:
+        return [worker.busy for worker in self._workers]
+
+    def _submit(self, request: Request) -> Future[Batch]:
+        future: Future[Batch] = Future()
+        self._waiting.append((request, future))
+        return future
+
+    def _wait(self, future: Future[Batch]) -> None:
+        # Whether or not it is there already: workers may be free.
+        self._collect(0)
+        self._hand_out()
+        while not future.done():
+            self._collect(_WATCH)
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._waiting:
+            # Of those that are free, the one that was given least: each is told now and
+            # then of the slots that came free.
+            worker = min(self._workers, key=lambda w: (len(w.under_way), w.given))
+            if len(worker.under_way) >= _IN_FLIGHT:
+                return
+            request, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                with self._talking_to(worker):
+                    worker.send(request, future)
+
+    def _collect(self, seconds: float) -> None:
+        events = self._poll.poll(seconds * 1000)
+        self._check()
+        for descriptor, _ in events:
+            worker = self._by_descriptor[descriptor]
+            with self._talking_to(worker):
+                worker.receive()
+        if seconds and not events:
+            for worker in self._workers:
+                if worker.process.exitcode is not None:
+                    raise _died(worker)
+
+    @contextmanager
+    def _talking_to(self, worker: _Worker) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            self._check()  # another thread may have closed the socket
+            if isinstance(e, ConnectionError):
+                raise _died(worker) from e
+            raise
+
+
+def _died(worker: _Worker) -> WorkerDiedError:
+    # Its socket was closed a moment before it can be asked for its exit code.
+    worker.process.join(_GRACE)
+    name = f"{worker.name} (process {worker.process.pid})"
+    return death(name, worker.process.exitcode, working=bool(worker.under_way))
+
+
+def _end(workers: list[_Worker], process: int) -> None:
+    if os.getpid() != process:
+        return  # a fork has the pool's memory, but the workers are not its own
+    for worker in workers:
+        worker.channel.close()
+        if worker.under_way:
+            worker.process.terminate()
+    deadline = time.monotonic() + _GRACE
+    for worker in workers:
+        worker.process.join(max(deadline - time.monotonic(), 0))
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join(_GRACE)
+        if worker.process.exitcode is not None:
+            worker.process.close()
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits meanwhile; processes that are started ignore it before it can come."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,156 @@
+"""Rows that can be had by position, in any order: the part of a chain without a state.
+
+A shuffle, a repetition or a mix is a function of positions, so that nothing has to be
+kept and a run can go on from any place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError
+from recmap.formats.tfrecord import TFRecordSource
+from recmap.ragged import Column, Ragged
+from recmap.sources import Source
+from recmap.types import Batch, Schema
+
+__all__ = ["Leaf", "Positions", "Rows", "Selected"]
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """Rows by position. ``epoch`` tells one pass from the next, for those that differ."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def count(self) -> int | None:
+        """How many; None if there is no end."""
+        ...
+
+    @property
+    def in_order(self) -> bool:
+        """Whether they are read well only by one reader that goes from place to place."""
+        ...
+
+    @property
+    def ours(self) -> bool:
+        """Whether any thread may read them: no function of the user's is called."""
+        ...
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        """The rows at these positions. Arrays of their own, which may be written to."""
+        ...
+
+    def row_bytes(self) -> int:
+        """About how many bytes a row takes."""
+        ...
+
+    def whence(self, position: int, epoch: int) -> str:
+        """Where a row comes from, for people: ``row 17 of x.npy``."""
+        ...
+
+    def describe(self) -> list[Any]:
+        """What makes the order of the rows, in plain lists: two chains that agree in it
+        give the same rows.
+        """
+        ...
+
+
+class Leaf:
+    """The rows of a source, in its order.
+
+    A process that was forked, or that got this by pickle, opens the files anew: a
+    place in an open file is not to be shared.
+    """
+
+    ours = True
+
+    def __init__(self, source: Source, reopen: Callable[[], Source] | None) -> None:
+        if source.known_rows() is None and not source.files:
+            raise OptionError("rows that come only once have no order to train in; save them first")
+        self._source, self._reopen = source, reopen
+        self._process = os.getpid()
+        self.schema = source.schema
+        self.count = len(source)
+        # Rows that lie compressed together, in a chunk or a stream.
+        self.in_order = source.chunk_rows > 1
+        self._files = list(source.files)
+        # What is decoded is new each time, and nobody else's.
+        self._fresh = isinstance(source, TFRecordSource)
+
+    @property
+    def source(self) -> Source:
+        """What is read, opened by this process."""
+        if self._process != os.getpid() and self._reopen is not None:
+            self._source, self._process = self._reopen(), os.getpid()
+        return self._source
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        del epoch  # a file is the same in every epoch
+        first, last = (int(positions[0]), int(positions[-1])) if len(positions) else (0, -1)
+        if last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all()):
+            batch = self.source.read(first, last + 1)
+        else:
+            batch = self.source.take(positions)
+        if self._fresh:
+            return batch
+        return {name: _owned(column) for name, column in batch.items()}
+
+    def row_bytes(self) -> int:
+        return self.source.row_bytes()
+
+    def whence(self, position: int, epoch: int) -> str:
+        del epoch
+        if not self._files:
+            return f"row {position:,}"
+        more = f" and {len(self._files) - 1:,} more" if len(self._files) > 1 else ""
+        return f"row {position:,} of {self._files[0]}{more}"
+
+    def describe(self) -> list[Any]:
+        return ["rows", self.count]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self._reopen is not None:
+            state["_source"] = None
+            state["_process"] = 0
+        return state
+
+
+class Selected:
+    """Some columns."""
+
+    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
+        self._rows, self._columns = rows, list(columns)
+        self.schema = Schema({name: rows.schema[name] for name in columns})
+        self.count, self.in_order, self.ours = rows.count, rows.in_order, rows.ours
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        batch = self._rows.take(positions, epoch)
+        return {name: batch[name] for name in self._columns}
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(position, epoch)
+
+    def describe(self) -> list[Any]:
+        return self._rows.describe()
+
+
+def _owned(column: Column) -> Column:
+    """The column in memory of its own, copied if it looks at that of somebody else."""
+    if isinstance(column, Ragged):
+        return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
+    base = column.base
+    fresh = base is None or not isinstance(base, np.ndarray | memoryview)
+    return column if fresh and column.flags.writeable else np.array(column)

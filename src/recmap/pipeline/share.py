@@ -1,0 +1,174 @@
+"""Which positions are whose: an epoch dealt out to ranks, again after a change of ranks.
+
+The positions that are left of an epoch are a few runs and everything from ``tail`` on.
+They are dealt in blocks, a batch to each rank in turn, so that what all ranks have
+taken after any number of steps is a stretch from the start; what does not make a
+whole round at the end is split evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError
+from recmap.pipeline.rows import Positions
+
+__all__ = ["ENDLESS", "Even", "Remaining", "Share"]
+
+Even: TypeAlias = Literal["uneven", "pad", "drop"]
+Run: TypeAlias = tuple[int, int]
+
+#: Rows without end: more than anybody takes.
+ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Positions that have not been taken: some runs, then all from ``tail`` to ``total``."""
+
+    total: int
+    tail: int = 0
+    runs: tuple[Run, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self._starts[-1]) + max(0, self.total - self.tail)
+
+    @cached_property
+    def _starts(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum([b - a for a, b in self.runs])]).astype(np.int64)
+
+    def positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
+        """The positions that are number so and so of those that remain."""
+        if not self.runs:
+            return numbers + self.tail if self.tail else numbers
+        held = int(self._starts[-1])
+        if not len(numbers) or int(numbers.min()) >= held:
+            return numbers - held + self.tail
+        run = np.searchsorted(self._starts, numbers, side="right") - 1
+        inside = run < len(self.runs)
+        firsts = np.array([a for a, _ in self.runs] + [0], np.int64)
+        found = firsts[run] + numbers - self._starts[run]
+        return np.where(inside, found, numbers - held + self.tail)
+
+    def after(self, number: int, others: Positions) -> Remaining:
+        """These from a number on, and some other positions."""
+        held = int(self._starts[-1])
+        rest = self.positions(np.arange(number, held, dtype=np.int64))
+        tail = self.tail + max(0, number - held)
+        runs = _runs(np.concatenate([others, rest]))
+        if runs and runs[-1][1] == tail:
+            tail = runs.pop()[0]
+        return Remaining(self.total, tail, tuple(runs))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of one rank of ``world``."""
+
+    left: Remaining
+    rank: int = 0
+    world: int = 1
+    block: int = 1
+    even: Even = "uneven"
+    #: Which of so many processes of this rank, that take its blocks in turn.
+    part: tuple[int, int] = (0, 1)
+
+    def check(self) -> None:
+        """Refuses what is no part of anything."""
+        if self.world < 1 or not 0 <= self.rank < self.world:
+            raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
+        if self.even not in ("uneven", "pad", "drop"):
+            raise OptionError(f'even={self.even!r}: use "uneven", "pad" or "drop"')
+
+    @cached_property
+    def _rounds(self) -> int:
+        return len(self.left) // (self.block * self.world)
+
+    @cached_property
+    def _rest(self) -> int:
+        return len(self.left) - self._rounds * self.block * self.world
+
+    def __len__(self) -> int:
+        """Rows of this part of the rank, with those that fill up."""
+        part, parts = self.part
+        blocks, rest = divmod(self._of_rank, self.block)
+        mine, over = divmod(blocks, parts)
+        return (mine + (part < over)) * self.block + (rest if part == over else 0)
+
+    @cached_property
+    def _of_rank(self) -> int:
+        each, over = divmod(self._rest, self.world)
+        if self.even == "pad":
+            last = each + (over > 0)
+        else:
+            last = each + (self.even == "uneven" and self.rank < over)
+        return self._rounds * self.block + last
+
+    def positions(self, start: int, stop: int) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """The positions of rows ``start`` to ``stop`` of this rank, and which are real:
+        the others fill up, and are the last row there is once more.
+        """
+        return self.positions_of(np.arange(start, min(stop, len(self)), dtype=np.int64))
+
+    def positions_of(self, mine: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """The positions of rows of this rank by number, and which are real."""
+        part, parts = self.part
+        if parts > 1:
+            blocks, within = np.divmod(mine, self.block)
+            mine = (blocks * parts + part) * self.block + within
+        if self.world == 1:
+            return self.left.positions(mine), np.ones(len(mine), bool)
+        rounds, within = np.divmod(mine, self.block)
+        numbers = (rounds * self.world + self.rank) * self.block + within
+        last = mine >= self._rounds * self.block
+        real = np.ones(len(mine), bool)
+        if last.any():
+            each, over = divmod(self._rest, self.world)
+            begin = self.rank * each + min(self.rank, over)
+            own = each + (self.rank < over)
+            at = mine[last] - self._rounds * self.block
+            real[last] = at < own
+            base = self._rounds * self.block * self.world
+            numbers[last] = np.minimum(base + begin + at, len(self.left) - 1)
+        return self.left.positions(numbers), real
+
+    def in_step(self, taken: int, step: int) -> list[int]:
+        """What each rank has taken when this one has taken so many, and all have taken
+        the same number of steps of so many rows.
+        """
+        steps = -(-taken // step)
+        return [min(steps * step, len(replace(self, rank=rank))) for rank in range(self.world)]
+
+    def remaining(self, taken: Sequence[int], held: Sequence[int]) -> Remaining:
+        """What is left when rank ``i`` has taken ``taken[i]`` rows; the positions that
+        are ``held`` were taken, but nobody has had them yet.
+        """
+        whole = self._rounds * self.block
+        if max(taken) <= whole:
+            upto = -(-max(taken) // self.block) * self.block
+            end = upto * self.world
+        else:
+            upto, end = whole + self._rest, len(self.left)
+        positions = [np.asarray(held, np.int64)]
+        for rank, count in enumerate(taken):
+            share = replace(self, rank=rank)
+            mine, real = share.positions(count, upto)
+            positions.append(mine[real])
+        return self.left.after(end, np.concatenate(positions))
+
+
+def _runs(positions: Positions) -> list[Run]:
+    """Positions as runs, in order."""
+    if not len(positions):
+        return []
+    positions = np.unique(positions)
+    breaks = np.flatnonzero(np.diff(positions) != 1)
+    starts = np.concatenate([[0], breaks + 1])
+    ends = np.concatenate([breaks, [len(positions) - 1]])
+    return [(int(positions[a]), int(positions[b]) + 1) for a, b in zip(starts, ends, strict=True)]

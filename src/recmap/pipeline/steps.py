@@ -1,0 +1,151 @@
+"""What is done to rows after they were read: one step after the other, on a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.pipeline.gathering import pick
+from recmap.pipeline.rows import Positions, Rows
+from recmap.types import Batch, Schema
+
+__all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
+
+# Rows that are tried at first to see what functions make of them, and at most.
+_SAMPLES = (4, 64, 1024)
+
+
+@dataclass(frozen=True)
+class Rowset:
+    """Rows on their way. ``positions`` and ``epoch`` are their place in the order, from
+    which everything random about them follows; ``rows`` is where they came from.
+    """
+
+    batch: Batch
+    positions: Positions
+    epoch: int
+    rows: Rows
+
+    def whence(self, row: int) -> str:
+        """Where a row came from."""
+        return self.rows.whence(int(self.positions[row]), self.epoch)
+
+    def kept(self, mask: Any) -> Rowset:
+        """Those rows for which the mask is true."""
+        which = np.flatnonzero(mask)
+        if len(which) == len(self.positions):
+            return self
+        return replace(self, batch=pick(self.batch, which), positions=self.positions[which])
+
+
+class Step(Protocol):
+    """A function of rows."""
+
+    @property
+    def name(self) -> str:
+        """For people, in telemetry."""
+        ...
+
+    @property
+    def ours(self) -> bool:
+        """Whether it may run in any thread: it calls nothing of the user's."""
+        ...
+
+    @property
+    def drops(self) -> bool:
+        """Whether rows may be left out."""
+        ...
+
+    def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
+        """The step once it has seen some rows, and the schema of what it makes."""
+        ...
+
+    def apply(self, rows: Rowset) -> Rowset: ...
+
+    def renumbered(self, by: int) -> Step:
+        """The same for another branch of a chain, where chances are others."""
+        ...
+
+    def describe(self) -> list[Any]:
+        """What tells it from another step, as far as that can be said."""
+        ...
+
+
+def settle(rows: Rows, steps: Sequence[Step]) -> tuple[list[Step], Schema, Rowset]:
+    """The steps once they have seen the first rows, the schema of what they make, and
+    what they made of those rows.
+    """
+    for size in _SAMPLES:
+        settled, schema, sample = _tried(rows, steps, size)
+        # A filter may have left nothing to look at.
+        if len(sample.positions) or (rows.count is not None and size >= rows.count):
+            return settled, schema, sample
+    raise OptionError(
+        f"none of the first {_SAMPLES[-1]:,} rows is left by the filters, so that what comes "
+        "after them cannot be tried; put filter last, or give map(..., fields=...)"
+    )
+
+
+def _tried(rows: Rows, steps: Sequence[Step], size: int) -> tuple[list[Step], Schema, Rowset]:
+    settled: list[Step] = []
+    schema, sample = rows.schema, _sample(rows, size)
+    for step in steps:
+        ready, schema = step.settled(schema, sample)
+        settled.append(ready)
+        sample = ready.apply(sample)
+    return settled, schema, sample
+
+
+def _sample(rows: Rows, size: int) -> Rowset:
+    positions = np.arange(size if rows.count is None else min(size, rows.count), dtype=np.int64)
+    return Rowset(rows.take(positions, 0), positions, 0, rows)
+
+
+def run_steps(rows: Rowset, steps: Sequence[Step]) -> tuple[Rowset, list[float]]:
+    """All steps, and the seconds each took."""
+    seconds = []
+    for step in steps:
+        begun = time.perf_counter()
+        rows = step.apply(rows)
+        seconds.append(time.perf_counter() - begun)
+    return rows, seconds
+
+
+class Stepped:
+    """Rows with steps that leave none out: still rows by position."""
+
+    def __init__(self, rows: Rows, steps: Sequence[Step]) -> None:
+        self._rows, self._given = rows, list(steps)
+        self.count, self.in_order = rows.count, rows.in_order
+        self.ours = rows.ours and all(step.ours for step in steps)
+
+    @cached_property
+    def _settled(self) -> tuple[list[Step], Schema]:
+        """The steps, once they have seen rows: not before these are asked for."""
+        steps, schema, _ = settle(self._rows, self._given)
+        return steps, schema
+
+    @property
+    def schema(self) -> Schema:
+        return self._settled[1]
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        rowset = Rowset(self._rows.take(positions, epoch), positions, epoch, self._rows)
+        for step in self._settled[0]:
+            rowset = step.apply(rowset)
+        return rowset.batch
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(position, epoch)
+
+    def describe(self) -> list[Any]:
+        return ["steps", self._rows.describe(), [step.describe() for step in self._given]]

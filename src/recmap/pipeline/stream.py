@@ -1,0 +1,275 @@
+"""A plan at work: blocks are asked for in order, and come back as batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.files.ahead import read_ahead
+from recmap.pipeline.gathering import interleave, pick
+from recmap.pipeline.grouping import END, Block, Group
+from recmap.pipeline.plan import Settled
+from recmap.pipeline.rows import Positions
+from recmap.pipeline.share import ENDLESS, Share
+from recmap.pipeline.state import Cursor
+from recmap.pipeline.steps import Step
+from recmap.pipeline.task import FinishTask, RowsTask, filler, opened
+from recmap.pipeline.telemetry import Meter
+from recmap.pipeline.workers import Request, open_pool
+from recmap.types import Batch
+
+__all__ = ["stream"]
+
+# Batches that are made before they are asked for, unless the user says how many.
+_AHEAD = 2
+# Small batches are read several at a time, up to so many bytes and rows: to hand one
+# from thread to thread takes as long as to read it.
+_TOGETHER_BYTES = 1 << 22
+_TOGETHER_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """A block that was asked for: rows ``start`` to ``stop`` of the rank, in an epoch
+    that begins at ``cursor``.
+    """
+
+    cursor: Cursor
+    share: Share
+    start: int
+    stop: int
+    last: bool
+
+
+def stream(
+    ready: Settled, cursor: Cursor, meter: Meter
+) -> Generator[tuple[Batch, Cursor], None, None]:
+    """The batches from a place on, each with the place after it."""
+    run = _Run(ready, meter)
+    batches = run.plain(cursor) if ready.plan.plain else run.grouped(cursor)
+    skip, take = ready.plan.given
+    stop = ENDLESS if take is None else skip + take
+    if stop == 0:
+        return
+    for batch, after in batches:
+        # What comes when there was enough of an epoch is not wanted.
+        if after.given < stop and after.given > skip:
+            yield batch, after
+        elif after.given == stop:
+            yield batch, replace(after, at=ENDLESS, held=())
+            if after.turn + 1 == ready.plan.repeat:
+                return
+
+
+class _Run:
+    """One run of a plan."""
+
+    def __init__(self, ready: Settled, meter: Meter) -> None:
+        self._ready, self._plan, self._meter = ready, ready.plan, meter
+        self._groups = ready.plan.groups
+        self._drops = any(step.drops for step in ready.steps)
+        self._repeat = ready.plan.repeat
+        self._asked: dict[int, _Ask] = {}
+
+    def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
+        """Blocks that are batches."""
+        task = self._task(self._ready.finish)
+        size, epoch, given = self._groups.block, cursor, cursor.given
+        for ask, _, batch in self._results(task, self._blocks(cursor, self._together())):
+            at, begun = ask.cursor, ask.start
+            if at is not epoch:
+                epoch, given = at, at.given
+            while begun + size < ask.stop:
+                given, start, begun = given + 1, begun - ask.start, begun + size
+                # Not by replace(), which takes longer than all the rest here.
+                after = Cursor(at.epoch, at.turn, begun, at.held, given, at.kept, at.left)
+                yield pick(batch, slice(start, start + size)), after
+            given += 1
+            rest = batch if begun == ask.start else pick(batch, slice(begun - ask.start, None))
+            # What is left over of an epoch, and dropped, counts as taken.
+            end = len(ask.share) if ask.last else ask.stop
+            yield rest, replace(at, at=end, given=given)
+
+    def _together(self) -> int:
+        """Batches to be read at a time."""
+        plan, size = self._plan, self._groups.block
+        alone = plan.pool.kind != "threads" or plan.workers or plan.ahead is not None
+        if alone or plan.steps or plan.finish or self._ready.mask is not None:
+            return 1
+        # The rows of a ragged batch would not have memory of their own.
+        if not all(isinstance(column, np.ndarray) for column in self._ready.sample.values()):
+            return 1
+        fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self._ready.row_bytes * size)
+        return max(1, min(fitting, _TOGETHER_ROWS // size))
+
+    def grouped(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
+        """Blocks of which batches are made."""
+        groups = self._grouped(cursor)
+        if not self._ready.finish:
+            yield from ((made.batch, made.after) for made in groups)
+            return
+        waiting: deque[Cursor] = deque()
+
+        def requests() -> Iterator[Request]:
+            for number, made in enumerate(groups):
+                waiting.append(made.after)
+                yield Request(number, made.after.epoch, made.positions, made.batch)
+
+        task = FinishTask(self._plan.rows, self._ready.finish)
+        with open_pool(task, self._plan.pool) as pool:
+            for _, batch in pool.run(requests(), self._ahead()):
+                result = opened(batch)
+                self._meter.add(result, 1 + len(self._ready.steps))
+                yield result.batch, waiting.popleft()
+
+    def _grouped(self, cursor: Cursor) -> Iterator[_Made]:
+        task = self._task(())
+        skip, take = self._plan.kept
+        epoch, kept, given, grouper = cursor, cursor.kept, cursor.given, None
+        for ask, numbers, batch in self._results(task, self._blocks(cursor)):
+            if grouper is None:
+                epoch, kept, given = ask.cursor, ask.cursor.kept, ask.cursor.given
+                grouper = self._groups.start()
+                if self._groups.held_numbers(epoch.held):
+                    grouper.restore(epoch.held, self._fetcher(task, ask))
+            # Not those rows of the block that were given out before the run went on.
+            block = _cut(Block(batch, numbers), int(np.searchsorted(numbers, epoch.at)), None)
+            end = None if take is None else max(0, skip + take - kept)
+            for group in grouper.add(_cut(block, max(0, skip - kept), end)):
+                given += 1
+                before = int(np.searchsorted(block.numbers, group.at))
+                yield _made(group, ask, given, kept + before)
+            kept += len(block.numbers)
+            enough = take is not None and kept >= skip + take and epoch.turn + 1 == self._repeat
+            if ask.last or enough:
+                for group in grouper.flush():
+                    given += 1
+                    yield _made(group, ask, given, kept)
+                self._check_progress(epoch, given)
+                grouper = None
+            if enough:
+                return
+
+    def _check_progress(self, epoch: Cursor, given: int) -> None:
+        """An epoch without a batch, again and again, is a loop that hangs."""
+        whole = epoch.at == 0 and epoch.left is None
+        if self._repeat is None and whole and given == 0:
+            raise OptionError(
+                "repeat() without end, but there is not one batch in an epoch: no rows are left "
+                "by the filters or for this rank, or too few for a batch with drop_last"
+            )
+
+    def _fetcher(self, task: RowsTask, ask: _Ask) -> Callable[[Sequence[int]], Batch]:
+        """Reads rows again by number: the blocks they were in, for a function may have
+        seen them together.
+        """
+
+        def fetch(numbers: Sequence[int]) -> Batch:
+            wanted = np.asarray(numbers, np.int64)
+            starts = wanted - wanted % self._groups.block
+            parts, places = [], []
+            for start in np.unique(starts).tolist():
+                positions, real = ask.share.positions(start, start + self._groups.block)
+                result = opened(task(Request(0, ask.cursor.epoch, filler(positions, real))))
+                kept = np.arange(len(positions)) if result.kept is None else result.kept
+                mine = np.flatnonzero(starts == start)
+                parts.append(pick(result.batch, np.searchsorted(kept, wanted[mine] - start)))
+                places.append(mine)
+            return interleave(parts, places)
+
+        return fetch
+
+    def _blocks(self, cursor: Cursor, together: int = 1) -> Iterator[_Ask]:
+        """The blocks of this run, in order; of every epoch one at least."""
+        size, repeat = self._groups.block, self._repeat
+        plain = self._plan.plain
+        while repeat is None or cursor.turn < repeat:
+            share = self._plan.share
+            if cursor.left is not None:
+                share = replace(share, left=cursor.left)
+            end = len(share)
+            if plain and self._groups.drop_last:
+                end -= end % size
+            start = end if cursor.at >= end else cursor.at - cursor.at % size
+            if plain:
+                self._check_progress(cursor, end)
+            while start < end or not plain:
+                stop = min(start + size * together, end)
+                yield _Ask(cursor, share, start, stop, stop >= end)
+                start = stop
+                if stop >= end:
+                    break
+            cursor = Cursor(epoch=cursor.epoch + 1, turn=cursor.turn + 1)
+
+    def _results(
+        self, task: RowsTask, asks: Iterator[_Ask]
+    ) -> Iterator[tuple[_Ask, Positions, Batch]]:
+        """What comes of the blocks: the numbers of the rows that were kept, and the rows."""
+        with ExitStack() as stack:
+            pool = stack.enter_context(open_pool(task, self._plan.pool))
+            requests = self._requests(asks)
+            if self._plan.rows.in_order:
+                # One reader, ahead of those who work on the rows.
+                read = read_ahead(map(self._read, requests), self._ahead())
+                requests = stack.enter_context(closing(read))
+            for request, made in pool.run(requests, self._ahead()):
+                ask = self._asked.pop(request.number)
+                result = opened(made)
+                self._meter.add(result)
+                numbers = np.arange(ask.start, ask.stop)
+                if result.kept is not None:
+                    numbers = numbers[result.kept]
+                yield ask, numbers, result.batch
+
+    def _requests(self, asks: Iterator[_Ask]) -> Iterator[Request]:
+        for number, ask in enumerate(asks):
+            self._asked[number] = ask
+            positions, real = ask.share.positions(ask.start, ask.stop)
+            yield Request(number, ask.cursor.epoch, filler(positions, real))
+
+    def _read(self, request: Request) -> Request:
+        positions = np.where(request.positions < 0, ~request.positions, request.positions)
+        return replace(request, batch=self._plan.rows.take(positions, request.epoch))
+
+    def _task(self, finish: Sequence[Step]) -> RowsTask:
+        ready = self._ready
+        return RowsTask(self._plan.rows, ready.steps, tuple(finish), ready.mask, self._drops)
+
+    def _ahead(self) -> int:
+        """Batches at a time within the memory, for each of those who hand some on."""
+        plan = self._plan
+        wanted = _AHEAD if plan.ahead is None else plan.ahead
+        if plan.workers is not None:
+            wanted = max(wanted, 2 * plan.workers.count)
+        queues = 1 + plan.rows.in_order + (not plan.plain and bool(self._ready.finish))
+        size = self._ready.row_bytes * self._groups.block
+        return max(1, min(wanted, plan.memory // queues // max(1, size) - 1))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A group, the positions of its rows, and the place after it."""
+
+    batch: Batch
+    positions: Positions
+    after: Cursor
+
+
+def _made(group: Group, ask: _Ask, given: int, kept: int) -> _Made:
+    at = len(ask.share) if group.at == END else group.at
+    positions, _ = ask.share.positions_of(group.numbers)
+    after = replace(ask.cursor, at=at, held=group.held, given=given, kept=kept)
+    return _Made(group.batch, positions, after)
+
+
+def _cut(block: Block, begin: int, end: int | None) -> Block:
+    """Some rows of a block."""
+    if begin == 0 and (end is None or end >= len(block.numbers)):
+        return block
+    rows = slice(begin, end)
+    return Block(pick(block.batch, rows), block.numbers[rows])

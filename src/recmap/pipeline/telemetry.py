@@ -1,0 +1,145 @@
+"""Where the time of a run goes, by stage, and whether the consumer waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+from recmap.files.machine import size_text, thread_count
+from recmap.pipeline.task import Result
+from recmap.types import Batch
+
+__all__ = ["Meter", "Stage", "Stats"]
+
+# Below this share of waiting, the loop that trains is what takes the time.
+_INPUT_BOUND = 0.1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage took: seconds of work, of all who did it."""
+
+    name: str
+    working: float
+    rows_per_second: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a run has done so far; ``print`` it.
+
+    ``waiting`` is the time the consumer waited for batches, ``elapsed`` all the time
+    from the first batch it asked for to the last it got.
+    """
+
+    stages: tuple[Stage, ...]
+    batches: int
+    rows: int
+    bytes: int
+    elapsed: float
+    waiting: float
+    workers: int
+
+    @property
+    def waited(self) -> float:
+        """The share of the time in which the consumer waited."""
+        return self.waiting / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        """As the consumer got them."""
+        return self.rows / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """As the consumer got them."""
+        return self.bytes / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """What to do about it, if there is something."""
+        share = f"{self.waited:.0%}"
+        if not self.batches:
+            return "nothing has been read yet"
+        if self.waited < _INPUT_BOUND:
+            return f"input-bound {share}: the consumer is what takes the time"
+        slow = max(self.stages, key=lambda stage: stage.working)
+        if slow.name == "read":
+            advice = "try prefetch(4), or a file that is mapped"
+        elif self.workers < thread_count():
+            advice = f"try workers={thread_count()}"
+        else:
+            advice = "all processors are at work"
+        return f"input-bound {share}: {slow.name} is the slow stage; {advice}"
+
+    def __str__(self) -> str:
+        width = max((len(stage.name) for stage in self.stages), default=0)
+        rates = f"{self.rows_per_second:,.0f} rows/s, {size_text(int(self.bytes_per_second))}/s"
+        lines = [f"{self.batches:,} batches, {self.rows:,} rows in {self.elapsed:.2f} s: {rates}"]
+        lines += [
+            f"  {stage.name:{width}}  {stage.working:8.3f} s  {stage.rows_per_second:14,.0f} rows/s"
+            f"  {size_text(int(stage.bytes_per_second)):>8}/s"
+            for stage in self.stages
+        ]
+        return "\n".join([*lines, self.verdict])
+
+
+@dataclass
+class Meter:
+    """Collects while a run goes on. Stages add up in the threads that get results."""
+
+    names: Sequence[str]
+    workers: int
+    _seconds: list[float] = field(init=False)
+    _rows: int = 0
+    _batches: int = 0
+    _bytes: int = 0
+    _waiting: float = 0.0
+    _begun: float | None = None
+    _ended: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self._seconds = [0.0] * len(self.names)
+
+    def add(self, result: Result, first: int = 0) -> None:
+        """A result of the stages from ``first`` on."""
+        with self._lock:
+            for i, seconds in enumerate(result.seconds.tolist(), first):
+                self._seconds[i] += seconds
+
+    def got(self, batch: Batch, rows: int, asked: float) -> None:
+        """A batch that was asked for at a time has been had."""
+        now = time.perf_counter()
+        with self._lock:
+            self._begun = asked if self._begun is None else self._begun
+            self._ended = now
+            self._waiting += now - asked
+            self._batches += 1
+            self._rows += rows
+            self._bytes += sum(getattr(column, "nbytes", 0) for column in batch.values())
+
+    def stats(self) -> Stats:
+        """What there is so far."""
+        with self._lock:
+            stages = [
+                Stage(name, seconds, _rate(self._rows, seconds), _rate(self._bytes, seconds))
+                for name, seconds in zip(self.names, self._seconds, strict=True)
+            ]
+            elapsed = self._ended - self._begun if self._begun is not None else 0.0
+            return Stats(
+                tuple(stages),
+                self._batches,
+                self._rows,
+                self._bytes,
+                elapsed,
+                self._waiting,
+                self.workers,
+            )
+
+
+def _rate(amount: int, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0

@@ -1,0 +1,99 @@
+"""A pool of threads, for work that leaves the GIL alone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from concurrent.futures import Future, wait
+from typing import TypeAlias
+
+from recmap.errors import RecmapError
+from recmap.pipeline.failures import map_error
+from recmap.pipeline.pool import OrderedPool, Request, Work
+from recmap.types import Batch
+
+__all__ = ["ThreadPool"]
+
+_Queue: TypeAlias = "queue.SimpleQueue[tuple[Request, Future[Batch]] | None]"
+
+# Seconds between looks at whether another thread has closed the pool.
+_WATCH = 1.0
+# Seconds a closing pool waits for threads in the middle of a request. Nobody can end
+# a thread, and one that runs native code when the interpreter ends may crash.
+_GRACE = 1.0
+
+
+class ThreadPool(OrderedPool):
+    """Threads; every request goes to one that is free."""
+
+    def __init__(self, work: Work, count: int) -> None:
+        self._queue: _Queue = queue.SimpleQueue()
+        self._busy = [0.0] * count
+        threads = [
+            threading.Thread(
+                target=_serve,
+                args=(work, self._queue, self._busy, index),
+                name=f"recmap-worker-{index}",
+                daemon=True,
+            )
+            for index in range(count)
+        ]
+        super().__init__(_end, self._queue, threads, os.getpid())
+        for thread in threads:
+            thread.start()
+
+    def busy(self) -> list[float]:
+        return list(self._busy)
+
+    def _submit(self, request: Request) -> Future[Batch]:
+        future: Future[Batch] = Future()
+        self._queue.put((request, future))
+        return future
+
+    def _wait(self, future: Future[Batch]) -> None:
+        while not future.done():
+            wait([future], _WATCH)
+            self._check()
+
+
+def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
+    while (item := requests.get()) is not None:
+        begin = time.perf_counter()
+        _answer(work, *item)
+        # Not even the last result may be kept while this thread waits.
+        del item
+        busy[index] += time.perf_counter() - begin
+
+
+def _answer(work: Work, request: Request, future: Future[Batch]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work(request))
+    except RecmapError as e:
+        future.set_exception(e)
+    except BaseException as e:
+        error = map_error(e)
+        error.__cause__ = e
+        future.set_exception(error)
+
+
+def _end(requests: _Queue, threads: list[threading.Thread], process: int) -> None:
+    if os.getpid() != process:
+        return  # a fork has none of the threads
+    while not requests.empty():
+        try:
+            item = requests.get_nowait()
+        except queue.Empty:
+            break  # a thread was faster
+        if item is not None:
+            item[1].cancel()
+    for _ in threads:
+        requests.put(None)
+    deadline = time.monotonic() + _GRACE
+    for thread in threads:
+        # The last to hold the pool may have been one of its own threads.
+        if thread is not threading.current_thread() and thread.ident is not None:
+            thread.join(max(deadline - time.monotonic(), 0))

@@ -1,0 +1,344 @@
+"""What the verbs of a chain mean: each makes another plan of a plan, or refuses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError, RowNotFoundError, SlowOrderWarning
+from recmap.files.machine import parse_size
+from recmap.pipeline.choosing import Choose
+from recmap.pipeline.decoding import DecodeImages
+from recmap.pipeline.grouping import Batches, Buckets, Grouping
+from recmap.pipeline.mapping import Filter, Function, MapBatch, MapRows
+from recmap.pipeline.order import Picked, Repeated, Shuffled, cut
+from recmap.pipeline.packs import Packs
+from recmap.pipeline.padding import Padding, PadLike
+from recmap.pipeline.pads import PadBatches
+from recmap.pipeline.plan import Plan, Shard
+from recmap.pipeline.rows import Positions, Rows, Selected
+from recmap.pipeline.share import Even
+from recmap.pipeline.steps import Step, Stepped
+from recmap.pipeline.window import Windowed
+from recmap.pipeline.workers import parse_workers
+from recmap.types import FieldLike, Schema
+
+__all__ = [
+    "RowNumbers",
+    "batch",
+    "branches",
+    "bucket",
+    "check_seed",
+    "check_whole",
+    "cut_to",
+    "decode_image",
+    "filter_rows",
+    "joined",
+    "map_rows",
+    "pack",
+    "prefetch",
+    "random_access",
+    "repeat",
+    "select",
+    "shard",
+    "shuffle",
+]
+
+RowNumbers: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
+
+
+def check_seed(seed: Any) -> int:
+    """A seed, or an error that says what one is."""
+    return check_whole("seed", seed)
+
+
+def check_whole(name: str, count: Any) -> int:
+    """A number of 0 or more."""
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool | np.bool_)
+    if not whole or int(count) < 0:
+        raise OptionError(f"{name} of {count!r}: give a whole number of 0 or more")
+    return int(count)
+
+
+def random_access(plan: Plan, verb: str) -> Rows:
+    """The rows so far, if each can be had by its number."""
+    _before_batch(plan, verb)
+    if plan.drops:
+        raise OptionError(
+            f"{verb} after a filter would have to run it over all rows first; put {verb} before it"
+        )
+    if plan.shard is not None and verb != "repeat":
+        raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
+    return Stepped(plan.rows, plan.steps) if plan.steps else plan.rows
+
+
+def branches(plans: Sequence[Plan], verb: str) -> list[Rows]:
+    """The rows of several chains, whose functions have chances of their own."""
+    rows, functions = [], 0
+    for plan in plans:
+        steps = tuple(step.renumbered(functions) for step in plan.steps)
+        rows.append(random_access(replace(plan, steps=steps), verb))
+        functions += plan.functions
+    return rows
+
+
+def joined(plans: Sequence[Plan], rows: Rows) -> Plan:
+    """A plan of rows made of those of several, done by those who would have done these."""
+    pools = [plan.workers for plan in plans if plan.workers is not None]
+    aheads = [plan.ahead for plan in plans if plan.ahead is not None]
+    return Plan(
+        rows,
+        workers=max(pools, key=lambda pool: pool.count, default=None),
+        ahead=max(aheads, default=None),
+        memory=max(plan.memory for plan in plans),
+        functions=sum(plan.functions for plan in plans),
+    )
+
+
+def select(plan: Plan, what: str | Sequence[str] | RowNumbers, more: Sequence[str]) -> Plan:
+    """Some columns, or some rows."""
+    names = _column_names(what, more)
+    if names is None:
+        rows = random_access(plan, "select of rows")
+        return replace(plan, rows=Picked(rows, _row_numbers(what, rows)), steps=())
+    if not plan.steps and plan.grouping is None:
+        return replace(plan, rows=Selected(plan.rows, names))
+    return _with_step(plan, Choose(tuple(names)))
+
+
+def filter_rows(plan: Plan, fn: Callable[..., Any], batched: bool, seed: int) -> Plan:
+    """Leaves rows out."""
+    _before_batch(plan, "filter")
+    _check_even(plan, "filter")
+    return _with_function(plan, fn, seed, lambda function: Filter(function, batched))
+
+
+def shuffle(plan: Plan, seed: int, window: int | None) -> Plan:
+    """Another order."""
+    rows, seed = random_access(plan, "shuffle"), check_seed(seed)
+    if window is not None:
+        window = check_whole("window", window)
+        return replace(plan, rows=Windowed(rows, seed, window), steps=())
+    if rows.in_order:
+        warnings.warn(
+            "these rows are read well only in order, and a shuffle of all of them reads much "
+            "for each; use shuffle(seed, window=100_000), or convert the file first",
+            SlowOrderWarning,
+            stacklevel=3,
+        )
+    return replace(plan, rows=Shuffled(rows, seed), steps=())
+
+
+def map_rows(
+    plan: Plan,
+    fn: Callable[..., Any],
+    workers: int | str | None,
+    batched: bool,
+    fields: Mapping[str, FieldLike] | None,
+    seed: int,
+) -> Plan:
+    """A function of rows, or of batches."""
+    if plan.bucket is not None:
+        raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+    schema = None if fields is None else Schema(fields)
+    grouped = plan.grouping is not None
+
+    def step(function: Function) -> Step:
+        if batched or grouped:
+            return MapBatch(function, schema, rows_stay=not grouped)
+        return MapRows(function, schema)
+
+    made = _with_function(plan, fn, seed, step)
+    if workers is None:
+        return made
+    # One pool does the work of all verbs: the largest that was asked for.
+    asked, had = parse_workers(workers), made.workers
+    return replace(made, workers=asked if had is None or asked.count >= had.count else had)
+
+
+def decode_image(plan: Plan, step: DecodeImages) -> Plan:
+    """Images decoded."""
+    _before_batch(plan, "decode_image")
+    if step.drops:
+        _check_even(plan, 'decode_image(errors="skip")')
+    return _with_step(plan, step)
+
+
+def batch(
+    plan: Plan,
+    size: int | Sequence[int],
+    drop_last: bool,
+    pad: PadLike | None,
+    lengths: bool,
+    mask: bool,
+) -> Plan:
+    """Rows in batches, padded if that is wanted."""
+    packed = isinstance(plan.grouping, Packs) and plan.grouping.size is None
+    if plan.grouping is not None and not packed:
+        raise OptionError("batch: there are batches already")
+    made = replace(plan, grouping=_grouping(plan, size, drop_last), bucket=None)
+    if pad is None:
+        if lengths or mask:
+            raise OptionError("lengths and mask tell of padding; give pad=")
+        return made
+    padding = Padding(pad, lengths=lengths, mask=mask)
+    return _with_step(made, PadBatches(padding, repr((pad, lengths, mask))))
+
+
+def bucket(
+    plan: Plan, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
+) -> Plan:
+    """Notes how the batches that come next are to be filled."""
+    _before_batch(plan, "bucket")
+    _check_even(plan, "bucket")
+    edges = tuple(check_whole("boundaries", edge) for edge in boundaries)
+    return replace(plan, bucket=(by, edges))
+
+
+def pack(
+    plan: Plan,
+    length: int,
+    columns: Sequence[str] | None,
+    fill: Any,
+    long: Literal["cut", "error", "split"],
+) -> Plan:
+    """Sequences joined into rows."""
+    _before_batch(plan, "pack")
+    _check_even(plan, "pack")
+    chosen = None if columns is None else tuple(columns)
+    return replace(plan, grouping=Packs(check_whole("pack", length), chosen, fill, long))
+
+
+def repeat(plan: Plan, times: int | None) -> Plan:
+    """All of it again."""
+    if times is not None:
+        check_whole("repeat", times)
+    if plan.grouping is None and not plan.drops and plan.bucket is None:
+        return replace(plan, rows=Repeated(random_access(plan, "repeat"), times), steps=())
+    if plan.repeat is None or plan.rows.count is None:
+        raise OptionError("repeat: it has no end already")
+    return replace(plan, repeat=None if times is None else plan.repeat * times)
+
+
+def cut_to(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
+    """Without the first few, and no more than so many: of rows, or of batches."""
+    if plan.bucket is not None or plan.repeat != 1:
+        raise OptionError(f"{verb} comes before repeat, and not between bucket and batch")
+    if plan.grouping is None and not plan.drops:
+        return replace(plan, rows=cut(random_access(plan, verb), skip, take), steps=())
+    if plan.grouping is None:
+        if plan.shard is not None:
+            raise OptionError(f"{verb} comes before shard")
+        return replace(plan, kept=_cut_more(plan.kept, skip, take))
+    if plan.plain and plan.shard is None:
+        size = plan.groups.block
+        rows = cut(plan.rows, skip * size, None if take is None else take * size)
+        return replace(plan, rows=rows)
+    return replace(plan, given=_cut_more(plan.given, skip, take))
+
+
+def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
+    """One rank of several."""
+    if plan.shard is not None:
+        raise OptionError("shard: it is one of several shards already")
+    known = plan.grouping is None or isinstance(plan.grouping, Batches)
+    if even != "uneven" and (plan.drops or not known or plan.bucket is not None):
+        raise OptionError(
+            f"even={even!r}: how many steps a rank takes is not known before rows are "
+            'filtered, bucketed or packed; use even="uneven"'
+        )
+    if plan.given != (0, None) or plan.kept != (0, None):
+        raise OptionError("shard comes before take and skip of what a filter leaves")
+    if even == "pad" and plan.grouping is None and plan.bucket is None:
+        raise OptionError('even="pad" fills up batches: batch comes before shard')
+    made = replace(plan, shard=Shard(int(index), int(count), even, mask))
+    made.share.check()
+    return made
+
+
+def prefetch(plan: Plan, count: int | None, memory: int | str | None) -> Plan:
+    """How much is made before it is asked for."""
+    ahead = plan.ahead if count is None else check_whole("prefetch", count)
+    return replace(plan, ahead=ahead, memory=plan.memory if memory is None else parse_size(memory))
+
+
+def _before_batch(plan: Plan, verb: str) -> None:
+    if plan.grouping is not None or plan.bucket is not None:
+        raise OptionError(f"{verb} works on rows: it comes before batch, bucket and pack")
+
+
+def _check_even(plan: Plan, verb: str) -> None:
+    if plan.shard is not None and plan.shard.even != "uneven":
+        raise OptionError(
+            f"even={plan.shard.even!r}: how many steps a rank takes is not known with {verb}; use "
+            'even="uneven"'
+        )
+
+
+def _with_step(plan: Plan, step: Step) -> Plan:
+    if plan.grouping is not None:
+        return replace(plan, finish=(*plan.finish, step))
+    return replace(plan, steps=(*plan.steps, step))
+
+
+def _with_function(
+    plan: Plan, fn: Callable[..., Any], seed: int, step: Callable[[Function], Step]
+) -> Plan:
+    # Every function of a chain has chances of its own.
+    function = Function(fn, check_seed(seed), plan.functions)
+    return replace(_with_step(plan, step(function)), functions=plan.functions + 1)
+
+
+def _grouping(plan: Plan, size: int | Sequence[int], drop_last: bool) -> Grouping:
+    if plan.bucket is not None:
+        by, edges = plan.bucket
+        sizes = list(size) if isinstance(size, Sequence) else [size] * (len(edges) + 1)
+        return Buckets(by, edges, tuple(check_whole("batch", each) for each in sizes), drop_last)
+    if isinstance(size, Sequence):
+        raise OptionError("several batch sizes are for buckets: bucket(...) comes before")
+    if isinstance(plan.grouping, Packs):
+        return replace(plan.grouping, size=check_whole("batch", size), drop_last=drop_last)
+    return Batches(check_whole("batch", size), drop_last)
+
+
+def _cut_more(had: tuple[int, int | None], skip: int, take: int | None) -> tuple[int, int | None]:
+    """What is left when a cut is cut again."""
+    before, most = had
+    left = None if most is None else max(0, most - skip)
+    counts = [count for count in (left, take) if count is not None]
+    return before + skip, min(counts, default=None)
+
+
+def _column_names(what: Any, more: Sequence[str]) -> list[str] | None:
+    """The columns that are meant; None if rows are."""
+    if isinstance(what, str):
+        return [what, *more]
+    if isinstance(what, list | tuple) and what and all(isinstance(name, str) for name in what):
+        return [*what, *more]
+    if more:
+        raise OptionError("select: names of columns, or one collection of row numbers")
+    return None
+
+
+def _row_numbers(what: Any, rows: Rows) -> Positions:
+    count = rows.count
+    if count is None:
+        raise OptionError("select of rows: there is no end of them; use take and skip")
+    if isinstance(what, slice):
+        return np.arange(*what.indices(count), dtype=np.int64)
+    numbers = np.asarray(what)
+    if numbers.dtype == bool and numbers.shape == (count,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise OptionError("select: names of columns, or numbers of rows, a slice or a mask")
+    wrapped = numbers.astype(np.int64)
+    wrapped = np.where(wrapped < 0, wrapped + count, wrapped)
+    wrong = (wrapped < 0) | (wrapped >= count)
+    if wrong.any():
+        raise RowNotFoundError(f"row {int(numbers[wrong][0]):,} of {count:,}")
+    return wrapped

@@ -1,0 +1,108 @@
+"""A shuffle for what is read badly at random: compressed files, spinning disks.
+
+The rows are cut into blocks of neighbours; the blocks come in a random order, eight
+of them make a window, and the rows of a window are shuffled. So a read is a block
+long, every row comes once, and a window of rows is in memory. Rows that were
+neighbours are up to a window apart, not more: the mixing is that of a shuffle buffer
+of the size of the window, over blocks that were shuffled before. In a compressed
+stream the blocks keep their order, for it can only be read so.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import OptionError
+from recmap.permutation import Permutation
+from recmap.pipeline.gathering import interleave, join, pick
+from recmap.pipeline.rows import Positions, Rows
+from recmap.types import Batch, Schema
+
+__all__ = ["Windowed"]
+
+_BLOCKS = 8
+
+
+class Windowed:
+    """All rows, shuffled by windows; another order in every epoch."""
+
+    #: The window is in memory, so there is to be one of it.
+    in_order = True
+
+    def __init__(self, rows: Rows, seed: int, window: int) -> None:
+        if rows.count is None:
+            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+        if window < 2:
+            raise OptionError(f"window={window}: a window has 2 rows or more")
+        self._rows, self._seed, self._window = rows, seed, window
+        self.count, self.ours = rows.count, rows.ours
+        self._block = max(1, window // _BLOCKS)
+        self._whole = rows.count // self._block
+        self._group = self._block * _BLOCKS
+        self._keep_blocks = rows.in_order
+        self._lock = Lock()
+        self._held: tuple[int, int, Batch] | None = None
+
+    @property
+    def schema(self) -> Schema:
+        return self._rows.schema
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        groups = positions // self._group
+        parts, places = [], []
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            within = self._shuffle(int(group), epoch)[positions[mine] - group * self._group]
+            parts.append(pick(self._window_rows(int(group), epoch), within))
+            places.append(mine)
+        return interleave(parts, places) if parts else self._rows.take(positions, epoch)
+
+    def _window_rows(self, group: int, epoch: int) -> Batch:
+        with self._lock:
+            if self._held is None or self._held[:2] != (epoch, group):
+                self._held = None  # before the next one is read
+                self._held = (epoch, group, self._read(group, epoch))
+            return self._held[2]
+
+    def _read(self, group: int, epoch: int) -> Batch:
+        numbers = self._numbers(group, np.arange(self._size(group)), epoch)
+        blocks = [numbers[i : i + self._block] for i in range(0, len(numbers), self._block)]
+        return join([self._rows.take(block, epoch) for block in blocks])
+
+    def _size(self, group: int) -> int:
+        assert self.count is not None
+        return min(self._group, self.count - group * self._group)
+
+    def _shuffle(self, group: int, epoch: int) -> Permutation:
+        return Permutation(self._size(group), [self._seed, epoch, 1, group])
+
+    def _numbers(self, group: int, within: Positions, epoch: int) -> Positions:
+        """The rows of a window, before they are shuffled."""
+        place = within + group * self._group
+        blocks, offsets = np.divmod(place, self._block)
+        # What is left over after the last whole block stays at the end.
+        whole = blocks < self._whole
+        if not self._keep_blocks and self._whole:
+            order = Permutation(self._whole, [self._seed, epoch, 0])
+            blocks[whole] = order[blocks[whole]]
+        return blocks * self._block + offsets
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+    def whence(self, position: int, epoch: int) -> str:
+        group, within = divmod(position, self._group)
+        place = self._shuffle(group, epoch)[np.array([within])]
+        return self._rows.whence(int(self._numbers(group, place, epoch)[0]), epoch)
+
+    def describe(self) -> list[Any]:
+        return ["windowed", self._rows.describe(), self._seed, self._window]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_lock": Lock()})

@@ -1,0 +1,64 @@
+"""Who does the work of a pipeline: the caller, threads, or processes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+
+from recmap.errors import OptionError
+from recmap.pipeline.here import Here
+from recmap.pipeline.pool import Pool, Request, Work
+
+__all__ = ["Pool", "Request", "Work", "Workers", "open_pool", "parse_workers"]
+
+# Elsewhere than on Linux, libraries of the system do not survive a fork.
+_METHOD = "fork" if sys.platform == "linux" else "spawn"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """``kind`` is here, threads or processes; ``method`` is how processes are started."""
+
+    kind: str
+    count: int
+    method: str | None = None
+
+
+def parse_workers(workers: int | str | None) -> Workers:
+    """What ``workers=`` means.
+
+    >>> parse_workers("threads:4")
+    Workers(kind='threads', count=4, method=None)
+    >>> parse_workers("spawn:2")
+    Workers(kind='processes', count=2, method='spawn')
+    >>> parse_workers(None)
+    Workers(kind='here', count=0, method=None)
+    """
+    if workers is None or (workers == 0 and type(workers) is int):
+        return Workers("here", 0)
+    text = f"processes:{workers}" if type(workers) is int else str(workers)
+    match = re.fullmatch(r"(threads|processes|fork|spawn):0*([1-9][0-9]{0,3})", text)
+    if match is None:
+        raise OptionError(
+            f"workers={workers!r}: use a number of processes (0 for none), or "
+            '"threads:4", "processes:4", "fork:4" or "spawn:4"'
+        )
+    kind, count = match[1], int(match[2])
+    if kind == "threads":
+        return Workers("threads", count)
+    return Workers("processes", count, _METHOD if kind == "processes" else kind)
+
+
+def open_pool(work: Work, workers: Workers) -> Pool:
+    """A pool that does ``work``; close it, or use it as a context manager."""
+    if workers.kind == "here":
+        return Here(work)
+    if workers.kind == "threads":
+        from recmap.pipeline.threads import ThreadPool
+
+        return ThreadPool(work, workers.count)
+    # Imported late: it needs sockets and signals, which most programs do without.
+    from recmap.pipeline.processes import ProcessPool
+
+    return ProcessPool(work, workers.count, workers.method or _METHOD)

@@ -1,0 +1,56 @@
+"""How TensorFlow's parser has to be told of a field: as data, to be printed or made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from recmap._core import Kind
+from recmap.types import Field
+
+__all__ = ["Parsing", "parsing_of"]
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """One feature of a spec: ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or
+    ``steps`` of a feature list (FixedLenSequenceFeature).
+
+    ``shape`` is what is below the ragged axis or the steps. ``raw`` values are one
+    string of bytes, which has to be decoded.
+    """
+
+    form: Literal["fixed", "ragged", "steps"]
+    kind: Kind
+    shape: tuple[int, ...]
+    default: Any = None
+    raw: bool = False
+
+
+def parsing_of(field: Field, kind: Kind, in_lists: bool) -> Parsing:
+    """How a field that lies in lists of a kind is parsed."""
+    raw = kind == Kind.bytes and not field.is_bytes
+    if in_lists and (field.ragged < 2 or raw):
+        below = field.inner if field.ragged else field.inner[1:]
+        return Parsing("steps", kind, () if raw else below, raw=raw)
+    if raw:
+        return Parsing("fixed", kind, (), b"" if field.ragged else _raw_fill(field), raw)
+    if field.ragged == 0:
+        return Parsing("fixed", kind, field.inner, _fill(field, kind))
+    return Parsing("ragged", kind, field.inner)
+
+
+def _raw_fill(field: Field) -> bytes | None:
+    if field.fill is None:
+        return None
+    row = field.fill_row()
+    return row if isinstance(row, bytes) else row.tobytes()
+
+
+def _fill(field: Field, kind: Kind) -> Any:
+    fill = field.fill
+    if fill is None:
+        return None
+    if kind == Kind.int64:
+        fill = int(fill)
+    return [fill] * field.count if field.shape else fill

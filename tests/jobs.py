@@ -1,0 +1,247 @@
+"""Work for the workers: functions that other processes can import."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from recmap.pipeline.workers import Request
+from recmap.types import Batch
+
+__all__ = [
+    "alive",
+    "augment",
+    "crash",
+    "deadline",
+    "dies_at_thirteen",
+    "echo",
+    "first_waits_for_second",
+    "holding",
+    "is_even",
+    "keep_first",
+    "leave",
+    "meanwhile",
+    "negate",
+    "process",
+    "raise_corrupt",
+    "raise_own",
+    "requests",
+    "same",
+    "shares",
+    "sized",
+    "summed",
+    "third_fails",
+    "unlucky",
+    "until",
+    "worker",
+]
+
+
+def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[Request]:
+    """Requests 0, 1, 2, ...; without end if ``count`` is None."""
+    number = 0
+    while count is None or number < count:
+        yield Request(number, 7, np.arange(number, number + 3), batch)
+        number += 1
+
+
+def until(done: Callable[[], bool], seconds: float = 60) -> None:
+    """Returns when something is so, which it must be soon."""
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            raise TimeoutError("waited for nothing")
+        time.sleep(0.001)
+
+
+@contextmanager
+def meanwhile(done: Callable[[], bool], then: Callable[[], object]) -> Iterator[None]:
+    """Another thread, which does something when something is so."""
+
+    def wait() -> None:
+        until(done)
+        then()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextmanager
+def deadline(seconds: int = 120) -> Iterator[None]:
+    """A hang is a failure."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"took longer than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def worker(number: int) -> int:
+    """The process that holds a request, or 0."""
+    try:
+        with open(f"worker-{number}") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return 0
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that nobody has asked for its exit code does not."""
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def echo(request: Request) -> Batch:
+    """The request itself."""
+    if request.batch is not None:
+        return request.batch
+    return {
+        "number": np.full(len(request.positions), request.number),
+        "epoch": np.full(len(request.positions), request.epoch),
+        "positions": request.positions,
+    }
+
+
+def shares(_: Request) -> Batch:
+    """Which process and thread did it."""
+    return {"process": np.array([os.getpid()]), "thread": np.array([threading.get_ident()])}
+
+
+def process(_: Request) -> Batch:
+    """Which process did it."""
+    return {"process": np.array([os.getpid()])}
+
+
+def first_waits_for_second(request: Request) -> Batch:
+    """Request 0 takes longer than request 1."""
+    if request.number == 0:
+        until(lambda: os.path.exists("second"))
+    if request.number == 1:
+        open("second", "w").close()
+    return echo(request)
+
+
+def third_fails(request: Request) -> Batch:
+    if request.number == 3:
+        raise ValueError("three is too many")  # the user's own line
+    return echo(request)
+
+
+def sized(request: Request) -> Batch:
+    """As many values as the request says, all of them its number."""
+    return {"x": np.full((int(request.positions[0]), 4), request.number)}
+
+
+def negate(request: Request) -> Batch:
+    """Changes what it was given."""
+    assert request.batch is not None
+    x = request.batch["x"]
+    assert isinstance(x, np.ndarray)
+    np.negative(x, out=x)
+    return request.batch
+
+
+_kept: list[Any] = []
+
+
+def keep_first(request: Request) -> Batch:
+    """The column it was given first, for ever."""
+    assert request.batch is not None
+    _kept.append(request.batch["x"])
+    return {"x": _kept[0]}
+
+
+class OwnError(rm.FieldMismatchError):
+    """An error a user derived from one of recmap's."""
+
+
+def raise_corrupt(_: Request) -> Batch:
+    error = rm.CorruptRecordError("x.tfrecord: broken", file="x.tfrecord", record=4, byte=88)
+    error.add_note("row 4 of the batch")
+    raise error
+
+
+def raise_own(_: Request) -> Batch:
+    (record,) = np.array([5])  # a number of numpy's, as one that indexes may be
+    raise OwnError("row 5: not a number", record=record, field="x")
+
+
+def crash(_: Request) -> Batch:
+    """A segmentation fault."""
+    faulthandler.disable()  # it would tell of it, as it was asked to
+    ctypes.string_at(0)
+    return {}
+
+
+def leave(_: Request) -> Batch:
+    os._exit(3)
+
+
+def holding(request: Request) -> Batch:
+    """Says who works on it in a file, and never ends."""
+    with open(f"worker-{request.number}.part", "w") as file:
+        file.write(str(os.getpid()))
+    os.replace(f"worker-{request.number}.part", f"worker-{request.number}")
+    until(lambda: False, 600)
+    return {}
+
+
+def same(a: Any, b: Any) -> None:
+    """Columns with the same dtypes, shapes and values."""
+    assert type(a) is type(b)
+    if isinstance(a, rm.Ragged):
+        assert np.array_equal(a.lengths, b.lengths)
+        same(a.flat, b.flat)
+    else:
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        assert a.tobytes() == b.tobytes() if a.dtype.names is None else (a == b).all()
+
+
+def augment(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A function of rows that uses chance."""
+    return {**row, "noise": rng.random(4), "tokens": np.repeat(row["x"], int(row["x"]) % 4)}
+
+
+def summed(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A function of batches that uses chance."""
+    return {**batch, "sum": batch["noise"].sum(axis=1), "together": rng.random(len(batch["x"]))}
+
+
+def is_even(row: dict[str, Any]) -> bool:
+    return bool(row["x"] % 2 == 0)
+
+
+def unlucky(row: dict[str, Any]) -> dict[str, Any]:
+    if row["x"] == 13:
+        raise ValueError("thirteen")  # the user's own line
+    return row
+
+
+def dies_at_thirteen(row: dict[str, Any]) -> dict[str, Any]:
+    if row["x"] == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row

@@ -1,0 +1,406 @@
+"""Encoded images as arrays, against Pillow's and TensorFlow's reading of the same bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+import recmap as rm
+from recmap.pipeline.images import ImageDecoder
+
+LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
+EVERY = ["JPEG", "GIF", *LOSSLESS]
+
+
+def picture(height: int = 48, width: int = 64, channels: int = 3) -> npt.NDArray[np.uint8]:
+    """Smooth, so that lossy encodings and resizing keep it about the same."""
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    waves = [np.sin(3 * x + k) + np.cos(4 * y - k) for k in range(channels)]
+    made = ((np.stack(waves, -1) + 2) * 63).astype(np.uint8)
+    return made[..., 0] if channels == 1 else made
+
+
+def encoded(pixels: Any, format: str, **options: Any) -> bytes:
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    file = io.BytesIO()
+    image.save(file, format, **LOSSLESS.get(format, {}) | options)
+    return file.getvalue()
+
+
+def decode(*strings: bytes, **options: Any) -> npt.NDArray[Any]:
+    options = {"size": None, "dtype": "uint8"} | options
+    return ImageDecoder("image", **options).decode(rm.Ragged.from_bytes(strings))[0]
+
+
+def difference(one: Any, other: Any) -> tuple[int, float]:
+    """The largest, and the mean."""
+    apart = np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64))
+    return round(float(apart.max())), float(apart.mean())
+
+
+def header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds nothing."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(b"")
+    chunks = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c))
+              for c in (head, data, b"IEND")]  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+# What the formats hold.
+
+
+@pytest.mark.parametrize("format", LOSSLESS)
+def test_lossless_images_are_exact(format: str) -> None:
+    pixels = picture()
+    assert np.array_equal(decode(encoded(pixels, format))[0], pixels)
+
+
+@pytest.mark.parametrize("subsampling", [0, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_jpeg_is_what_tensorflow_decodes(subsampling: int, progressive: bool) -> None:
+    data = encoded(picture(), "JPEG", subsampling=subsampling, progressive=progressive)
+    for channels in (1, 3):
+        got = decode(data, channels=channels)[0]
+        exact = tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE")
+        assert difference(got, exact)[0] <= 1
+        assert difference(got, tf.io.decode_jpeg(data, channels))[0] <= 4
+
+
+@pytest.mark.parametrize("format", ["PNG", "BMP"])
+def test_png_and_bmp_are_what_tensorflow_decodes(format: str) -> None:
+    data = encoded(picture(33, 21), format)
+    assert np.array_equal(decode(data)[0], tf.io.decode_image(data))
+
+
+def test_lossy_webp_is_what_pillow_decodes() -> None:
+    data = encoded(picture(), "WEBP", lossless=False, quality=80)
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.array_equal(decode(data)[0], image.convert("RGB"))
+
+
+def test_of_a_gif_the_first_frame_is_taken() -> None:
+    frames = [Image.fromarray(picture()).quantize(64), Image.new("P", (64, 48))]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert np.array_equal(decode(data)[0], tf.io.decode_gif(data)[0])
+
+
+# Channels.
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_channels_are_made_as_tensorflow_makes_them(mode: str, channels: int) -> None:
+    source = Image.fromarray(picture(channels=4)).convert(mode)
+    data = encoded(source, "PNG")
+    got = decode(data, channels=channels)[0]
+    assert difference(got, tf.io.decode_png(data, channels=channels))[0] <= 1
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("transparent", [False, True])
+def test_palettes_are_looked_up(channels: int, transparent: bool) -> None:
+    source = Image.fromarray(picture()).quantize(16)
+    alpha = {"transparency": bytes(range(0, 256, 16))} if transparent else {}
+    data = encoded(source, "PNG", **alpha)
+    got = decode(data, channels=channels)[0]
+    expected = np.array(tf.io.decode_png(data, channels=channels))
+    if channels == 4 and not transparent:
+        expected[..., 3] = 255  # TensorFlow: the highest of the palette's numbers
+    assert difference(got, expected)[0] <= 1
+
+
+def test_one_bit_is_black_and_white() -> None:
+    source = Image.fromarray(picture(channels=1)).convert("1")
+    assert np.array_equal(decode(encoded(source, "PNG"))[0, ..., 0], np.asarray(source) * 255)
+
+
+def test_of_sixteen_bits_the_upper_eight_are_kept() -> None:
+    deep = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+    grey = encoded(deep, "PNG")
+    assert np.array_equal(decode(grey, channels=1)[0, ..., 0], deep >> 8)
+    assert np.array_equal(decode(grey, channels=3)[0], np.stack([deep >> 8] * 3, -1))
+    colour = tf.io.encode_png(np.stack([deep, deep.T, deep[::-1]], -1)).numpy()
+    read = tf.io.decode_png(colour, dtype=tf.uint16)
+    assert np.array_equal(decode(colour)[0], np.asarray(read) >> 8)
+
+
+def test_cmyk_becomes_rgb() -> None:
+    data = encoded(Image.fromarray(picture()).convert("CMYK"), "JPEG", quality=95)
+    assert difference(decode(data)[0], picture())[1] < 3
+    assert difference(decode(data)[0], tf.io.decode_jpeg(data, channels=3))[1] < 3
+    assert decode(data, channels=1).shape == (1, 48, 64, 1)
+    assert (decode(data, channels=4)[0, ..., 3] == 255).all()
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize("size", [(24, 32), (17, 50), (100, 90), (48, 64), (6, 8)])
+def test_resizing_is_tensorflows_with_antialias(size: tuple[int, int]) -> None:
+    pixels = picture()
+    got = decode(encoded(pixels, "PNG"), size=size)
+    assert got.shape == (1, *size, 3)
+    largest, mean = difference(got[0], tf.image.resize(pixels, size, antialias=True))
+    assert largest <= 2
+    assert mean < 0.6
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_large_jpegs_are_reduced_while_they_are_decoded(channels: int) -> None:
+    data = encoded(picture(768, 1030), "JPEG", quality=90)
+    got = decode(data, size=(96, 128), channels=channels)[0]
+    whole = tf.io.decode_jpeg(data, channels=min(channels, 3))
+    expected = tf.image.resize(whole, (96, 128), antialias=True)
+    largest, mean = difference(got[..., :3], expected)
+    assert largest <= 6
+    assert mean < 1
+
+
+def test_images_that_keep_their_size_must_agree() -> None:
+    one, other = encoded(picture(), "PNG"), encoded(picture(20, 30), "PNG")
+    assert decode(one, one).shape == (2, 48, 64, 3)
+    with pytest.raises(rm.ImageError, match="row 0 is 48x64, row 2 20x30 .*size="):
+        decode(one, one, other)
+
+
+def test_orientation_is_applied_only_if_asked_for() -> None:
+    exif = Image.Exif()
+    pixels = picture()
+    for orientation in range(1, 9):
+        exif[0x0112] = orientation
+        data = encoded(pixels, "PNG", exif=exif)
+        assert np.array_equal(decode(data)[0], pixels)
+        with Image.open(io.BytesIO(data)) as image:
+            expected = np.asarray(ImageOps.exif_transpose(image))
+        assert np.array_equal(decode(data, exif=True)[0], expected)
+    exif[0x0112] = 6
+    large = encoded(picture(512, 1024), "JPEG", exif=exif)
+    assert decode(large, exif=True).shape == (1, 1024, 512, 3)
+    turned = decode(large, exif=True, size=(128, 64))[0]
+    upright = np.rot90(decode(large, size=(64, 128))[0], -1)
+    assert difference(turned, upright)[0] <= 2
+
+
+# Values.
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_values_are_levels_or_fractions(dtype: str) -> None:
+    pixels = picture()
+    data = encoded(pixels, "PNG")
+    levels = decode(data, dtype=dtype)
+    assert levels.dtype == dtype
+    assert np.array_equal(levels[0], pixels)
+    if dtype != "uint8":
+        fractions = decode(data, dtype=dtype, scale="0-1")
+        assert fractions.dtype == dtype
+        expected = pixels / np.float64(255) if dtype == "float64" else pixels / np.float32(255)
+        assert np.array_equal(fractions[0], expected.astype(dtype))
+
+
+def test_the_field_of_the_result() -> None:
+    assert ImageDecoder("x").field == rm.Field("float32", (256, 256, 3))
+    assert ImageDecoder("x", (4, 5), 1, "uint8").field == rm.Field("uint8", (4, 5, 1))
+    assert ImageDecoder("x", size=None).field == rm.Field("float32", (None, None, 3))
+
+
+def test_a_batch_of_no_rows() -> None:
+    assert decode(size=(4, 5)).shape == (0, 4, 5, 3)
+    assert decode().shape == (0, 0, 0, 3)
+
+
+# Broken images.
+
+GOOD = encoded(picture(), "PNG")
+BROKEN = {
+    "empty": b"",
+    "text": b"not an image",
+    "claims 60,000 x 60,000": header(60_000, 60_000),
+    "claims 10,000 x 10,000": header(10_000, 10_000),
+    "no pixels": header(64, 48),
+    "no width": header(0, 48),
+    "TIFF": encoded(picture(), "TIFF"),
+    "WebP canvas and no more": b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + b"\xfe\x3f\0" * 2,
+    **{f"half a {format}": encoded(picture(), format)[:-200] for format in EVERY},
+}
+# Pillow warns of images half as large as those it refuses, which are refused here, too.
+quiet = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+
+
+@quiet
+@pytest.mark.parametrize("size", [(8, 8), None])
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_broken_images_follow_errors(data: bytes, size: tuple[int, int] | None) -> None:
+    strings = rm.Ragged.from_bytes([GOOD, data, GOOD, data])
+    with pytest.raises(rm.ImageError, match="'image': row 1 of the batch: .*errors='skip'") as e:
+        ImageDecoder("image", size).decode(strings)
+    assert (e.value.row, e.value.field) == (1, "image")
+    for errors in ("skip", "zero"):
+        pixels, good = ImageDecoder("image", size, errors=errors).decode(strings)
+        assert good.tolist() == [True, False, True, False]
+        assert not pixels[~good].any()
+        assert np.array_equal(pixels[0], pixels[2])
+        assert pixels[0].any()
+
+
+@quiet
+def test_the_reason_is_told() -> None:
+    for data, reason in [
+        (BROKEN["text"], "not an image"),
+        (BROKEN["claims 60,000 x 60,000"], "3600000000 pixels"),
+        (BROKEN["claims 10,000 x 10,000"], "10,000 x 10,000 pixels, more than"),
+        (BROKEN["half a JPEG"], "truncated"),
+    ]:
+        with pytest.raises(rm.ImageError, match=reason):
+            decode(data)
+
+
+def test_a_batch_of_broken_images_has_no_size_to_keep() -> None:
+    decoder = ImageDecoder("image", None, errors="skip")
+    pixels, good = decoder.decode(rm.Ragged.from_bytes([b"", b""]))
+    assert pixels.shape == (2, 0, 0, 3)
+    assert not good.any()
+
+
+@pytest.mark.parametrize("size", ["(256, 256)", "None"])
+def test_sizes_that_are_only_claimed_take_no_memory(size: str) -> None:
+    claims = [data for name, data in BROKEN.items() if "claims" in name or "canvas" in name]
+    program = f"""
+import resource, warnings
+warnings.simplefilter("ignore")
+import recmap as rm
+from recmap.pipeline.images import ImageDecoder
+data = rm.Ragged.from_bytes([{GOOD!r}, *{claims!r}])
+decoder = ImageDecoder("image", {size}, errors="skip")
+decoder.decode(data[:1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+good = decoder.decode(data)[1]
+assert good.sum() == 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(run.stdout) * unit < 50e6
+
+
+FILES = {format: encoded(picture(16, 16), format) for format in EVERY}
+
+
+@quiet
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(EVERY), st.data())
+def test_damaged_bytes_never_raise_anything_else(format: str, data: st.DataObject) -> None:
+    damaged = bytearray(FILES[format])
+    for _ in range(data.draw(st.integers(1, 8))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+    strings = rm.Ragged.from_bytes([bytes(damaged), cut, FILES[format]])
+    for exif in (False, True):
+        decoder = ImageDecoder("x", (8, 8), errors="zero", threads=1, exif=exif)
+        pixels, good = decoder.decode(strings)
+        assert pixels.shape == (3, 8, 8, 3)
+        assert good[2]
+        assert not pixels[~good].any()
+
+
+# Threads and processes.
+
+
+def test_threads_change_nothing() -> None:
+    files = [encoded(picture(40 + i, 50), EVERY[i % len(EVERY)]) for i in range(40)]
+    one = decode(*files, size=(32, 32), threads=1)
+    assert np.array_equal(one, decode(*files, size=(32, 32)))
+    assert np.array_equal(one, decode(*files, size=(32, 32), threads=64))
+
+
+@pytest.mark.parametrize("threads", [1, None])
+def test_the_first_broken_row_is_named_whatever_the_threads(threads: int | None) -> None:
+    files = [b"bad" if i in (17, 18, 33) else GOOD for i in range(40)]
+    for _ in range(5):
+        with pytest.raises(rm.ImageError, match="row 17 of"):
+            decode(*files, threads=threads)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
+def test_a_forked_child_decodes_on() -> None:
+    decoder = ImageDecoder("image", (8, 8))
+    strings = rm.Ragged.from_bytes([GOOD] * 8)
+    expected = decoder.decode(strings)[0]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(decoder.decode(strings)[0], expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": (0, 3)}, "size="),
+        ({"size": (1, 2, 3)}, "size="),
+        ({"size": 256}, "size="),
+        ({"channels": 2}, "channels=2"),
+        ({"dtype": "int32"}, "dtype=int32"),
+        ({"scale": "-1-1"}, "scale='-1-1'"),
+        ({"scale": "0-1", "dtype": "uint8"}, "floating-point"),
+        ({"errors": "ignore"}, "errors='ignore'"),
+        ({"threads": 0}, "threads=0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rm.OptionError, match=message):
+        ImageDecoder("image", **options)
+
+
+def test_images_are_byte_strings() -> None:
+    with pytest.raises(rm.ColumnError, match="'image': images are byte strings"):
+        ImageDecoder("image").decode(rm.Ragged.from_rows([[1, 2]]))
+
+
+def test_without_pillow_the_way_to_install_it_is_named() -> None:
+    program = """
+import sys
+sys.modules["PIL"] = None
+from recmap.pipeline.images import ImageDecoder
+try:
+    ImageDecoder("image")
+except ImportError as e:
+    print(type(e).__name__, e)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "MissingPackageError images need Pillow: pip install recmap[images]\n"
+
+
+def test_a_broken_image_in_a_chain_is_black_left_out_or_named() -> None:
+    good = io.BytesIO()
+    Image.new("RGB", (4, 4), (9, 9, 9)).save(good, "PNG")
+    rows = [good.getvalue()] * 5 + [b"junk"]
+    ds = rm.from_arrays({"image": rows, "x": np.arange(6)})
+    black = list(ds.decode_image("image", (4, 4), errors="zero").batch(3))
+    assert [batch["x"].tolist() for batch in black] == [[0, 1, 2], [3, 4, 5]]
+    assert not black[1]["image"][2].any()
+    left = ds.decode_image("image", (4, 4), errors="skip").batch(3)
+    assert [batch["x"].tolist() for batch in left] == [[0, 1, 2], [3, 4]]
+    with pytest.raises(rm.ImageError, match="^row 5: "):
+        list(ds.decode_image("image", (4, 4)).batch(3))

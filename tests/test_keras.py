@@ -1,0 +1,191 @@
+"""Keras on the other side of a pipeline, with each of its backends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = 53
+
+
+@pytest.fixture
+def ds() -> rm.Dataset:
+    """A file of rows of which each knows its number."""
+    x = np.random.default_rng(1).standard_normal((ROWS, 3)).astype(np.float32)
+    np.savez("x.npz", id=np.arange(ROWS), x=x, y=x @ np.array([1, -2, 3], np.float32))
+    return rm.open("x.npz")
+
+
+def ids(batches: Any) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def by_number(dataset: Any, numbers: Any) -> list[list[int]]:
+    return [dataset[i]["id"].tolist() for i in numbers]
+
+
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return dict(row)
+
+
+CHAINS: dict[str, Any] = {
+    "shuffle": lambda ds: ds.shuffle(1).batch(10),
+    "drop_last": lambda ds: ds.shuffle(1).batch(10, drop_last=True),
+    "shard": lambda ds: ds.shuffle(1).batch(4).shard(1, 3, even="pad"),
+    "workers": lambda ds: ds.shuffle(1).map(same, workers=2).batch(10),
+    "repeat": lambda ds: ds.shuffle(1).batch(10).repeat(2),
+    "take": lambda ds: ds.shuffle(1).batch(4).shard(0, 2).skip(1).take(4),
+}
+
+
+@pytest.mark.filterwarnings("ignore:batches are asked for out of turn")
+@pytest.mark.parametrize("chain", CHAINS)
+def test_batches_have_numbers_and_epochs_follow(ds: rm.Dataset, chain: str) -> None:
+    plain = CHAINS[chain](ds)
+    epochs = [ids(plain) for _ in range(3)]
+    dataset = CHAINS[chain](ds).to_keras()
+    count = len(dataset)
+    assert count == len(epochs[0])
+    # In turn, backwards, and in turn again.
+    assert by_number(dataset, range(count)) == epochs[0]
+    dataset.on_epoch_end()
+    assert by_number(dataset, reversed(range(count))) == epochs[1][::-1]
+    dataset.on_epoch_end()
+    assert by_number(dataset, range(count)) == epochs[2]
+    with pytest.raises(IndexError, match="batch"):
+        dataset[count]
+
+
+def test_a_look_at_the_first_batches_does_no_harm(ds: rm.Dataset) -> None:
+    whole = ids(ds.shuffle(1).batch(10))
+    dataset = ds.shuffle(1).batch(10).to_keras()
+    assert by_number(dataset, [0, 1]) == whole[:2]
+    assert by_number(dataset, [3, 0, 5, 1, 2, 4]) == [whole[i] for i in (3, 0, 5, 1, 2, 4)]
+
+
+def test_batches_out_of_turn_say_that_workers_are_idle(ds: rm.Dataset) -> None:
+    dataset = ds.map(same, workers=2).batch(10).to_keras()
+    with pytest.warns(UserWarning, match="shuffle=False"):
+        assert dataset[3]["id"].tolist() == list(range(30, 40))
+
+
+def test_features_and_labels(ds: rm.Dataset) -> None:
+    x, y = ds.batch(10).to_keras(features="x", label="y")[0]
+    assert x.shape == (10, 3)
+    assert y.shape == (10,)
+    others, y = ds.batch(10).to_keras(label="y")[0]
+    assert set(others) == {"id", "x"}
+    assert isinstance(ds.batch(10).to_keras(), keras.utils.PyDataset)
+
+
+def test_columns_are_numbers_in_this_machines_order() -> None:
+    ds = rm.from_arrays({"x": np.arange(3, dtype=">f4"), "d": np.zeros(3, "M8[D]")})
+    batch = ds.batch(3).to_keras()[0]
+    assert batch["x"].dtype == np.dtype("float32")
+    assert batch["d"].dtype == np.dtype("int64")
+
+
+def test_what_keras_cannot_take_is_refused(ds: rm.Dataset) -> None:
+    with pytest.raises(rm.OptionError, match="put batch"):
+        ds.to_keras()
+    with pytest.raises(rm.OptionError, match="use to_tf"):
+        ds.filter(lambda row: row["id"] > 3).batch(2).to_keras()
+    with pytest.raises(rm.OptionError, match="steps_per_epoch"):
+        ds.batch(2).repeat().to_keras()
+    ragged = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3]])})
+    with pytest.raises(rm.OptionError, match="column 't': rows differ in length.*pad"):
+        ragged.batch(2).to_keras()
+    assert ragged.batch(2, pad={"t": 3}).to_keras()[0]["t"].shape == (2, 3)
+    with pytest.raises(rm.OptionError, match="column 'b'.*select"):
+        rm.from_arrays({"b": [b"a", b"b"]}).batch(2).to_keras()
+    chain = ds.batch(10)
+    next(iter(chain))
+    with pytest.raises(rm.OptionError, match="whole epochs"):
+        ds.batch(10).restore(chain.state()).to_keras()
+
+
+PROGRAM = """
+import keras, numpy as np, recmap as rm
+
+keras.utils.set_random_seed(0)
+
+class Seen(keras.metrics.Metric):
+    # How often the rows of an epoch were seen: the most, and the least, in one number.
+
+    def __init__(self):
+        super().__init__(name="seen")
+        self.counts = self.add_weight(shape=(53,), initializer="zeros", name="counts")
+
+    def update_state(self, y, *rest, **more):
+        numbers = keras.ops.cast(keras.ops.reshape(y, (-1,)), "int32")
+        self.counts.assign_add(keras.ops.sum(keras.ops.one_hot(numbers, 53), axis=0))
+
+    def result(self):
+        return keras.ops.max(self.counts) * 1000 + keras.ops.min(self.counts)
+
+def model(**how):
+    made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    made.compile(keras.optimizers.SGD(0.05), "mse", **how)
+    return made
+
+ds = rm.open("x.npz")
+chain = ds.shuffle(1).batch(8)
+train = chain.to_keras(features="x", label="y")
+losses = model().fit(train, epochs=4, verbose=0).history["loss"]
+assert losses[-1] < losses[0] / 4, losses
+
+counted = model(metrics=[Seen()])
+for shuffle, how in ((True, {}), (False, {}), (True, {"workers": 2}), (True, MULTI)):
+    train = chain.to_keras(features="x", label="id", **how)
+    seen = counted.fit(train, epochs=2, verbose=0, shuffle=shuffle).history["seen"]
+    assert seen == [1001] * 2, (shuffle, how, seen)
+
+# What is predicted comes in order, after an epoch of some steps, too.
+first = keras.Sequential([keras.layers.Input((1,)), keras.layers.Identity()])
+first.compile(loss="mse")
+numbers = ds.map(lambda row: {"id": np.float32([row["id"]])}).batch(8).to_keras(features="id")
+for steps in (2, None):
+    got = first.predict(numbers, steps=steps, verbose=0).ravel().tolist()
+    assert got == list(range(53 if steps is None else 16)), got
+print(keras.backend.backend(), "trained")
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+@pytest.mark.usefixtures("ds")
+def test_a_model_learns_with_every_backend(backend: str) -> None:
+    # Processes that Keras forks do not go well with the threads of the others.
+    multi = '{"workers": 2, "use_multiprocessing": True}' if backend == "torch" else "{}"
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("MULTI", multi)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        check=False,
+        timeout=240,
+    )
+    assert run.stdout.strip() == f"{backend} trained", run.stderr[-3000:]
+
+
+def test_without_keras_the_error_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["keras"] = None
+import numpy as np, recmap as rm
+try:
+    rm.from_arrays({"x": np.arange(3)}).batch(2).to_keras()
+except rm.MissingPackageError as e:
+    print(e)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip().endswith("pip install recmap[keras]")

@@ -1,0 +1,587 @@
+"""The verbs of a chain: what each does to rows, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = 100
+
+
+@pytest.fixture(params=["npy", "tfrecord", "memory", "gzip", "hdf5"])
+def ds(request: pytest.FixtureRequest) -> rm.Dataset:
+    """The same rows from files of several kinds: mapped, indexed, compressed, chunked."""
+    given = rm.from_arrays({"x": np.arange(ROWS), "y": np.arange(ROWS * 3.0).reshape(ROWS, 3)})
+    if request.param == "memory":
+        return given
+    if request.param == "npy":
+        np.save("x.npy", np.arange(ROWS))
+        np.save("y.npy", np.arange(ROWS * 3.0).reshape(ROWS, 3))
+        return rm.open({"x": "x.npy", "y": "y.npy"})
+    if request.param == "gzip":
+        given.save("d.tfrecord.gz", options={"compression": "gzip"})
+        return rm.open("d.tfrecord.gz")
+    if request.param == "hdf5":
+        given.save("d.h5", options={"compression": "gzip"})
+        return rm.open("d.h5")
+    given.save("d.tfrecord")
+    return rm.open("d.tfrecord")
+
+
+def numbers(pipeline: Any) -> list[int]:
+    return [int(n) for batch in pipeline for n in np.atleast_1d(batch["x"])]
+
+
+def lengths(pipeline: Any) -> list[int]:
+    return [len(batch["x"]) for batch in pipeline]
+
+
+def test_batches_have_all_rows_and_the_last_is_what_is_left(ds: rm.Dataset) -> None:
+    assert numbers(ds.batch(32)) == list(range(ROWS))
+    assert lengths(ds.batch(32)) == [32, 32, 32, 4]
+    assert lengths(ds.batch(32, drop_last=True)) == [32, 32, 32]
+    assert (len(ds.batch(32)), len(ds.batch(32, drop_last=True))) == (4, 3)
+
+
+def test_rows_keep_their_columns_together(ds: rm.Dataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.SlowOrderWarning)
+        for batch in ds.shuffle(3).batch(7):
+            assert np.array_equal(batch["y"][:, 0], batch["x"] * 3.0)
+
+
+def test_a_shuffle_is_exact_and_another_in_every_epoch(ds: rm.Dataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.SlowOrderWarning)
+        train = ds.shuffle(3).batch(7)
+    first, second = numbers(train), numbers(train)
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert first != second
+    train.epoch = 0
+    assert numbers(train) == first
+
+
+def test_a_window_shuffles_by_blocks(ds: rm.Dataset) -> None:
+    train = ds.shuffle(3, window=16).batch(7)
+    first, second = numbers(train), numbers(train)
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert first != second
+    assert first != list(range(ROWS))
+
+
+def test_batches_may_be_written_to(ds: rm.Dataset) -> None:
+    before = numbers(ds.batch(10))
+    for batch in ds.batch(10):
+        batch["x"] += 1
+        batch["y"][:] = 0
+    assert numbers(ds.batch(10)) == before
+
+
+def test_a_shuffle_of_what_lies_compressed_is_warned_of() -> None:
+    rm.from_arrays({"x": np.arange(50)}).save("d.tfrecord.gz")
+    with pytest.warns(rm.SlowOrderWarning, match="window"):
+        rm.open("d.tfrecord.gz").shuffle(1)
+
+
+def test_a_mix_of_one_seed_is_uniform_over_positions() -> None:
+    places = np.zeros((8, 8), int)
+    for seed in range(2000):
+        order = numbers(rm.from_arrays({"x": np.arange(8)}).shuffle(seed))
+        places[np.arange(8), order] += 1
+    # 2000 / 8 in each; five standard deviations around it.
+    assert abs(places - 250).max() < 75
+
+
+def simple(n: int = 20) -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(n)})
+
+
+def test_repeat_before_batch_joins_epochs_and_after_it_does_not() -> None:
+    assert lengths(simple(5).repeat(2).batch(3)) == [3, 3, 3, 1]
+    assert lengths(simple(5).batch(3).repeat(2)) == [3, 2, 3, 2]
+    assert len(simple(5).repeat(2).batch(3)) == len(simple(5).batch(3).repeat(2)) == 4
+
+
+def test_each_repetition_has_an_order_of_its_own() -> None:
+    both = numbers(simple().shuffle(1).repeat(2))
+    assert both[:20] != both[20:]
+    assert sorted(both[:20]) == sorted(both[20:])
+    assert numbers(simple().shuffle(1).batch(20).repeat(2)) == both
+
+
+def test_without_end() -> None:
+    endless = iter(simple(3).shuffle(1).repeat().batch(2))
+    seen = Counter(int(n) for _ in range(6) for n in next(endless)["x"])
+    assert seen == {0: 4, 1: 4, 2: 4}
+    endless = iter(simple(3).batch(2).repeat())
+    assert [next(endless)["x"].tolist() for _ in range(3)] == [[0, 1], [2], [0, 1]]
+    with pytest.raises(TypeError, match="no end"):
+        len(simple(3).repeat().batch(2))
+
+
+def test_take_and_skip_count_rows_before_batch_and_batches_after() -> None:
+    assert numbers(simple().skip(3).take(4)) == [3, 4, 5, 6]
+    assert numbers(simple().batch(3).skip(1).take(2)) == [3, 4, 5, 6, 7, 8]
+    assert numbers(simple().take(50)) == list(range(20))
+    assert numbers(simple().skip(50)) == []
+    assert numbers(simple().filter(lambda row: row["x"] > 4).skip(1).take(2)) == [6, 7]
+    odd = simple().filter(lambda row: row["x"] % 2 == 1).batch(2).skip(1).take(2)
+    assert numbers(odd) == [5, 7, 9, 11]
+
+
+def test_select_picks_columns_or_rows() -> None:
+    ds = rm.from_arrays({"x": np.arange(5), "y": np.arange(5)})
+    assert list(ds.select("y").schema) == ["y"]
+    assert list(ds.select(["y", "x"]).schema) == ["y", "x"]
+    assert numbers(ds.select([4, -5])) == [4, 0]
+    assert numbers(ds.select(slice(1, None, 2))) == [1, 3]
+    assert numbers(ds.select(np.array([True, False, True, False, False]))) == [0, 2]
+    with pytest.raises(rm.FieldNotFoundError, match="'z'"):
+        ds.select("z")
+    with pytest.raises(rm.RowNotFoundError, match="row 5 of 5"):
+        ds.select([5])
+
+
+def test_select_of_columns_works_after_map_and_after_batch() -> None:
+    made = simple(4).map(lambda row: {"a": row["x"], "b": row["x"] * 2})
+    assert [row["b"].item() for row in made.select("b")] == [0, 2, 4, 6]
+    assert list(next(iter(made.batch(2).select("a")))) == ["a"]
+
+
+def test_filter_by_rows_and_by_mask() -> None:
+    assert numbers(simple().filter(lambda row: row["x"] < 3).batch(2)) == [0, 1, 2]
+    assert numbers(simple().filter(lambda b: b["x"] < 3, batched=True).batch(2)) == [0, 1, 2]
+    with pytest.raises(rm.MapError, match="a mask"):
+        numbers(simple().filter(lambda b: b["x"], batched=True))
+
+
+def test_map_on_rows_and_on_batches() -> None:
+    assert numbers(simple(4).map(lambda row: {"x": row["x"] + 1})) == [1, 2, 3, 4]
+    assert numbers(simple(4).map(lambda b: {"x": b["x"] + 1}, batched=True)) == [1, 2, 3, 4]
+    assert numbers(simple(4).batch(3).map(lambda b: {"x": b["x"].sum(keepdims=True)})) == [3, 3]
+
+
+def test_map_before_shuffle_is_the_same_as_after() -> None:
+    def double(row: dict[str, Any]) -> dict[str, Any]:
+        return {"x": row["x"] * 2}
+
+    assert numbers(simple().map(double).shuffle(1)) == numbers(simple().shuffle(1).map(double))
+
+
+def test_a_function_that_fails_says_where() -> None:
+    np.save("x.npy", np.arange(20))
+
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        if row["data"] == 13:
+            raise ValueError("unlucky")
+        return row
+
+    said = r"row 13 of x\.npy: map .*fails failed: ValueError: unlucky"
+    with pytest.raises(rm.MapError, match=said) as error:
+        list(rm.open("x.npy").map(fails).shuffle(1).batch(4))
+    assert isinstance(error.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda _: None, "returned NoneType; return a dict"),
+        (lambda row: {"x": row["x"]} if row["x"] < 9 else {}, "no 'x' came out"),
+        (lambda row: {"x": row["x"]} | ({"z": 1} if row["x"] > 9 else {}), "added 'z'"),
+        (lambda row: {"x": np.zeros(2 if row["x"] < 9 else 3)}, r"shape \[3\].*fields="),
+        (lambda row: {"x": 1 if row["x"] < 9 else 1.5}, "is float64.*cast it"),
+    ],
+)
+def test_rows_of_another_kind_are_refused_with_a_remedy(made: Any, said: str) -> None:
+    with pytest.raises(rm.MapError, match=said):
+        list(simple().map(made).batch(4))
+
+
+def test_fields_say_what_comes_out() -> None:
+    varied = simple(6).map(lambda row: {"t": np.zeros(int(row["x"]))}, fields={"t": "float64[*]"})
+    assert varied.schema == {"t": "float64[*]"}
+    assert next(iter(varied.batch(6)))["t"].lengths.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_columns_that_were_ragged_stay_so_though_the_first_rows_are_alike() -> None:
+    rows = [[1, 2]] * 8 + [[3]]
+    ds = rm.from_arrays({"t": rm.Ragged.from_rows(rows)}).map(lambda row: {"t": row["t"] * 2})
+    assert next(iter(ds.batch(9)))["t"].tolist()[-1] == [6]
+
+
+def test_chances_belong_to_rows_and_not_to_their_place_in_batches() -> None:
+    def draw(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": row["x"], "r": rng.random(3)}
+
+    one = {int(r["x"]): r["r"].tolist() for r in simple().map(draw)}
+    batched = simple().map(draw).batch(7)
+    two = {int(x): r.tolist() for b in batched for x, r in zip(b["x"], b["r"], strict=True)}
+    assert one == two
+    assert len({tuple(r) for r in one.values()}) == 20
+    other_epoch = {int(x): r.tolist() for b in batched for x, r in zip(b["x"], b["r"], strict=True)}
+    assert all(one[x] != other_epoch[x] for x in one)
+    other_seed = {int(r["x"]): r["r"].tolist() for r in simple().map(draw, seed=1)}
+    assert all(one[x] != other_seed[x] for x in one)
+
+
+def test_two_functions_have_chances_of_their_own() -> None:
+    def a(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**row, "a": rng.random()}
+
+    def b(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**row, "b": rng.random()}
+
+    assert all(row["a"] != row["b"] for row in simple().map(a).map(b))
+
+
+def test_buckets_hold_rows_of_similar_length() -> None:
+    tokens = rm.Ragged.from_rows([np.zeros(i % 12) for i in range(100)])
+    ds = rm.from_arrays({"x": np.arange(100), "t": tokens})
+    sizes = []
+    for batch in ds.bucket("t", [4, 8]).batch([8, 4, 2], pad="longest"):
+        longest = batch["t"].shape[1]
+        sizes.append((longest > 3) + (longest > 7))
+    seen = numbers(ds.bucket("t", [4, 8]).batch([8, 4, 2]))
+    assert sorted(seen) == list(range(100))
+    assert set(sizes) == {0, 1, 2}
+
+
+def test_buckets_by_a_function() -> None:
+    by = simple(10).bucket(lambda row: int(row["x"]) % 2, [1]).batch(3)
+    assert [batch["x"].tolist() for batch in by] == [[0, 2, 4], [1, 3, 5], [6, 8], [7, 9]]
+
+
+def test_packs_join_sequences_of_all_rows() -> None:
+    tokens = rm.Ragged.from_rows([np.full(1 + i % 5, i) for i in range(60)])
+    packed = rm.from_arrays({"t": tokens}).pack(16).batch(4)
+    found = np.concatenate([b["t"][b["segments"] > 0] for b in packed])
+    assert sorted(found.tolist()) == sorted(tokens.values.tolist())
+    assert packed.schema["t"] == rm.Field("int64", 16)
+
+
+def test_a_mix_keeps_its_weights_and_the_order_of_each() -> None:
+    a, b = (rm.from_arrays({"x": np.arange(n) + n}) for n in (10_000, 20_000))
+    mixed = np.array(numbers(rm.mix([a, b], [0.25, 0.75]).batch(1000)))
+    of_a = mixed < 20_000
+    assert np.array_equal(mixed[of_a], np.arange(of_a.sum()) + 10_000)
+    assert np.array_equal(mixed[~of_a], np.arange((~of_a).sum()) + 20_000)
+    shares = of_a[: len(of_a) // 1000 * 1000].reshape(-1, 1000).mean(axis=1)
+    assert abs(of_a.mean() - 0.25) < 0.01
+    assert abs(shares - 0.25).max() < 0.07
+
+
+def test_a_mix_ends_with_the_first_or_with_all() -> None:
+    a, b = simple(10), rm.from_arrays({"x": np.arange(90) + 1000})
+    assert sorted(numbers(rm.mix([a, b]))) == sorted([*range(10), *range(1000, 1090)])
+    everything = numbers(rm.mix([a, b], [0.5, 0.5], until="all"))
+    assert sorted(everything) == sorted([*range(10), *range(1000, 1090)])
+    first = numbers(rm.mix([a, b], [0.5, 0.5]))
+    assert sum(n < 1000 for n in first) == 10
+    with pytest.raises(rm.FieldMismatchError, match="number 1"):
+        rm.mix([a, rm.from_arrays({"y": np.arange(3)})])
+
+
+def test_zip_puts_rows_side_by_side() -> None:
+    both = rm.zip(simple(4), rm.from_arrays({"y": np.arange(4) * 10}).shuffle(0).shuffle(0))
+    assert list(both.schema) == ["x", "y"]
+    with pytest.raises(rm.DataError, match="equally many"):
+        rm.zip(simple(4), rm.from_arrays({"y": np.arange(3)}))
+    with pytest.raises(rm.FieldMismatchError, match="'x'"):
+        rm.zip(simple(4), simple(4))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("rows", [0, 1, 5, 20, 43])
+def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, world: int) -> None:
+    chain = simple(rows).shuffle(1).batch(4)
+    parts = [chain.shard(rank, world) for rank in range(world)]
+    seen = [numbers(part) for part in parts]
+    assert sorted(n for part in seen for n in part) == list(range(rows))
+    assert max(map(len, seen)) - min(map(len, seen)) <= 1
+
+    padded = [list(chain.shard(rank, world, even="pad")) for rank in range(world)]
+    assert len({tuple(len(b["x"]) for b in part) for part in padded}) == 1
+    real = [int(n) for part in padded for b in part for n in b["x"][b["mask"]]]
+    assert sorted(real) == list(range(rows))
+
+    dropped = [list(chain.shard(rank, world, even="drop")) for rank in range(world)]
+    assert len({tuple(len(b["x"]) for b in part) for part in dropped}) == 1
+    kept = [int(n) for part in dropped for b in part for n in b["x"]]
+    assert len(kept) == len(set(kept)) == rows - rows % world
+    for rank in range(world):
+        assert len(parts[rank]) == len(list(parts[rank]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda ds: ds.batch(0), "one row or more"),
+        (lambda ds: ds.batch(-1), "0 or more"),
+        (lambda ds: ds.batch(2).batch(2), "batches already"),
+        (lambda ds: ds.batch(2).shuffle(1), "comes before batch"),
+        (lambda ds: ds.batch(2).filter(bool), "comes before batch"),
+        (lambda ds: ds.filter(bool).shuffle(1), "put shuffle before it"),
+        (lambda ds: ds.shard(0, 2).shuffle(1), "shuffle comes before shard"),
+        (lambda ds: ds.shard(2, 2), "0 to count - 1"),
+        (lambda ds: ds.shard(0, 2).shard(0, 2), "already"),
+        (lambda ds: ds.filter(bool).batch(2).shard(0, 2, even="pad"), "uneven"),
+        (lambda ds: ds.shuffle(-1), "0 or more"),
+        (lambda ds: ds.shuffle(1, window=1), "2 rows or more"),
+        (lambda ds: ds.repeat(-1), "0 or more"),
+        (lambda ds: ds.repeat().repeat(), "without end"),
+        (lambda ds: ds.map(3), "not a function"),
+        (lambda ds: ds.map(bool, workers="many"), "threads:4"),
+        (lambda ds: ds.batch(2, lengths=True), "give pad="),
+        (lambda ds: list(ds.bucket("x", [1])), "followed by batch"),
+        (lambda ds: list(ds.pack(4)), "no column to pack|followed by batch"),
+        (lambda _: rm.mix([]), "nothing to mix"),
+        (lambda ds: rm.mix([ds, ds], [1.0]), "1 weights for 2"),
+        (lambda ds: rm.mix([ds, ds.repeat()]), "need weights"),
+        (lambda ds: ds.batch(2, pad={"x": 3}), "x"),
+        (lambda ds: ds.prefetch(memory="lots"), "lots"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_verb(wrong: Any, said: str) -> None:
+    with pytest.raises((rm.OptionError, rm.ColumnError), match=said):
+        made = wrong(simple())
+        list(made)
+
+
+def test_rows_that_come_once_are_refused() -> None:
+    once = rm.from_batches([{"x": np.arange(3)}])
+    with pytest.raises(rm.OptionError, match="save them first"):
+        once.batch(2)
+
+
+def test_no_rows_at_all() -> None:
+    empty = simple(0)
+    assert list(empty.shuffle(1).map(lambda row: row).batch(3)) == []
+    assert list(empty.repeat().batch(3)) == []
+    assert list(empty) == []
+
+
+def test_two_iterations_at_once_do_not_disturb_each_other() -> None:
+    train = simple().batch(5)
+    pairs = list(zip(iter(train), iter(train), strict=True))
+    assert all(np.array_equal(a["x"], b["x"]) for a, b in pairs)
+
+
+def test_stats_tell_where_the_time_went() -> None:
+    train = simple(1000).map(lambda row: {"x": row["x"]}).batch(100)
+    list(train)
+    stats = train.stats()
+    assert [stage.name.split()[0] for stage in stats.stages] == ["read", "map"]
+    assert (stats.batches, stats.rows, stats.bytes) == (10, 1000, 8000)
+    assert 0 <= stats.waited <= 1
+    assert all(stage.working > 0 for stage in stats.stages)
+    assert stats.verdict.startswith("input-bound")
+    assert "rows/s" in str(stats)
+
+
+def test_prefetch_stays_within_its_memory() -> None:
+    np.save("wide.npy", np.zeros((64, 1 << 17)))  # rows of 1 MB
+    ahead = 0
+
+    def watch(batch: dict[str, Any]) -> dict[str, Any]:
+        nonlocal ahead
+        ahead += 1
+        return batch
+
+    ds = rm.open("wide.npy").map(watch, batched=True).batch(4).prefetch(16, memory="12MB")
+    batches = iter(ds)
+    next(batches)
+    del batches
+    # The sample, the batch that was handed out, and two of 4 MB in 12 MB.
+    assert ahead <= 5
+
+
+def test_a_state_can_be_saved_as_json_at_any_time() -> None:
+    train = simple().shuffle(1).batch(3)
+    json.dumps(train.state())
+    for _ in train:
+        json.dumps(train.state())
+
+
+def test_values_that_do_not_fit_are_refused_and_not_cut() -> None:
+    with pytest.raises(rm.MapError, match="int64, which does not fit int32"):
+        list(simple(3).map(lambda _: {"t": 3_000_000_000}, fields={"t": "int32"}))
+    with pytest.raises(rm.MapError, match="would lose values"):
+        list(simple(3).map(lambda r: {"t": [0.9] * int(r["x"])}, fields={"t": "uint8[*]"}))
+    assert [r["t"] for r in simple(2).map(lambda _: {"t": 7}, fields={"t": "uint8"})] == [7, 7]
+    assert [r["t"] for r in simple(1).map(lambda _: {"t": 0.1}, fields={"t": "float32"})] == [
+        np.float32(0.1)
+    ]
+
+
+def test_fields_may_name_some_columns_and_the_rest_is_seen() -> None:
+    made = simple(5).map(
+        lambda r: {"x": r["x"], "t": np.ones(int(r["x"]))}, fields={"t": "float64[*]"}
+    )
+    assert made.schema == {"x": "int64", "t": "float64[*]"}
+
+
+def test_a_function_may_use_one_array_again_and_again() -> None:
+    scratch = np.zeros(2)
+
+    def fill(row: dict[str, Any]) -> dict[str, Any]:
+        scratch[:] = row["x"]
+        return {"y": scratch}
+
+    assert next(iter(simple(4).map(fill).batch(4)))["y"].tolist() == [[i, i] for i in range(4)]
+
+
+def test_functions_stay_in_the_thread_of_the_loop_unless_they_may_leave_it() -> None:
+    threads = set()
+
+    def note(row: dict[str, Any]) -> dict[str, Any]:
+        threads.add(threading.get_ident())
+        return row
+
+    list(simple().map(note).shuffle(1).batch(4))
+    list(rm.mix([simple().map(note)]).batch(4).take(2))
+    assert threads == {threading.get_ident()}
+
+
+def test_nothing_is_called_before_the_loop_begins() -> None:
+    def never(_: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("called")
+
+    assert len(simple().map(never).shuffle(1).take(5).batch(2)) == 3
+
+
+def test_the_mask_of_filler_survives_functions_of_batches() -> None:
+    chain = simple(5).batch(2).map(lambda b: {"x": b["x"] * 2})
+    parts = [list(chain.shard(rank, 2, even="pad")) for rank in range(2)]
+    real = sorted(int(n) for part in parts for b in part for n in b["x"][b["mask"]])
+    assert real == [0, 2, 4, 6, 8]
+    summed = simple(5).batch(2).map(lambda b: {"x": b["x"].sum(keepdims=True)})
+    with pytest.raises(rm.MapError, match="changed the number of rows"):
+        list(summed.shard(0, 2, even="pad"))
+
+
+def test_take_and_skip_count_anew_in_every_repetition() -> None:
+    def every(row: dict[str, Any]) -> bool:
+        return bool(row["x"] >= 0)
+
+    plain = simple(10).batch(2).take(3).repeat(2)
+    left = simple(10).filter(every).batch(2).take(3).repeat(2)
+    dealt = simple(10).shard(0, 1).batch(2).take(3).repeat(2)
+    expected = [0, 1, 2, 3, 4, 5] * 2
+    assert numbers(plain) == numbers(left) == numbers(dealt) == expected
+    assert numbers(simple(6).filter(every).batch(2).skip(1).repeat(2)) == [2, 3, 4, 5] * 2
+    assert len(plain) == len(dealt) == 6
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        lambda: simple(3).batch(4, drop_last=True).repeat(),
+        lambda: simple(3).filter(lambda row: row["x"] < 0).batch(2).repeat(),
+        lambda: simple(3).batch(4).shard(3, 4).repeat(),
+    ],
+)
+def test_no_end_of_nothing_is_an_error(chain: Any) -> None:
+    with pytest.raises(rm.OptionError, match="not one batch"):
+        next(iter(chain()))
+
+
+def test_functions_of_batches_are_tried_on_a_whole_batch() -> None:
+    shaped = simple(16).batch(8, drop_last=True).map(lambda b: {"x": b["x"].reshape(2, 4)})
+    assert shaped.schema == {"x": "int64[4]"}
+    assert [batch["x"].shape for batch in shaped] == [(2, 4), (2, 4)]
+    named = simple(4).batch(2).map(lambda b: {"z": b["x"] * 0.5})
+    assert named.schema == {"z": "float64"}
+    assert list(named.select("z").schema) == ["z"]
+
+
+def test_functions_of_blocks_are_not_called_with_nothing() -> None:
+    late = simple(20).filter(lambda row: row["x"] >= 10)
+    made = late.map(lambda b: {"y": np.array([[v, v.max()] for v in b["x"]])}, batched=True)
+    assert [row["y"].tolist() for row in made][:2] == [[10, 10], [11, 11]]
+
+
+def test_batches_have_chances_of_their_own_on_every_rank() -> None:
+    def draw(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**batch, "r": rng.random(len(batch["x"]))}
+
+    drawn = [
+        float(batch["r"][0])
+        for rank in range(2)
+        for batch in simple(40).filter(lambda row: row["x"] >= 0).batch(4).map(draw).shard(rank, 2)
+    ]
+    assert len(set(drawn)) == len(drawn) == 10
+
+
+def test_sides_of_a_zip_have_chances_of_their_own() -> None:
+    a = simple(3).map(lambda _, rng: {"a": rng.random()})
+    b = simple(3).map(lambda _, rng: {"b": rng.random()})
+    assert all(row["a"] != row["b"] for row in rm.zip(a, b))
+
+
+def test_strings_stay_what_they_are() -> None:
+    made = simple(2).map(lambda _: {"t": [b"a\0", b"b"], "u": "é"})
+    assert next(iter(made))["t"].tolist() == [b"a\0", b"b"]
+    assert next(iter(made))["u"] == "é".encode()
+    with pytest.raises(rm.MapError, match="int among strings"):
+        list(simple(6).map(lambda row: {"t": "a" if row["x"] < 5 else 5}).batch(6))
+
+
+def test_datasets_and_pipelines_can_be_pickled() -> None:
+    np.save("x.npy", np.arange(10))
+    train = rm.open({"x": "x.npy"}).shuffle(1).batch(3)
+    expected = numbers(train)
+    again = pickle.loads(pickle.dumps(train))
+    again.epoch = 0
+    assert numbers(again) == expected
+    assert again.state() == train.state()
+    assert len(pickle.loads(pickle.dumps(rm.open("x.npy")))) == 10
+    assert numbers(pickle.loads(pickle.dumps(simple(3)))) == [0, 1, 2]
+
+
+def test_the_state_after_the_last_batch_is_the_next_epoch() -> None:
+    def chain() -> rm.Pipeline:
+        return simple(6).filter(lambda row: row["x"] < 4).batch(2)
+
+    train = chain()
+    list(train)
+    again = chain().restore(train.state())
+    assert again.epoch == 1
+    assert numbers(again) == [0, 1, 2, 3]
+
+
+def test_one_state_is_enough_for_all_ranks_in_step() -> None:
+    def ranks(world: int) -> list[rm.Pipeline]:
+        return [simple(1200).shuffle(1).shard(rank, world) for rank in range(world)]
+
+    before, seen = ranks(2), []
+    for rank in before:
+        rows = iter(rank)
+        seen += [int(next(rows)["x"]) for _ in range(10)]
+    for world in (2, 3):
+        rest = [n for rank in ranks(world) for n in numbers(rank.restore(before[0].state()))]
+        assert sorted(seen + rest) == list(range(1200))
+
+
+def test_what_is_no_state_is_refused() -> None:
+    for wrong in ("text", None, [], [1], {"version": 0}):
+        with pytest.raises(rm.OptionError, match="state"):
+            simple().batch(2).restore(wrong)  # type: ignore[arg-type]
+
+
+def test_states_of_different_runs_do_not_fit_together() -> None:
+    a, b = (simple(40).batch(2).shard(rank, 2) for rank in range(2))
+    next(iter(a))
+    first = a.state()
+    list(b)
+    second = {**b.state(), "epoch": 5}
+    with pytest.raises(rm.OptionError, match="not of one moment"):
+        simple(40).batch(2).shard(0, 3).restore([first, second])

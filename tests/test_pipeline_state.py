@@ -1,0 +1,232 @@
+"""What holds for any chain: every row once, the same order again, and on from any place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recmap as rm
+from recmap.pipeline.share import Remaining, Share
+
+
+def dataset(rows: int) -> rm.Dataset:
+    """Rows that know their number, with a sequence whose length depends on it."""
+    lengths = [(i * 7) % 9 for i in range(rows)]
+    tokens = rm.Ragged.from_rows([np.full(n, i) for i, n in enumerate(lengths)], np.int64)
+    return rm.from_arrays({"row": np.arange(rows), "tokens": tokens})
+
+
+def with_chance(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**row, "chance": int(rng.integers(1 << 40))}
+
+
+def batch_chance(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**batch, "together": rng.integers(1 << 40, size=len(batch["row"]))}
+
+
+def keeps(row: dict[str, Any]) -> bool:
+    return int(row["row"]) % 3 != 1
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain that can be built again and again."""
+
+    rows: int
+    skip: int
+    order: str
+    mapped: bool
+    together: bool
+    filtered: bool
+    group: str
+    size: int
+    drop_last: bool
+    repeat_before: int
+    repeat_after: int
+    skip_batches: int
+    shard: tuple[int, int] = (0, 1)
+
+    def build(self) -> rm.Pipeline:
+        p = dataset(self.rows).skip(self.skip)
+        if self.order == "exact":
+            p = p.shuffle(3)
+        elif self.order == "window":
+            p = p.shuffle(3, window=8)
+        elif self.order == "mixed":
+            p = rm.mix([p.shuffle(1), dataset(9).shuffle(2)], [0.7, 0.3], until="all")
+        if self.repeat_before != 1:
+            p = p.repeat(self.repeat_before)
+        p = p.map(with_chance) if self.mapped else p
+        p = p.map(batch_chance, batched=True) if self.together else p
+        p = p.filter(keeps) if self.filtered else p
+        if self.group == "batch":
+            p = p.batch(self.size, drop_last=self.drop_last, pad={"tokens": 4})
+        elif self.group == "bucket":
+            p = p.bucket("tokens", [3, 6]).batch(self.size, drop_last=self.drop_last)
+        elif self.group == "pack":
+            p = p.pack(12, ["tokens"], long="split").batch(self.size, drop_last=self.drop_last)
+        if self.skip_batches:
+            p = p.skip(self.skip_batches)
+        if self.repeat_after != 1:
+            p = p.repeat(self.repeat_after)
+        index, count = self.shard
+        return p.shard(index, count) if count > 1 else p
+
+
+chains = st.builds(
+    Chain,
+    rows=st.integers(0, 50),
+    skip=st.integers(0, 3),
+    order=st.sampled_from(["file", "exact", "window", "mixed"]),
+    mapped=st.booleans(),
+    together=st.booleans(),
+    filtered=st.booleans(),
+    group=st.sampled_from(["rows", "batch", "bucket", "pack"]),
+    size=st.integers(1, 6),
+    drop_last=st.booleans(),
+    repeat_before=st.sampled_from([1, 1, 2]),
+    repeat_after=st.sampled_from([1, 1, 2]),
+    skip_batches=st.sampled_from([0, 0, 2]),
+)
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    return {n: c.tolist() if hasattr(c, "tolist") else c for n, c in batch.items()}
+
+
+def row_numbers(batch: dict[str, Any]) -> list[int]:
+    return [int(number) for number in np.atleast_1d(batch["row"])]
+
+
+@settings(max_examples=100)
+@given(chain=chains, cut=st.integers(0, 30), epoch=st.integers(0, 2))
+def test_the_rest_after_restore_is_what_would_have_come(chain: Chain, cut: int, epoch: int) -> None:
+    undisturbed = chain.build()
+    undisturbed.epoch = epoch
+    expected = [plain(batch) for _ in range(2) for batch in undisturbed]
+
+    stopped = chain.build()
+    stopped.epoch = epoch
+    first: list[Any] = []
+    state = ""
+    for batch in stopped:
+        if len(first) == cut:
+            break
+        first.append(plain(batch))
+        state = json.dumps(stopped.state())
+    if not first or len(first) < cut:
+        return
+    resumed = chain.build().restore(json.loads(state))
+    rest = []
+    while resumed.epoch < epoch + 2 * (resumed.plan.repeat or 1):
+        rest += [plain(batch) for batch in resumed]
+    assert first + rest == expected
+
+
+@settings(max_examples=100)
+@given(chain=chains, world=st.integers(1, 4))
+def test_every_row_goes_to_exactly_one_rank(chain: Chain, world: int) -> None:
+    chain = replace(chain, drop_last=False, skip_batches=0, order="exact")
+    if chain.group == "pack":
+        chain = replace(chain, group="bucket")
+    kept = [i for i in range(chain.skip, chain.rows) if not chain.filtered or i % 3 != 1]
+    times = chain.repeat_before * chain.repeat_after
+    seen = [
+        number
+        for rank in range(world)
+        for batch in replace(chain, shard=(rank, world)).build()
+        for number in row_numbers(batch)
+    ]
+    assert sorted(seen) == sorted(kept * times)
+
+
+@settings(max_examples=100)
+@given(
+    chain=chains,
+    worlds=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    steps=st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    apart=st.booleans(),
+)
+def test_a_run_goes_on_with_other_ranks_and_every_row_comes_once(
+    chain: Chain, worlds: list[int], steps: list[int], apart: bool
+) -> None:
+    """``apart``: the ranks have not taken equally many steps."""
+    chain = replace(chain, drop_last=False, skip_batches=0, repeat_after=1, order="exact")
+    if chain.group == "pack":
+        chain = replace(chain, group="bucket")
+    seen: list[int] = []
+    states: list[dict[str, Any]] = []
+    in_step = chain.group in ("rows", "batch") and not chain.filtered and not apart
+    for turn, world in enumerate(worlds):
+        last = turn == len(worlds) - 1
+        ranks = [replace(chain, shard=(rank, world)).build() for rank in range(world)]
+        for pipeline in ranks:
+            if states:
+                # What all ranks took in step is known from the first of them.
+                pipeline.restore(states[0] if in_step else states)
+        states = []
+        for rank, pipeline in enumerate(ranks):
+            most = steps[turn % 3] + (rank if apart else 0)
+            taken = 0
+            # A rank that has finished the epoch would begin the next.
+            batches = iter(pipeline) if pipeline.epoch == 0 else iter(())
+            while last or taken < most:
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                seen += row_numbers(batch)
+                taken += 1
+            states.append(json.loads(json.dumps(pipeline.state())))
+    kept = [i for i in range(chain.skip, chain.rows) if not chain.filtered or i % 3 != 1]
+    assert sorted(seen) == sorted(kept * chain.repeat_before)
+
+
+@settings(max_examples=100)
+@given(
+    total=st.integers(0, 60),
+    world=st.integers(1, 5),
+    block=st.integers(1, 7),
+    data=st.data(),
+)
+def test_a_share_dealt_anew_loses_and_doubles_nothing(
+    total: int, world: int, block: int, data: st.DataObject
+) -> None:
+    left = Remaining(total)
+    taken_all: list[int] = []
+    for _ in range(3):
+        shares = [Share(left, rank, world, block) for rank in range(world)]
+        dealt = np.concatenate([share.positions(0, len(share))[0] for share in shares])
+        assert sorted(dealt.tolist() + taken_all) == list(range(total))
+        counts = [data.draw(st.integers(0, len(share))) for share in shares]
+        for share, count in zip(shares, counts, strict=True):
+            taken_all += share.positions(0, count)[0].tolist()
+        left = shares[0].remaining(counts, [])
+        world = data.draw(st.integers(1, 5))
+        block = data.draw(st.integers(1, 7))
+
+
+def test_a_state_is_small_and_plain() -> None:
+    train = dataset(1000).shuffle(1).batch(8)
+    for _ in zip(range(20), train, strict=False):
+        pass
+    assert len(json.dumps(train.state())) < 400
+
+
+def test_a_state_of_another_chain_is_refused() -> None:
+    train = dataset(10).shuffle(1).batch(2)
+    next(iter(train))
+    with pytest.raises(rm.OptionError, match="another chain"):
+        dataset(10).shuffle(2).batch(2).restore(train.state())
+
+
+def test_other_ranks_need_the_states_of_all_if_rows_are_left_out() -> None:
+    train = dataset(30).filter(keeps).batch(2).shard(0, 2)
+    next(iter(train))
+    with pytest.raises(rm.OptionError, match="states of all"):
+        dataset(30).filter(keeps).batch(2).shard(0, 3).restore(train.state())

@@ -1,0 +1,165 @@
+"""A chain whose functions run in other threads and processes: the same rows, the same
+chances, and nothing left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from tests import jobs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+]
+
+KINDS = ["threads:3", 1, "fork:3", "spawn:2"]
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    with jobs.deadline():
+        yield
+
+
+def mapped(rows: int = 60) -> rm.Dataset:
+    np.save("x.npy", np.arange(rows))
+    return rm.open({"x": "x.npy"})
+
+
+def compressed(rows: int = 60) -> rm.Dataset:
+    rm.from_arrays({"x": np.arange(rows)}).save("x.tfrecord.gz", overwrite=True)
+    return rm.open("x.tfrecord.gz")
+
+
+def chunked(rows: int = 60) -> rm.Dataset:
+    options = {"compression": "gzip"}
+    rm.from_arrays({"x": np.arange(rows)}).save("x.h5", options=options, overwrite=True)
+    return rm.open("x.h5")
+
+
+def augmented(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+    return ds.map(jobs.augment, workers=workers).batch(7).map(jobs.summed)
+
+
+def filtered(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+    rows = ds.map(jobs.augment, workers=workers).filter(jobs.is_even)
+    return rows.batch(7, pad="longest").map(jobs.summed)
+
+
+def bucketed(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+    rows = ds.shuffle(1, window=16).map(jobs.augment, workers=workers)
+    return rows.bucket("tokens", [2]).batch(5).map(jobs.summed)
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: column.tolist() for name, column in batch.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chain", [augmented, filtered, bucketed])
+@pytest.mark.parametrize("source", [mapped, compressed, chunked])
+def test_the_same_comes_out_whoever_does_the_work(
+    source: Callable[[], rm.Dataset], chain: Callable[..., rm.Pipeline], kind: Any
+) -> None:
+    expected = [plain(batch) for batch in chain(source(), None)]
+    train = chain(source(), kind)
+    for epoch in range(2):
+        train.epoch = 0
+        assert [plain(batch) for batch in train] == expected, f"epoch {epoch}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_with_workers_goes_on_from_its_state(kind: Any) -> None:
+    train = bucketed(mapped(), kind)
+    batches = iter(train)
+    for _ in range(4):
+        next(batches)
+    state = json.loads(json.dumps(train.state()))
+    rest = [plain(batch) for batch in batches]
+    again = bucketed(mapped(), None).restore(state)
+    assert [plain(batch) for batch in again] == rest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_names_row_and_file_and_shows_the_line(kind: Any) -> None:
+    with pytest.raises(rm.MapError, match=r"row 13 of x\.npy: .*unlucky.*thirteen") as error:
+        list(mapped().map(jobs.unlucky, workers=kind).batch(4))
+    if str(kind).startswith("threads"):
+        assert isinstance(error.value.__cause__, ValueError)
+    else:
+        assert any("the user's own line" in note for note in error.value.__notes__)
+    assert error.value.cause_type == "ValueError"
+
+
+@pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
+def test_a_worker_that_is_killed_is_an_error_and_leaves_nothing(kind: str) -> None:
+    before = (sorted(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd")))
+    with pytest.raises(rm.WorkerDiedError, match="signal 9|SIGKILL|killed"):
+        list(mapped().map(jobs.dies_at_thirteen, workers=kind).batch(4))
+    assert sorted(os.listdir("/dev/shm")) == before[0]
+    assert len(os.listdir("/proc/self/fd")) <= before[1]
+
+
+def test_a_loop_that_is_left_ends_the_workers() -> None:
+    before = _children()
+    for batch in mapped().map(jobs.augment, workers=2).batch(4):
+        assert len(batch["x"]) == 4
+        assert len(_children()) == len(before) + 2
+        break
+    jobs.until(lambda: _children() == before)
+
+
+def _children() -> list[str]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return file.read().split()
+
+
+_PROGRAM = """
+import numpy as np, recmap as rm
+np.save("x.npy", np.arange(100_000))
+def slow(row):
+    return {"x": row["data"]}
+for batch in rm.open("x.npy").map(slow, workers=2).batch(8).repeat():
+    print("going", flush=True)
+"""
+
+
+def test_an_interrupt_ends_the_program_and_its_workers_at_once() -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "going\n"
+    os.killpg(program.pid, signal.SIGINT)
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode != 0
+    assert errors.count("KeyboardInterrupt") == 1
+    with pytest.raises(ProcessLookupError):
+        os.killpg(program.pid, 0)
+
+
+def test_rows_in_memory_work_in_processes_too() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    expected = [plain(batch) for batch in augmented(ds, None)]
+    for kind in ("fork:2", "spawn:2"):
+        assert [plain(batch) for batch in augmented(ds, kind)] == expected
+
+
+def test_what_cannot_be_sent_to_a_process_is_refused_by_name() -> None:
+    with pytest.raises(rm.OptionError, match="fork:"):
+        list(mapped().map(lambda row: row, workers="spawn:2").batch(4))

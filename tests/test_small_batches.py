@@ -1,0 +1,62 @@
+"""Small batches are read several at a time; nobody can tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+_ROWS = 1003
+
+
+def _dataset() -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(_ROWS), "y": np.arange(_ROWS * 2).reshape(-1, 2)})
+
+
+def _values(batches: Any) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("size", [1, 10, 59, 1003, 2000])
+def test_they_are_those_that_are_read_one_by_one(size: int, drop_last: bool) -> None:
+    train = _dataset().shuffle(1).batch(size, drop_last=drop_last)
+    assert _values(train) == _values(train.prefetch(0))
+
+
+def test_ranks_get_the_same_rows() -> None:
+    for rank in range(3):
+        train = _dataset().shuffle(1).batch(10).shard(rank, 3)
+        assert _values(train) == _values(train.prefetch(0))
+
+
+@pytest.mark.parametrize("given", [0, 1, 50, 100, 101, 150])
+def test_a_run_goes_on_after_any_of_them(given: int) -> None:
+    def train() -> Any:
+        return _dataset().shuffle(1).batch(10).repeat(2)
+
+    stopped = train()
+    begun = iter(stopped)
+    for _ in range(given):
+        next(begun)
+    saved = json.loads(json.dumps(stopped.state()))
+    assert _values(train().restore(saved)) == _values(train())[given:]
+
+
+def test_they_may_be_written_to_and_share_nothing() -> None:
+    train = _dataset().batch(10)
+    batches = list(train)
+    for number, batch in enumerate(batches):
+        batch["x"][:] = number
+    assert all((batch["x"] == number).all() for number, batch in enumerate(batches))
+    assert _values(_dataset().batch(10)) == _values(_dataset().batch(10).prefetch(0))
+
+
+def test_telemetry_counts_each() -> None:
+    train = _dataset().batch(10)
+    assert len(list(train)) == train.stats().batches == 101
+    assert train.stats().rows == _ROWS

@@ -1,0 +1,225 @@
+"""The deaths of workers and of their parent: an error or an end, never a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.types import Batch
+from tests import jobs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+]
+
+PROCESSES = ["fork:2", "spawn:2"]
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    with jobs.deadline():
+        yield
+
+
+def pool_of(work: Work, kind: str) -> Pool:
+    return open_pool(work, parse_workers(kind))
+
+
+def workers_of(pool: Pool, count: int = 2) -> list[int]:
+    """The processes of a pool whose work names them."""
+    seen: set[int] = set()
+    for _, batch in pool.run(jobs.requests(), ahead=9):
+        seen.add(int(batch["process"][0]))
+        if len(seen) == count:
+            break
+    return sorted(seen)
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_worker_killed_while_it_waits_is_an_error(kind: str) -> None:
+    with pool_of(jobs.process, kind) as pool:
+        victim, _ = workers_of(pool)
+        list(pool.run(jobs.requests(9), ahead=0))
+        os.kill(victim, signal.SIGKILL)
+        jobs.until(lambda: not jobs.alive(victim))
+        with pytest.raises(rm.WorkerDiedError, match=r"SIGKILL.*memory.*fewer workers") as info:
+            list(pool.run(jobs.requests(9), ahead=3))
+        assert str(victim) in str(info.value)
+        assert info.value.exitcode == -9
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_worker_killed_while_the_consumer_waits_is_an_error(kind: str, number: int) -> None:
+    with (
+        pool_of(jobs.holding, kind) as pool,
+        jobs.meanwhile(
+            lambda: jobs.worker(number) > 0, lambda: os.kill(jobs.worker(number), signal.SIGKILL)
+        ),
+        pytest.raises(rm.WorkerDiedError, match="signal 9 .SIGKILL. while it worked"),
+    ):
+        next(pool.run(jobs.requests(), ahead=3))
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_worker_that_crashes_or_leaves_is_an_error(kind: str) -> None:
+    with pytest.raises(rm.WorkerDiedError, match=r"signal 11 \(SIGSEGV\).*workers=0"):
+        list(pool_of(jobs.crash, kind).run(jobs.requests(), ahead=3))
+    with pytest.raises(rm.WorkerDiedError, match="exit code 3") as info:
+        list(pool_of(jobs.leave, kind).run(jobs.requests(), ahead=3))
+    assert info.value.exitcode == 3
+
+
+def test_a_worker_that_dies_shows_even_if_a_child_of_its_own_lives_on() -> None:
+    def work(_: Request) -> Batch:
+        child = os.fork()
+        if child == 0:
+            jobs.until(lambda: False, 600)
+        with open("child.part", "w") as file:
+            file.write(str(child))
+        os.rename("child.part", "child")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    with pytest.raises(rm.WorkerDiedError, match="SIGKILL"):
+        next(pool_of(work, "fork:1").run(jobs.requests(), ahead=0))
+    with open("child") as file:
+        os.kill(int(file.read()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_a_pool_that_is_dropped_leaves_no_process(kind: str) -> None:
+    pool = pool_of(jobs.process, kind)
+    workers = workers_of(pool)
+    results = pool.run(jobs.requests(), ahead=9)
+    next(results)
+    del pool, results
+    gc.collect()
+    assert not any(map(jobs.alive, workers))
+
+
+def test_a_handler_of_the_parent_does_not_keep_workers_from_ending() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with (
+            pool_of(jobs.holding, "fork:2") as pool,
+            jobs.meanwhile(lambda: jobs.worker(0) > 0 and jobs.worker(1) > 0, pool.close),
+            pytest.raises(rm.OptionError, match="closed"),
+        ):
+            next(pool.run(jobs.requests(), ahead=3))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not jobs.alive(jobs.worker(0))
+    assert not jobs.alive(jobs.worker(1))
+
+
+PROGRAM = """
+import os, sys
+from recmap.pipeline.workers import open_pool, parse_workers
+from tests import jobs
+
+def workers(pool):
+    seen = set()
+    for _, batch in pool.run(jobs.requests(), ahead=9):
+        seen.add(int(batch["process"][0]))
+        if len(seen) == 2:
+            return seen
+
+if __name__ == "__main__":
+    one = open_pool(jobs.process, parse_workers(sys.argv[1]))
+    two = open_pool(jobs.process, parse_workers(sys.argv[1]))
+    print(*workers(one), *workers(two), flush=True)
+    {then}
+"""
+WORK_ON = "for _ in zip(one.run(jobs.requests(), 9), two.run(jobs.requests(), 9)): pass"
+
+
+@contextlib.contextmanager
+def program(kind: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A process that prints those of its workers, and then does something."""
+    with open("program.py", "w") as file:
+        file.write(PROGRAM.replace("{then}", then))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [root, os.environ.get("PYTHONPATH", "")]
+    with subprocess.Popen(
+        [sys.executable, "program.py", kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    ) as parent:
+        assert parent.stdout is not None
+        try:
+            yield parent, [int(process) for process in parent.stdout.readline().split()]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
+# A fork of the program that lives on, and has all that was open when it was made.
+FORK = "os.fork() or jobs.until(lambda: False, 600)\n    "
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+@pytest.mark.parametrize("then", [WORK_ON, "input()", FORK + WORK_ON])
+def test_workers_end_when_their_parent_is_killed(kind: str, then: str) -> None:
+    with program(kind, then) as (parent, workers):
+        assert len(workers) == 4
+        assert all(map(jobs.alive, workers))
+        parent.kill()
+        jobs.until(lambda: not any(map(jobs.alive, workers)))
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_ctrl_c_ends_the_consumer_and_the_workers(kind: str) -> None:
+    with program(kind, WORK_ON) as (parent, workers):
+        os.killpg(parent.pid, signal.SIGINT)
+        _, told = parent.communicate()
+        assert parent.returncode == -signal.SIGINT
+        assert told.count("KeyboardInterrupt") == 1
+        assert told.count("Traceback") == 1
+        assert not any(map(jobs.alive, workers))
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+@pytest.mark.parametrize("then", ["next(one.run(jobs.requests(), 9))", "raise SystemExit(0)"])
+def test_a_program_that_ends_without_closing_ends_its_workers(kind: str, then: str) -> None:
+    with program(kind, then) as (parent, workers):
+        _, told = parent.communicate()
+        assert (parent.returncode, told) == (0, "")
+        assert not any(map(jobs.alive, workers))
+
+
+def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:
+    with pool_of(jobs.holding, "fork:2") as pool:
+        with (
+            jobs.meanwhile(lambda: jobs.worker(0) > 0, lambda: os.kill(os.getpid(), signal.SIGINT)),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            next(pool.run(jobs.requests(), ahead=3))
+        with pytest.raises(rm.OptionError, match="closed"):
+            next(pool.run(jobs.requests(), ahead=3))
+    assert not jobs.alive(jobs.worker(0))
+
+
+def test_a_source_that_is_interrupted_is_not_waited_for() -> None:
+    def interrupted() -> Iterator[Request]:
+        yield Request(0, 0, np.arange(3))
+        raise KeyboardInterrupt
+
+    with pool_of(jobs.holding, "fork:2") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            next(pool.run(interrupted(), ahead=3))

@@ -1,0 +1,100 @@
+"""Exceptions of the work, as the consumer gets them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import recmap as rm
+from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.types import Batch
+from tests import jobs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+]
+
+KINDS = ["here", "threads:2", "fork:2", "spawn:2"]
+PROCESSES = KINDS[2:]
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    with jobs.deadline():
+        yield
+
+
+def pool_of(work: Work, kind: str) -> Pool:
+    return open_pool(work, parse_workers(0 if kind == "here" else kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_reaches_the_consumer_in_its_turn(kind: str) -> None:
+    numbers = []
+    with pool_of(jobs.third_fails, kind) as pool:
+        with pytest.raises(rm.MapError, match="three is too many") as info:
+            for request, _ in pool.run(jobs.requests(), ahead=6):
+                numbers.append(request.number)
+        assert numbers == [0, 1, 2]
+        assert str(info.value) == "ValueError: three is too many"
+        assert info.value.cause_type == "ValueError"
+        with pytest.raises(rm.OptionError, match="closed"):
+            next(pool.run(jobs.requests(), ahead=1))
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
+def test_the_note_is_the_traceback_of_the_worker(kind: str) -> None:
+    with pytest.raises(rm.MapError) as info:
+        list(pool_of(jobs.third_fails, kind).run(jobs.requests(), ahead=6))
+    (note,) = info.value.__notes__
+    assert "of 2:\nTraceback (most recent call last):\n" in note
+    assert 'raise ValueError("three is too many")  # the user\'s own line' in note
+    assert "recmap/pipeline" not in note
+
+
+@pytest.mark.parametrize("kind", ["here", "threads:2"])
+def test_the_cause_is_the_exception_itself_where_it_can_be(kind: str) -> None:
+    with pytest.raises(rm.MapError) as info:
+        list(pool_of(jobs.third_fails, kind).run(jobs.requests(), ahead=6))
+    assert isinstance(info.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_of_recmap_stay_what_they_are(kind: str) -> None:
+    with pytest.raises(rm.CorruptRecordError, match="broken") as info:
+        list(pool_of(jobs.raise_corrupt, kind).run(jobs.requests(), ahead=6))
+    error = info.value
+    assert str(error) == "x.tfrecord: broken"
+    assert (error.file, error.record, error.byte, error.field) == ("x.tfrecord", 4, 88, None)
+    assert error.__notes__[0] == "row 4 of the batch"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_derived_from_one_of_recmaps_is_still_that_one(kind: str) -> None:
+    with pytest.raises(rm.FieldMismatchError, match="row 5") as info:
+        list(pool_of(jobs.raise_own, kind).run(jobs.requests(), ahead=6))
+    assert str(info.value) == "row 5: not a number"
+    assert (info.value.record, info.value.field) == (5, "x")
+
+
+def test_an_exception_that_cannot_even_be_printed_is_told() -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def work(_: Request) -> Batch:
+        raise Mute
+
+    for kind in ("threads:2", "fork:2"):
+        with pytest.raises(rm.MapError, match="Mute") as info:
+            list(pool_of(work, kind).run(jobs.requests(), ahead=1))
+        assert info.value.cause_type == "Mute"
+
+
+@pytest.mark.parametrize("kind", ["threads:2", "fork:2"])
+def test_work_that_calls_exit_is_an_error(kind: str) -> None:
+    with pytest.raises(rm.MapError, match="SystemExit: 4"):
+        list(pool_of(lambda _: sys.exit(4), kind).run(jobs.requests(), ahead=1))

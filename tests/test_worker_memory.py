@@ -1,0 +1,211 @@
+"""Shared memory of worker processes: never overwritten while it is looked at, never left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import recmap as rm
+from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.types import Batch
+from tests import jobs
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+    pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="looks into /proc"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    with jobs.deadline():
+        yield
+
+
+def pool_of(work: Work, kind: str) -> Pool:
+    return open_pool(work, parse_workers(kind))
+
+
+def run(
+    pool: Pool, requests: Iterable[Request], ahead: int
+) -> Iterator[tuple[Request, dict[str, Any]]]:
+    return pool.run(requests, ahead)
+
+
+def sizes(*rows: int) -> Iterator[Request]:
+    for number, row in enumerate(rows):
+        yield Request(number, 0, np.array([row]))
+
+
+def slots() -> int:
+    """The slots this process has mapped."""
+    with open("/proc/self/maps") as maps:
+        return sum("recmap-slot" in line for line in maps)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def address(column: Any) -> int:
+    return int(column.ctypes.data)
+
+
+def test_columns_are_aligned_and_may_be_written() -> None:
+    batch: Batch = {
+        "a": np.arange(3, dtype=np.int8),
+        "b": np.arange(5.0),
+        "c": rm.Ragged(np.arange(2), [0, 2]),
+    }
+    with pool_of(jobs.echo, "fork:2") as pool:
+        ((_, result),) = run(pool, jobs.requests(1, batch), ahead=0)
+    a, b, c = result.values()
+    for array in (a, b, c.values, c.offsets):
+        assert isinstance(array, np.ndarray)
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        assert address(array) % 64 == 0
+    b[0] = 9
+    assert b[0] == 9
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda x: x,
+        lambda x: x.reshape(-1)[4:8],
+        lambda x: x.view(np.uint8).reshape(4, -1)[1:, ::2].T,
+        memoryview,
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 0)[5:6],
+        torch.from_numpy,
+        lambda x: torch.from_numpy(x)[3:4].view(-1),
+        torch.from_dlpack,
+        lambda x: np.from_dlpack(torch.from_dlpack(x)),
+        jax.numpy.asarray,
+    ],
+)
+def test_what_looks_at_a_batch_keeps_it(keep: Callable[[Any], Any]) -> None:
+    with pool_of(jobs.sized, "fork:2") as pool:
+        kept = []
+        for request, batch in run(pool, sizes(*[100] * 60), ahead=4):
+            if request.number % 10 == 3:
+                kept.append((request.number, keep(batch["x"])))
+            del batch
+            gc.collect(0)
+        for number, x in kept:
+            values = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
+            assert set(values.tolist()) <= {number, 0}
+            assert values.max() == number
+
+
+def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+    with pool_of(jobs.sized, "fork:2") as pool:
+        seen = {address(batch["x"]) for _, batch in run(pool, sizes(*[1000] * 200), ahead=4)}
+        assert len(seen) <= 20
+        assert slots() <= 30
+
+
+def test_memory_grows_with_the_batches() -> None:
+    rows = [1, 10, 10_000, 3, 200_000, 0, 50_000, 1_000_000, 7]
+    with pool_of(jobs.sized, "fork:2") as pool:
+        for request, batch in run(pool, sizes(*rows, *rows), ahead=3):
+            assert batch["x"].shape == (rows[request.number % len(rows)], 4)
+            assert (batch["x"] == request.number).all()
+
+
+def test_a_consumer_may_keep_every_batch() -> None:
+    before = descriptors()
+    with pool_of(jobs.sized, "fork:2") as pool:
+        kept = list(run(pool, sizes(*[100] * 600), ahead=8))
+        assert all((batch["x"] == request.number).all() for request, batch in kept)
+        # Many are in shared memory, but not so many that descriptors run out.
+        assert 64 < slots() < 200
+        assert descriptors() - before < 200
+        # What they took is given back when they go.
+        kept.clear()
+        for _ in run(pool, sizes(*[100] * 20), ahead=0):
+            pass
+        assert slots() < 20
+
+
+def test_batches_outlive_their_pool() -> None:
+    with pool_of(jobs.sized, "fork:2") as pool:
+        kept = [batch["x"] for _, batch in run(pool, sizes(*[100] * 5), ahead=8)]
+    del pool
+    gc.collect()
+    assert [x[99, 3] for x in kept] == [0, 1, 2, 3, 4]
+    assert slots() == 5
+    del kept[:3]
+    assert slots() == 2
+
+
+@pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
+@pytest.mark.parametrize("end", ["closed", "dropped", "left", "failed", "killed"])
+def test_nothing_is_left(kind: str, end: str) -> None:
+    # The first process that is spawned starts a tracker, which stays.
+    pool_of(jobs.echo, kind).close()
+    gc.collect()
+    before = descriptors(), slots(), sorted(os.listdir("/dev/shm"))
+
+    def use() -> None:
+        work = {"failed": jobs.third_fails, "killed": jobs.leave}.get(end, jobs.echo)
+        pool = pool_of(work, kind)
+        results = run(pool, jobs.requests(50, {"x": np.arange(1000)}), ahead=5)
+        if end in {"failed", "killed"}:
+            with pytest.raises((rm.MapError, rm.WorkerDiedError)):
+                list(results)
+        elif end == "left":
+            next(results)
+        else:
+            list(results)
+        if end == "closed":
+            pool.close()
+
+    use()
+    gc.collect()
+    assert (descriptors(), slots(), sorted(os.listdir("/dev/shm"))) == before
+
+
+def test_too_many_open_files_are_told() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pool_of(jobs.sized, "fork:2") as pool:
+        list(run(pool, sizes(100, 100), ahead=0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
+        try:
+            with pytest.raises(rm.OptionError, match="too many files .* ulimit -n"):
+                list(run(pool, sizes(*[100] * 100), ahead=4))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_work_may_change_what_it_was_given() -> None:
+    x = np.arange(100)
+    with pool_of(jobs.negate, "fork:2") as pool:
+        for _, batch in run(pool, jobs.requests(20, {"x": x}), ahead=3):
+            assert np.array_equal(batch["x"], -np.arange(100))
+    assert np.array_equal(x, np.arange(100))
+
+
+def test_work_may_keep_what_it_was_given() -> None:
+    with pool_of(jobs.keep_first, "fork:1") as pool:
+        batches = (Request(i, 0, np.empty(0, np.int64), {"x": np.full(9, i)}) for i in range(50))
+        for _, batch in run(pool, batches, ahead=3):
+            assert batch["x"].tolist() == [0] * 9
+
+
+def test_a_system_without_anonymous_memory_does_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    with pool_of(jobs.echo, "fork:2") as pool:
+        x = np.arange(50_000)
+        for _, batch in run(pool, jobs.requests(20, {"x": x}), ahead=3):
+            assert np.array_equal(batch["x"], x)
+    assert os.listdir() == []
