@@ -15,15 +15,20 @@ from benchmarks.machine import describe
 from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
+    adapters,
+    augment,
     checked,
     column,
     convert,
     gzip,
     hdf5,
+    images,
     imports,
     memory,
+    pad,
     read,
     scan,
+    train,
     write,
 )
 
@@ -38,6 +43,11 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "gzip": gzip.measure,
     "convert": convert.measure,
     "hdf5": hdf5.measure,
+    "train": train.measure,
+    "pad": pad.measure,
+    "augment": augment.measure,
+    "images": images.measure,
+    "adapters": adapters.measure,
 }
 
 

@@ -24,6 +24,13 @@ _MODULES = {
     "h5py": "benchmarks.peers_h5py",
     "tensorflow": "benchmarks.peers_tf",
     "tfrecord": "benchmarks.peers_tfrecord",
+    "training": "benchmarks.ours_training",
+    "tf training": "benchmarks.peers_tf_training",
+    "torch": "benchmarks.peers_torch",
+    "grain": "benchmarks.peers_grain",
+    **dict.fromkeys(
+        ("adapter plain", "adapter to_tf", "adapter to_torch"), "benchmarks.ours_adapters"
+    ),
 }
 
 
@@ -40,7 +47,7 @@ class Bench:
         self._workers: dict[str, Worker] = {}
 
     def worker(self, who: str) -> Worker:
-        """The worker of that name: recmap, plain, h5py, tensorflow or tfrecord."""
+        """The worker of that name, which is one of those above."""
         if who not in self._workers:
             self._workers[who] = Worker(_MODULES[who])
         return self._workers[who]

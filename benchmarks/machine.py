@@ -11,7 +11,17 @@ import subprocess
 
 __all__ = ["describe"]
 
-_PACKAGES = ("recmap", "numpy", "tensorflow", "tfrecord", "protobuf")
+_PACKAGES = (
+    "recmap",
+    "numpy",
+    "pillow",
+    "tensorflow",
+    "torch",
+    "grain",
+    "array_record",
+    "tfrecord",
+    "protobuf",
+)
 
 
 def describe() -> dict[str, str]:

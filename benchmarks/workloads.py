@@ -80,8 +80,10 @@ def workloads(quick: bool) -> dict[str, Workload]:
     listed = [
         _dense("40B", "40 B rows", 10, 4096, size),
         _dense("4KB", "4 KB rows", 1024, 256, size),
+        _dense("200KB", "200 KB rows", 51200, 32, size),
         _dense("256KB", "256 KB rows", 65536, 16, size),
         _ragged("tokens", "sequences of 10 to 200 int64", "tokens", (10, 200), 8, 1024, size),
+        _ragged("text", "sequences of 10 to 500 int64", "tokens", (10, 500), 8, 256, size),
         _ragged("images", "images of 20 to 60 KB", "image", (20_000, 60_000), 1, 64, size),
         _ragged("short", "byte strings of 20 to 60 B", "short", (20, 60), 1, 4096, size),
     ]

@@ -1,0 +1,91 @@
+"""Pipelines of recmap that feed a training loop."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from benchmarks.augmentation import augment
+from benchmarks.timing import Clock, Measure
+
+__all__ = ["JOBS"]
+
+
+def train(path: str, batch: int, check: bool = False) -> Measure:
+    """An epoch of exactly shuffled batches, from opening the file on."""
+    with Clock() as clock:
+        rows, total = _consume(rm.open(path).shuffle(1).batch(batch), "data", check)
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def pad(path: str, batch: int, check: bool = False) -> Measure:
+    """A pass in batches of sequences, filled up to the longest."""
+    with Clock() as clock:
+        rows, total = _consume(rm.open(path).batch(batch, pad="longest"), "tokens", check)
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def augmented(path: str, batch: int, workers: int) -> Measure:
+    """A pass in batches of augmented images, from opening the file on."""
+    with Clock() as clock:
+        pipeline = rm.open(path).map(_augmented, workers=workers).batch(batch)
+        rows, _ = _consume(pipeline, "image", check=False)
+    return Measure(clock.seconds, rows)
+
+
+def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"image": augment(row["data"], rng)}
+
+
+def make_images(path: str, rows: int, width: int, height: int) -> Measure:
+    """JPEGs of about the size of photographs: large shapes, some detail, a little noise."""
+    pillow = importlib.import_module("PIL.Image")
+    rng = np.random.default_rng(0)
+    with Clock() as clock, rm.TFRecordWriter(path) as writer:
+        for _ in range(rows):
+            layers = [
+                np.asarray(
+                    pillow.fromarray(rng.integers(0, 256, (n, n, 3), np.uint8)).resize(
+                        (width, height)
+                    ),
+                    np.float32,
+                )
+                for n in (6, 48)
+            ]
+            noise = rng.normal(0, 4, layers[0].shape)
+            pixels = np.clip(0.7 * layers[0] + 0.3 * layers[1] + noise, 0, 255).astype(np.uint8)
+            file = io.BytesIO()
+            pillow.fromarray(pixels).save(file, "JPEG", quality=85)
+            writer.write({"image": [file.getvalue()]})
+    return Measure(clock.seconds, rows)
+
+
+def images(path: str, batch: int, size: int) -> Measure:
+    """A pass in batches of decoded images."""
+    with Clock() as clock:
+        pipeline = rm.open(path).decode_image("image", (size, size)).batch(batch)
+        rows, _ = _consume(pipeline, "image", check=False)
+    return Measure(clock.seconds, rows)
+
+
+def _consume(batches: Iterable[dict[str, Any]], name: str, check: bool) -> tuple[int, float]:
+    rows, total = 0, 0.0
+    for batch in batches:
+        rows += len(batch[name])
+        if check:
+            total += float(batch[name].sum(dtype=np.float64))
+    return rows, total
+
+
+JOBS = {
+    "augmented": augmented,
+    "images": images,
+    "make_images": make_images,
+    "pad": pad,
+    "train": train,
+}

@@ -1,0 +1,158 @@
+"""Training pipelines of tf.data: the way questions and answers write them, and tuned."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.augmentation import CROP, augment
+from benchmarks.timing import Clock, Measure
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+# TensorFlow has no types: imported by name, it is Any with every checker's settings.
+tf: Any = importlib.import_module("tensorflow")
+
+__all__ = ["JOBS"]
+
+# What the questions give to shuffle().
+_SHUFFLE = 10_000
+_BUFFER = 8 << 20
+# Datasets are tuned on this many batches.
+_TRIAL = 32
+
+
+def train_generator(path: str, batch: int, rows: int, check: bool = False) -> Measure:
+    """A generator over a memmap, a shuffle buffer, batches."""
+    with Clock() as clock:
+        values = np.load(path, mmap_mode="r")[:rows]
+
+        def generate() -> Iterator[Any]:
+            yield from values
+
+        spec = tf.TensorSpec(values.shape[1:], tf.float32)
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
+        dataset = dataset.shuffle(_SHUFFLE).batch(batch).prefetch(tf.data.AUTOTUNE)
+        got, total = _consume(dataset, check)
+    return Measure(clock.seconds, got, total if check else None)
+
+
+def train_gather(path: str, batch: int, check: bool = False) -> Measure:
+    """A permutation in memory, and calls of NumPy in parallel that gather a batch each."""
+    with Clock() as clock:
+        values = np.load(path, mmap_mode="r")
+        order = np.random.default_rng(1).permutation(len(values))
+
+        def gather(step: Any) -> Any:
+            return values[order[step * batch : (step + 1) * batch]]
+
+        def call(step: Any) -> Any:
+            rows = tf.numpy_function(gather, [step], tf.float32)
+            return tf.ensure_shape(rows, [None, *values.shape[1:]])
+
+        steps = tf.data.Dataset.range(-(-len(values) // batch))
+        dataset = steps.map(call, num_parallel_calls=2).prefetch(2)
+        got, total = _consume(dataset, check)
+    return Measure(clock.seconds, got, total if check else None)
+
+
+def pad(path: str, batch: int, rows: int, check: bool = False) -> Measure:
+    """Batches parsed at once, in parallel, with the settings that were fastest here."""
+    return _padded_pass(_tuned(path, batch)(rows), check)
+
+
+@functools.cache
+def _tuned(path: str, batch: int) -> Callable[[int], Any]:
+    plans = [
+        functools.partial(_padded, path, batch, parser, buffer, parallel)
+        for parser in (_parse_ragged, _parse_sparse)
+        for buffer in (None, _BUFFER)
+        for parallel in (None, tf.data.AUTOTUNE)
+    ]
+    trials = [
+        (min(_padded_pass(plan(batch * _TRIAL)).seconds for _ in range(2)), plan) for plan in plans
+    ]
+    return min(trials, key=lambda trial: trial[0])[1]
+
+
+def _padded(
+    path: str,
+    batch: int,
+    parser: Callable[[Any], Any],
+    buffer: int | None,
+    parallel: int | None,
+    rows: int,
+) -> Any:
+    records = tf.data.TFRecordDataset(path, buffer_size=buffer).take(rows)
+    batches = records.batch(batch, num_parallel_calls=parallel)
+    return batches.map(parser, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _parse_ragged(records: Any) -> Any:
+    spec = {"tokens": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)}
+    return tf.io.parse_example(records, spec)["tokens"].to_tensor()
+
+
+def _parse_sparse(records: Any) -> Any:
+    spec = {"tokens": tf.io.VarLenFeature(tf.int64)}
+    return tf.sparse.to_dense(tf.io.parse_example(records, spec)["tokens"])
+
+
+def _padded_pass(dataset: Any, check: bool = False) -> Measure:
+    with Clock() as clock:
+        rows, total = _consume(dataset, check)
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def augmented(path: str, batch: int) -> Measure:
+    """A NumPy function of each row in parallel calls, then batches."""
+    rng = np.random.default_rng(0)
+    with Clock() as clock:
+        values = np.load(path, mmap_mode="r")
+
+        def call(row: Any) -> Any:
+            made = tf.numpy_function(lambda i: augment(values[i], rng), [row], tf.float32)
+            return tf.ensure_shape(made, [CROP, CROP, 3])
+
+        dataset = tf.data.Dataset.range(len(values)).map(call, num_parallel_calls=2)
+        rows, _ = _consume(dataset.batch(batch).prefetch(2), check=False)
+    return Measure(clock.seconds, rows)
+
+
+def images(path: str, batch: int, size: int, antialias: bool) -> Measure:
+    """Records parsed, decoded and resized in parallel calls, then batches."""
+
+    def decode(record: Any) -> Any:
+        spec = {"image": tf.io.FixedLenFeature([], tf.string)}
+        encoded = tf.io.parse_single_example(record, spec)["image"]
+        pixels = tf.io.decode_jpeg(encoded, channels=3)
+        return tf.image.resize(pixels, [size, size], antialias=antialias)
+
+    with Clock() as clock:
+        dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        rows, _ = _consume(dataset.batch(batch).prefetch(tf.data.AUTOTUNE), check=False)
+    return Measure(clock.seconds, rows)
+
+
+def _consume(dataset: Any, check: bool) -> tuple[int, float]:
+    rows, total = 0, 0.0
+    for batch in dataset:
+        rows += int(batch.shape[0])
+        if check:
+            total += float(batch.numpy().sum(dtype=np.float64))
+    return rows, total
+
+
+JOBS = {
+    "augmented": augmented,
+    "images": images,
+    "pad": pad,
+    "train_gather": train_gather,
+    "train_generator": train_generator,
+}

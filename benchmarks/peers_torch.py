@@ -1,0 +1,110 @@
+"""Training pipelines of PyTorch's DataLoader."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.augmentation import augment
+from benchmarks.timing import Clock, Measure
+
+# Imported by name, as the other peers are.
+torch: Any = importlib.import_module("torch")
+data: Any = importlib.import_module("torch.utils.data")
+
+__all__ = ["JOBS"]
+
+
+class MappedRows:
+    """Rows of a memmap by number, as most people write it."""
+
+    def __init__(self, path: str, rows: int) -> None:
+        self._values = np.load(path, mmap_mode="r")[:rows]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.from_numpy(np.array(self._values[row]))
+
+
+class MappedBatches(MappedRows):
+    """Rows of a memmap by lists of numbers: one gather a batch."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        return torch.from_numpy(self._values[rows])
+
+
+class AugmentedRows(MappedRows):
+    """Rows of a memmap by number, augmented."""
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.from_numpy(augment(self._values[row], self._rng))
+
+    @functools.cached_property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(torch.initial_seed())
+
+
+# A loader lives as long as its process, so that workers are started once and not timed.
+@functools.cache
+def _row_loader(path: str, batch: int, rows: int, workers: int) -> Any:
+    return data.DataLoader(
+        MappedRows(path, rows),
+        batch,
+        shuffle=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
+
+
+@functools.cache
+def _batch_loader(path: str, batch: int, rows: int, workers: int) -> Any:
+    dataset = MappedBatches(path, rows)
+    sampler = data.BatchSampler(data.RandomSampler(dataset), batch, drop_last=False)
+    return data.DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=sampler,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
+
+
+@functools.cache
+def _augmenting_loader(path: str, batch: int, workers: int) -> Any:
+    return data.DataLoader(
+        AugmentedRows(path, sys.maxsize), batch, num_workers=workers, persistent_workers=workers > 0
+    )
+
+
+def augmented(path: str, batch: int, workers: int) -> Measure:
+    """A pass of a loader that augments each row."""
+    return _consume(_augmenting_loader(path, batch, workers), check=False)
+
+
+def train_rows(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
+    """An epoch of a loader with shuffle=True."""
+    return _consume(_row_loader(path, batch, rows, workers), check)
+
+
+def train_batches(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
+    """An epoch of a loader that is asked for whole batches."""
+    return _consume(_batch_loader(path, batch, rows, workers), check)
+
+
+def _consume(loader: Any, check: bool) -> Measure:
+    rows, total = 0, 0.0
+    with Clock() as clock:
+        for batch in loader:
+            rows += len(batch)
+            if check:
+                total += float(batch.numpy().sum(dtype=np.float64))
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+JOBS = {"augmented": augmented, "train_batches": train_batches, "train_rows": train_rows}

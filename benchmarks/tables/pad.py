@@ -1,0 +1,36 @@
+"""Padded sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.bench import Bench
+from benchmarks.report import Table, compare
+
+__all__ = ["measure"]
+
+_NOTE = (
+    "One TFRecord file of sequences, in batches of {batch} rows filled up to the longest of each. "
+    'recmap: rm.open(path).batch({batch}, pad="longest"), CRCs checked. tf.data, tuned: batch, '
+    "parse_example, to_tensor or to_dense in parallel, prefetch, with the settings that a trial "
+    "found fastest. tf.data, row by row: parse_single_example and padded_batch."
+)
+_TARGET = 10.0
+
+
+def measure(bench: Bench) -> Table:
+    workload = bench.workloads["text"]
+    path, batch = bench.file(workload, "tokens"), workload.batch
+    options: dict[str, Any] = {"path": path, "batch": batch, "checked": True}
+    entrants = bench.entrants("training", "recmap", "pad", **options)
+    entrants += bench.entrants(
+        "tf training", "tf.data, tuned", "pad", rows=workload.tuned_rows, **options
+    )
+    entrants += bench.entrants(
+        "tensorflow", "tf.data, row by row", "loop_read",
+        form="tokens", width=0, rows=workload.loop_rows, **options,
+    )  # fmt: skip
+    timings = bench.race(f"pad {workload.title}", entrants, workload.row_bytes)
+    ours = timings.pop("recmap")
+    rows = [compare(workload.title, ours, peer, _TARGET) for peer in timings.values()]
+    return Table("Padded sequences", _NOTE.format(batch=batch), rows)

@@ -1,0 +1,82 @@
+"""Exactly shuffled batches for training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench import Bench
+from benchmarks.report import Row, Table, compare
+from benchmarks.timing import Entrant
+from benchmarks.workloads import Workload
+
+__all__ = ["measure"]
+
+_NOTE = (
+    "An epoch of shuffled batches of {batches} rows of float32, from an .npy file that is in the "
+    "cache of the system. recmap: rm.open(path).shuffle(1).batch(n), an exact shuffle. tf.data, "
+    "generator: from_generator over a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a "
+    "permutation in memory, map(numpy_function that gathers a batch, num_parallel_calls=2), "
+    "prefetch. DataLoader: a Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 "
+    "worker processes, which are started before the clock; by batches: the same with a "
+    "BatchSampler and one gather a batch. Grain: ArrayRecord with a record a row, shuffle, batch, "
+    "as many reading threads as a trial found fastest. Who handles rows one by one in Python sees "
+    "fewer of them."
+)
+_TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
+_BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}
+# Batches for loaders that take rows one by one, and for those that are slower still:
+# about a second's work.
+_LOOP_BATCHES = 32
+_SLOW_BATCHES = 4
+_QUEUED_BATCHES = 512
+
+
+def measure(bench: Bench) -> Table:
+    chosen = [replace(bench.workloads[name], batch=_BATCHES[name]) for name in _TARGETS]
+    note = _NOTE.format(batches=" / ".join(str(w.batch) for w in chosen))
+    return Table("Training batches", note, [row for w in chosen for row in _rows(bench, w)])
+
+
+def _rows(bench: Bench, workload: Workload) -> list[Row]:
+    entrants = _entrants(bench, workload)
+    timings = bench.race(f"train {workload.title}", entrants, workload.row_bytes)
+    ours, target = timings.pop("recmap"), _TARGETS[workload.name]
+    return [compare(workload.title, ours, peer, target) for peer in timings.values()]
+
+
+def _entrants(bench: Bench, workload: Workload) -> list[Entrant]:
+    path = str(Path(bench.source(workload), "values.npy"))
+    whole: dict[str, Any] = {"path": path, "batch": workload.batch, "checked": True}
+    few = min(workload.rows, _LOOP_BATCHES * workload.batch)
+    fewest = min(workload.rows, _SLOW_BATCHES * workload.batch)
+    entrants = bench.entrants("training", "recmap", "train", **whole)
+    entrants += bench.entrants(
+        "tf training", "tf.data, generator", "train_generator", rows=fewest, **whole
+    )
+    entrants += bench.entrants("tf training", "tf.data, gather", "train_gather", **whole)
+    for workers in (0, 2):
+        entrants += bench.entrants(
+            "torch", f"DataLoader, {workers} workers", "train_rows",
+            rows=few, workers=workers, **whole,
+        )  # fmt: skip
+    # Batches that travel between processes are slow, so these are fewer.
+    some = min(workload.rows, _QUEUED_BATCHES * workload.batch)
+    for workers, rows in ((0, workload.rows), (2, some)):
+        entrants += bench.entrants(
+            "torch", f"DataLoader by batches, {workers} workers", "train_batches",
+            rows=rows, workers=workers, **whole,
+        )  # fmt: skip
+    return entrants + _grain(bench, workload, path, fewest)
+
+
+def _grain(bench: Bench, workload: Workload, path: str, rows: int) -> list[Entrant]:
+    worker = bench.worker("grain")
+    if worker.missing:
+        return []
+    records = path.replace(".npy", ".arrayrecord")
+    worker.call("make", source=path, path=records, rows=rows)
+    return bench.entrants(
+        "grain", "Grain", "train", path=records, batch=workload.batch, checked=True
+    )
