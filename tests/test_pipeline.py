@@ -387,6 +387,14 @@ def test_stats_tell_where_the_time_went() -> None:
     assert "rows/s" in str(stats)
 
 
+def test_stats_count_the_reading_of_what_is_read_in_order() -> None:
+    rm.from_arrays({"x": np.arange(1000)}).save("d.tfrecord.gz")
+    train = rm.open("d.tfrecord.gz").batch(100)
+    list(train)
+    (read,) = train.stats().stages
+    assert read.working > 0.0001
+
+
 def test_prefetch_stays_within_its_memory() -> None:
     np.save("wide.npy", np.zeros((64, 1 << 17)))  # rows of 1 MB
     ahead = 0

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from recmap import tfrecord
-from recmap.chain import Pipeline, mix, zip
 from recmap.dataset import ColumnView, Dataset, convert, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
@@ -34,7 +33,6 @@ from recmap.errors import (
     WorkerDiedError,
 )
 from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.pipeline.padding import Pad
 from recmap.ragged import Ragged
 from recmap.tfrecord.indexing import index
 from recmap.tfrecord.repairing import repair
@@ -43,15 +41,27 @@ from recmap.types import Field, Schema
 
 if TYPE_CHECKING:
     from recmap.adapters import tf as tf
+    from recmap.pipeline.padding import Pad
+    from recmap.training import Pipeline, mix, zip
 else:
+    # Where what most programs do without is found when it is asked for.
+    _LATE = {
+        "Pad": "recmap.pipeline.padding",
+        "Pipeline": "recmap.training",
+        "mix": "recmap.training",
+        "tf": "recmap.adapters",
+        "zip": "recmap.training",
+    }
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """``rm.tf`` imports TensorFlow, so it is imported when it is asked for."""
-        if name != "tf":
+        """What is imported late."""
+        if name not in _LATE:
             raise AttributeError(f"module 'recmap' has no attribute {name!r}")
-        from recmap.adapters import tf
+        from importlib import import_module
 
-        return tf
+        if name == "tf":
+            return import_module("recmap.adapters.tf")
+        return getattr(import_module(_LATE[name]), name)
 
 
 __all__ = [

@@ -1,46 +1,31 @@
-"""Pipeline: what is done to rows on their way to training, verb by verb.
+"""The verbs of training: what is done to rows on their way, noted verb by verb.
 
 A verb only notes what is wanted and gives a new pipeline; iterating reads.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from recmap.adapters.pairs import Names
-from recmap.errors import OptionError, RowNotFoundError
-from recmap.pipeline import verbs
-from recmap.pipeline.bar import Bar
-from recmap.pipeline.beside import Beside
-from recmap.pipeline.decoding import DecodeImages
-from recmap.pipeline.images import ImageDecoder
-from recmap.pipeline.mix import Mixed, Until
-from recmap.pipeline.padding import PadLike
-from recmap.pipeline.plan import Plan, Settled
-from recmap.pipeline.rows import Rows
-from recmap.pipeline.share import ENDLESS, Even
-from recmap.pipeline.state import Cursor, load, save
-from recmap.pipeline.stream import stream
-from recmap.pipeline.task import RowsTask, filler, opened
-from recmap.pipeline.telemetry import Meter, Stats
-from recmap.pipeline.verbs import RowNumbers
-from recmap.pipeline.workers import Request, Workers
-from recmap.types import Batch, FieldLike, Schema
+from recmap.types import FieldLike
 
 if TYPE_CHECKING:
-    # Frameworks are imported by those who ask for them.
+    # Frameworks, and what training takes, are imported by those who ask for them.
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
+    from recmap.adapters.pairs import Names
     from recmap.adapters.tf_library import tf
     from recmap.adapters.torch import TorchRows, TorchStream
+    from recmap.pipeline.padding import PadLike
+    from recmap.pipeline.plan import Plan
+    from recmap.pipeline.share import Even
+    from recmap.pipeline.verbs import RowNumbers
+    from recmap.training import Pipeline
 
-__all__ = ["Pipeline", "Verbs", "mix", "zip"]
+__all__ = ["Verbs"]
 
 
 class Verbs:
@@ -53,7 +38,15 @@ class Verbs:
 
     def pipeline(self) -> Pipeline:
         """The rows as a pipeline, though there may be no verb yet."""
+        from recmap.training import Pipeline
+
         return Pipeline(self.plan)
+
+    def _then(self, verb: str, *arguments: Any) -> Pipeline:
+        # Most who open files do not train: what it takes is imported by those who do.
+        from recmap.training import chained
+
+        return chained(verb, self.plan, *arguments)
 
     def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
         """Some columns, by name, or some rows, by number.
@@ -63,7 +56,7 @@ class Verbs:
         >>> [row["y"].item() for row in ds.select("y").select([4, 0])]
         [40, 0]
         """
-        return Pipeline(verbs.select(self.plan, what, more))
+        return self._then("select", what, more)
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
         """The rows for which ``fn(row)`` is true; with ``batched``, ``fn(columns)`` gives
@@ -74,7 +67,7 @@ class Verbs:
         >>> [row["x"].item() for row in ds.filter(lambda row: row["x"] % 2 == 1)]
         [1, 3, 5]
         """
-        return Pipeline(verbs.filter_rows(self.plan, fn, batched, seed))
+        return self._then("filter_rows", fn, batched, seed)
 
     def shuffle(self, seed: int, window: int | None = None) -> Pipeline:
         """All rows in a random order, another one in every epoch, in no memory at all.
@@ -88,7 +81,7 @@ class Verbs:
         >>> [[row["x"].item() for row in shuffled] for epoch in range(2)]
         [[2, 0, 1, 4, 3], [0, 2, 1, 3, 4]]
         """
-        return Pipeline(verbs.shuffle(self.plan, seed, window))
+        return self._then("shuffle", seed, window)
 
     def map(
         self,
@@ -115,7 +108,7 @@ class Verbs:
         >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]
         [0.0, 2.0, 4.0]
         """
-        return Pipeline(verbs.map_rows(self.plan, fn, workers, batched, fields, seed))
+        return self._then("map_rows", fn, workers, batched, fields, seed)
 
     def decode_image(
         self,
@@ -131,8 +124,7 @@ class Verbs:
         in threads. ``errors="skip"`` leaves rows with a broken image out, ``"zero"`` makes
         it black.
         """
-        decoder = ImageDecoder(column, size, channels, dtype, scale, errors)
-        return Pipeline(verbs.decode_image(self.plan, DecodeImages(decoder, errors == "skip")))
+        return self._then("decode_image", column, size, channels, dtype, scale, errors)
 
     def batch(
         self,
@@ -156,7 +148,7 @@ class Verbs:
         [[1, 0], [2, 3]]
         [[4, 5]]
         """
-        return Pipeline(verbs.batch(self.plan, size, drop_last, pad, lengths, mask))
+        return self._then("batch", size, drop_last, pad, lengths, mask)
 
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
@@ -172,7 +164,7 @@ class Verbs:
         [[1], [5]]
         [[2, 3, 4], [6, 7, 8]]
         """
-        return Pipeline(verbs.bucket(self.plan, by, boundaries))
+        return self._then("bucket", by, boundaries)
 
     def pack(
         self,
@@ -191,23 +183,21 @@ class Verbs:
         ...     print(batch["t"].tolist(), batch["segments"].tolist())
         [[1, 2, 3, 0], [4, 5, 0, 0]] [[1, 1, 2, 0], [1, 1, 0, 0]]
         """
-        return Pipeline(verbs.pack(self.plan, length, columns, fill, long))
+        return self._then("pack", length, columns, fill, long)
 
     def repeat(self, times: int | None = None) -> Pipeline:
         """All of it so many times, or without end. Before ``batch``, a batch may hold the
         end of one epoch and the beginning of the next.
         """
-        return Pipeline(verbs.repeat(self.plan, times))
+        return self._then("repeat", times)
 
     def take(self, count: int) -> Pipeline:
         """The first rows, or after ``batch`` the first batches."""
-        count = verbs.check_whole("take", count)
-        return Pipeline(verbs.cut_to(self.plan, "take", 0, count))
+        return self._then("take", count)
 
     def skip(self, count: int) -> Pipeline:
         """All but the first rows, or after ``batch`` but the first batches."""
-        count = verbs.check_whole("skip", count)
-        return Pipeline(verbs.cut_to(self.plan, "skip", count, None))
+        return self._then("skip", count)
 
     def shard(
         self, index: int, count: int, *, even: Even = "uneven", mask: str = "mask"
@@ -219,13 +209,13 @@ class Verbs:
         ``"drop"`` the last few rows are left out, with ``"pad"`` rows are given twice and a
         column ``mask`` is false for them; so all ranks take the same number of steps.
         """
-        return Pipeline(verbs.shard(self.plan, index, count, even, mask))
+        return self._then("shard", index, count, even, mask)
 
     def prefetch(self, count: int | None = None, *, memory: int | str | None = None) -> Pipeline:
         """Batches that are made before they are asked for; 0 is none. ``memory`` bounds
         what they take, and is 512 MB if it is not given.
         """
-        return Pipeline(verbs.prefetch(self.plan, count, memory))
+        return self._then("prefetch", count, memory)
 
     def to_jax(
         self,
@@ -291,282 +281,3 @@ class Verbs:
         from recmap.adapters.torch import to_torch
 
         return to_torch(self.pipeline(), features, label, ragged)
-
-
-class Pipeline(Verbs):
-    """Rows on their way to training. Iterating gives rows, or after ``batch`` batches: dicts.
-
-    Each time it is iterated is an epoch: a shuffle gives another order, the same on
-    every machine. ``state()`` and ``restore()`` save and find the place in the middle.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._ready: Settled | None = None
-        self._next = Cursor()  # where the next iteration begins
-        self._place = Cursor()  # where this one is
-        self._meter: Meter | None = None
-
-    @property
-    def plan(self) -> Plan:
-        return self._plan
-
-    def pipeline(self) -> Pipeline:
-        return self
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of what comes out. Functions are tried on the first rows for it."""
-        return self.settled().schema
-
-    def settled(self) -> Settled:
-        """The plan, once its functions have seen the first rows."""
-        if self._ready is None:
-            self._ready = self._plan.settled()
-        return self._ready
-
-    def sample(self) -> Batch:
-        """What becomes of the first rows: tells ragged columns from padded ones."""
-        return self.settled().sample
-
-    @property
-    def batched(self) -> bool:
-        """Whether batches come out of it, not rows."""
-        return self._plan.grouping is not None
-
-    @property
-    def numbered(self) -> bool:
-        """Whether there are rows by number: none are left out, batched or dealt out."""
-        plan = self._plan
-        whole = plan.grouping is None and plan.shard is None and plan.bucket is None
-        return whole and not plan.drops and plan.rows.count is not None
-
-    @property
-    def turns(self) -> int:
-        """Epochs of one iteration."""
-        return self._plan.repeat or 1
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether batches are made well only one after the other: by workers, or from a
-        compressed file.
-        """
-        return self._plan.workers is not None or self._plan.rows.in_order
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the next iteration goes on in the middle of one."""
-        return self._next != Cursor(epoch=self._next.epoch)
-
-    def __len__(self) -> int:
-        """Batches of an epoch, or rows if there are no batches."""
-        count = self._plan.count()
-        if count is None:
-            raise TypeError(
-                "the length of this pipeline is not known: it has no end, or rows are left out "
-                "or put together by what they hold"
-            )
-        return count
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        ready = self.settled()
-        cursor, meter = self._next, Meter(_stage_names(ready), self._plan.pool.count)
-        # Whoever begins again without restore() begins the next epoch.
-        repeat = self._plan.repeat or 1
-        self._next = Cursor(epoch=cursor.epoch - cursor.turn + repeat)
-        self._place, self._meter = cursor, meter
-        last = self._next.epoch - 1
-        left = cursor.left if last == cursor.epoch else None
-        end = Cursor(last, turn=repeat - 1, at=ENDLESS, left=left)
-        return self._run(stream(ready, cursor, meter), meter, end)
-
-    def _run(
-        self, batches: Generator[tuple[Batch, Cursor], None, None], meter: Meter, end: Cursor
-    ) -> Iterator[dict[str, Any]]:
-        single = self._plan.grouping is None
-        with closing(batches):
-            while True:
-                asked = time.perf_counter()
-                found = next(batches, None)
-                if found is None:
-                    self._place = end
-                    return
-                batch, self._place = found
-                rows = 1 if single else len(next(iter(batch.values()), ()))
-                meter.got(batch, rows, asked)
-                yield batch
-
-    def run(self, epochs: int = 1, *, progress: bool = False) -> Iterator[dict[str, Any]]:
-        """Several epochs, one after the other; with ``progress`` a bar on standard error
-        says how far each is, how fast, and how long the loop waits for batches.
-
-        >>> import numpy as np, recmap as rm
-        >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2)
-        >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
-        [[0, 1], [2], [0, 1], [2]]
-        """
-        for _ in range(verbs.check_whole("epochs", epochs)):
-            bar = Bar(self._plan.count()) if progress else None
-            for batch in self:
-                if bar is not None:
-                    bar.show(self.stats())
-                yield batch
-            if bar is not None:
-                bar.finish(self.stats())
-
-    def state(self) -> dict[str, Any]:
-        """The place after the last batch that was given out: a small dict of numbers and
-        texts, to be saved as JSON beside the model.
-        """
-        share = self._plan.share
-        if self._place.left is not None:
-            share = replace(share, left=self._place.left)
-        return save(self._place, share, self._plan.chain())
-
-    def restore(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Pipeline:
-        """The next iteration goes on from a state. The chain must be the one it was saved
-        from; only ``shard``, ``prefetch`` and workers may be others.
-
-        On another number of ranks, what is left of the epoch is dealt out anew. The state
-        of one rank is enough if all were in step; the list of the states of all ranks
-        is, always.
-
-        >>> import numpy as np, recmap as rm
-        >>> ds = rm.from_arrays({"x": np.arange(6)})
-        >>> train = ds.shuffle(1).batch(2)
-        >>> first = next(iter(train))
-        >>> saved = train.state()
-        >>> again = ds.shuffle(1).batch(2).restore(saved)
-        >>> [batch["x"].tolist() for batch in again]
-        [[5, 1], [4, 3]]
-        """
-        states = _states(state)
-        plan = self._plan
-        place = load(states, plan.share, plan.chain(), plan.groups, plan.step)
-        self._place = place
-        self._next = Cursor(epoch=place.epoch + 1) if self._finished(place) else place
-        return self
-
-    def _finished(self, place: Cursor) -> bool:
-        """Whether nothing of the iteration is left, for this rank or for all."""
-        share = self._plan.share
-        if place.left is not None:
-            share = replace(share, left=place.left)
-        if place.turn + 1 != self._plan.repeat or self._plan.groups.held_numbers(place.held):
-            return False
-        return (
-            place.at >= len(share) if place.at else place.left is not None and not len(share.left)
-        )
-
-    @property
-    def epoch(self) -> int:
-        """The number of the epoch the next iteration begins with, or goes on in."""
-        return self._next.epoch
-
-    @epoch.setter
-    def epoch(self, number: int) -> None:
-        self._next = self._place = Cursor(epoch=verbs.check_whole("epoch", number))
-
-    def stats(self) -> Stats:
-        """Where the time of the last iteration went; ``print`` it."""
-        if self._meter is None:
-            return Meter(_stage_names(self.settled()), self._plan.pool.count).stats()
-        return self._meter.stats()
-
-    def rows(self) -> Rows:
-        """The rows by position, for those who choose them themselves."""
-        return verbs.random_access(self._plan, "rows by number")
-
-    def batch_at(self, number: int, epoch: int) -> Batch:
-        """One batch of the iteration that begins with an epoch, made by the caller alone."""
-        count, plan, ready = len(self), self._plan, self.settled()
-        if plan.grouping is None or not 0 <= number < count:
-            raise RowNotFoundError(f"batch {number:,} of {count if plan.grouping else 0:,}")
-        size, share = plan.groups.block, plan.share
-        each = len(share) // size if plan.groups.drop_last else -(-len(share) // size)
-        turn, within = divmod(number + plan.given[0], each)
-        positions, real = share.positions(within * size, (within + 1) * size)
-        task = RowsTask(plan.rows, ready.steps, ready.finish, ready.mask, drops=False)
-        return opened(task(Request(number, epoch + turn, filler(positions, real)))).batch
-
-    def part(self, index: int, count: int) -> Pipeline:
-        """Every ``count``-th batch, for processes of one rank that take turns. Each does
-        its own work: most of them may not start others.
-        """
-        plan = self._plan
-        if plan.kept != (0, None) or plan.given != (0, None):
-            raise OptionError(
-                "take and skip of what a filter leaves, or of batches that are dealt out, need "
-                "one process that counts; use num_workers=0"
-            )
-        if self.resumed:
-            raise OptionError(
-                "the state that was restored is that of one process; finish its epoch with "
-                "num_workers=0, or let the loader save and restore the state of each worker"
-            )
-        processes = plan.workers is not None and plan.workers.kind == "processes"
-        workers = Workers("here", 1) if processes else plan.workers
-        made = Pipeline(replace(plan, part=(index, count), workers=workers))
-        made._ready = None if self._ready is None else replace(self._ready, plan=made._plan)
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_meter": None}  # which holds a lock
-
-    def __repr__(self) -> str:
-        count = self._plan.rows.count
-        rows = "no end of rows" if count is None else f"{count:,} rows"
-        return f"Pipeline({rows}: {' > '.join(self._plan.verbs())})"
-
-
-def mix(
-    parts: Sequence[Verbs],
-    weights: Sequence[float] | None = None,
-    *,
-    until: Until | None = None,
-    seed: int = 0,
-) -> Pipeline:
-    """Rows of several datasets or pipelines in one stream, so many of each as the weights
-    say.
-
-    Without weights all rows come, evenly mixed. With weights it ends when the first has
-    no more rows, so that the shares hold to the end; ``until="all"`` goes on with the
-    others. ``repeat()`` them for a mix without end.
-
-    >>> import numpy as np, recmap as rm
-    >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))
-    >>> mixed = rm.mix([a, b], weights=[0.5, 0.5])
-    >>> values = [row["x"].item() for row in mixed]
-    >>> values.count(100), 80 < values.count(300) < 120
-    (100, True)
-    """
-    ends: Until = until or ("all" if weights is None else "first")
-    plans = [part.plan for part in parts]
-    rows = verbs.branches(plans, "mix")
-    return Pipeline(verbs.joined(plans, Mixed(rows, weights, ends, verbs.check_seed(seed))))
-
-
-def zip(*parts: Verbs) -> Pipeline:
-    """Datasets or pipelines of equally many rows, side by side.
-
-    >>> import numpy as np, recmap as rm
-    >>> a = rm.from_arrays({"x": np.arange(3)})
-    >>> b = rm.from_arrays({"y": np.arange(3) * 2})
-    >>> [(row["x"].item(), row["y"].item()) for row in rm.zip(a, b)]
-    [(0, 0), (1, 2), (2, 4)]
-    """
-    plans = [part.plan for part in parts]
-    return Pipeline(verbs.joined(plans, Beside(verbs.branches(plans, "zip"))))
-
-
-def _states(given: Any) -> list[Mapping[str, Any]]:
-    states = [given] if isinstance(given, Mapping) else given
-    if not isinstance(states, list | tuple) or not states:
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    if not all(isinstance(state, Mapping) for state in states):
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    return list(states)
-
-
-def _stage_names(ready: Settled) -> list[str]:
-    return ["read", *(step.name for step in (*ready.steps, *ready.finish))]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,15 @@ from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
-from recmap.pipeline.plan import Plan
-from recmap.pipeline.rows import Leaf
 from recmap.ragged import Column, Ragged, concatenate
 from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
 from recmap.types import Batch, Field, FieldLike, Schema
+
+if TYPE_CHECKING:
+    from recmap.pipeline.plan import Plan
 
 __all__ = ["ColumnView", "Dataset", "convert", "from_arrays", "from_batches", "open"]
 
@@ -273,6 +274,9 @@ class Dataset(Verbs):
 
     @cached_property
     def plan(self) -> Plan:
+        from recmap.pipeline.plan import Plan
+        from recmap.pipeline.rows import Leaf
+
         return Plan(Leaf(self._source, self._reopen))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -124,7 +125,7 @@ class _Run:
         with open_pool(task, self._plan.pool) as pool:
             for _, batch in pool.run(requests(), self._ahead()):
                 result = opened(batch)
-                self._meter.add(result, 1 + len(self._ready.steps))
+                self._meter.spend(result.seconds.tolist(), 1 + len(self._ready.steps))
                 yield result.batch, waiting.popleft()
 
     def _grouped(self, cursor: Cursor) -> Iterator[_Made]:
@@ -220,7 +221,7 @@ class _Run:
             for request, made in pool.run(requests, self._ahead()):
                 ask = self._asked.pop(request.number)
                 result = opened(made)
-                self._meter.add(result)
+                self._meter.spend(result.seconds.tolist())
                 numbers = np.arange(ask.start, ask.stop)
                 if result.kept is not None:
                     numbers = numbers[result.kept]
@@ -234,7 +235,10 @@ class _Run:
 
     def _read(self, request: Request) -> Request:
         positions = np.where(request.positions < 0, ~request.positions, request.positions)
-        return replace(request, batch=self._plan.rows.take(positions, request.epoch))
+        begun = time.perf_counter()
+        batch = self._plan.rows.take(positions, request.epoch)
+        self._meter.spend([time.perf_counter() - begun])
+        return replace(request, batch=batch)
 
     def _task(self, finish: Sequence[Step]) -> RowsTask:
         ready = self._ready

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from recmap.files.machine import size_text, thread_count
-from recmap.pipeline.task import Result
 from recmap.types import Batch
 
 __all__ = ["Meter", "Stage", "Stats"]
@@ -105,11 +104,11 @@ class Meter:
     def __post_init__(self) -> None:
         self._seconds = [0.0] * len(self.names)
 
-    def add(self, result: Result, first: int = 0) -> None:
-        """A result of the stages from ``first`` on."""
+    def spend(self, seconds: Sequence[float], first: int = 0) -> None:
+        """What the stages from ``first`` on took."""
         with self._lock:
-            for i, seconds in enumerate(result.seconds.tolist(), first):
-                self._seconds[i] += seconds
+            for stage, each in enumerate(seconds, first):
+                self._seconds[stage] += each
 
     def got(self, batch: Batch, rows: int, asked: float) -> None:
         """A batch that was asked for at a time has been had."""

@@ -15,6 +15,7 @@ from recmap.files.machine import parse_size
 from recmap.pipeline.choosing import Choose
 from recmap.pipeline.decoding import DecodeImages
 from recmap.pipeline.grouping import Batches, Buckets, Grouping
+from recmap.pipeline.images import ImageDecoder
 from recmap.pipeline.mapping import Filter, Function, MapBatch, MapRows
 from recmap.pipeline.order import Picked, Repeated, Shuffled, cut
 from recmap.pipeline.packs import Packs
@@ -35,7 +36,6 @@ __all__ = [
     "bucket",
     "check_seed",
     "check_whole",
-    "cut_to",
     "decode_image",
     "filter_rows",
     "joined",
@@ -47,6 +47,8 @@ __all__ = [
     "select",
     "shard",
     "shuffle",
+    "skip",
+    "take",
 ]
 
 RowNumbers: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
@@ -161,9 +163,19 @@ def map_rows(
     return replace(made, workers=asked if had is None or asked.count >= had.count else had)
 
 
-def decode_image(plan: Plan, step: DecodeImages) -> Plan:
+def decode_image(
+    plan: Plan,
+    column: str,
+    size: tuple[int, int] | None,
+    channels: int,
+    dtype: npt.DTypeLike,
+    scale: Literal["0-1"] | None,
+    errors: Literal["raise", "skip", "zero"],
+) -> Plan:
     """Images decoded."""
     _before_batch(plan, "decode_image")
+    decoder = ImageDecoder(column, size, channels, dtype, scale, errors)
+    step = DecodeImages(decoder, errors == "skip")
     if step.drops:
         _check_even(plan, 'decode_image(errors="skip")')
     return _with_step(plan, step)
@@ -225,8 +237,17 @@ def repeat(plan: Plan, times: int | None) -> Plan:
     return replace(plan, repeat=None if times is None else plan.repeat * times)
 
 
-def cut_to(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
-    """Without the first few, and no more than so many: of rows, or of batches."""
+def take(plan: Plan, count: int) -> Plan:
+    """The first few, of rows or of batches."""
+    return _cut(plan, "take", 0, check_whole("take", count))
+
+
+def skip(plan: Plan, count: int) -> Plan:
+    """All but the first few, of rows or of batches."""
+    return _cut(plan, "skip", check_whole("skip", count), None)
+
+
+def _cut(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
     if plan.bucket is not None or plan.repeat != 1:
         raise OptionError(f"{verb} comes before repeat, and not between bucket and batch")
     if plan.grouping is None and not plan.drops:
