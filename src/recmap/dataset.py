@@ -40,6 +40,9 @@ Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 # first read is smaller: it tells what rows take in memory.
 _READ_SIZE = 16 << 20
 _FIRST_READ_SIZE = 1 << 20
+# What rows that are much larger than those before may take. What they take is often not
+# known exactly before they are read, and a read that is cut costs more than it saves.
+_MOST_READ_SIZE = 2 * _READ_SIZE
 
 
 def open(
@@ -393,19 +396,24 @@ class Dataset(Verbs):
             wanted = max(1, size // row_bytes // multiple) * multiple
             read = self._read_within(start, start + wanted)
             rows, taken = measure(read)
-            if rows % multiple:
-                more = self._source.read(start + rows, start + rows - rows % multiple + multiple)
-                read = {name: concatenate([read[name], more[name]]) for name in read}
-                rows, taken = measure(read)
             if not rows:
                 return
+            if rows % multiple and rows > multiple and self._source.files:
+                # The rest is read again: to join it to what comes next would copy both.
+                rows -= rows % multiple
+                read = {name: column[:rows] for name, column in read.items()}
+            elif rows % multiple:
+                whole = start + rows - rows % multiple + multiple
+                more = self._source.read(start + rows, whole)
+                read = {name: concatenate([read[name], more[name]]) for name in read}
+                rows, taken = measure(read)
             yield read
             start += rows
             size, row_bytes = _READ_SIZE, max(1, taken // rows)
 
     def _read_within(self, start: int, stop: int) -> Batch:
         try:
-            return self._source.read(start, stop, _READ_SIZE)
+            return self._source.read(start, stop, _MOST_READ_SIZE)
         except MemoryLimitError:
             return self._source.read(start, start + 1)
 
