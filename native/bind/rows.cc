@@ -12,8 +12,8 @@ void permute_numbers(uint64_t n, const Array<const uint32_t>& keys, bool back,
   bool sound = false;
   {
     const nb::gil_scoped_release release;
-    sound = permute(n, as_span(keys), back ? Direction::kBack : Direction::kForth,
-                    as_span(numbers));
+    sound =
+        permute(n, as_span(keys), back ? Direction::kBack : Direction::kForth, as_span(numbers));
   }
   if (!sound) throw nb::index_error("a number is not in the permutation");
 }
