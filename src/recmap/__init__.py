@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from recmap import tfrecord
-from recmap.dataset import ColumnView, Dataset, convert, from_arrays, from_batches, open
+from recmap.column_view import ColumnView
+from recmap.dataset import Dataset, convert, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
     CompressionError,

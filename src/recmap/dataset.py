@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.chain import Verbs
+from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.run import Verify, convert_source
@@ -22,12 +23,12 @@ from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
-from recmap.ragged import Column, Ragged, concatenate
+from recmap.ragged import Ragged, concatenate
 from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.types import Batch, Field, FieldLike, Schema
+from recmap.types import Batch, FieldLike, Schema
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
@@ -463,46 +464,3 @@ class Dataset(Verbs):
         width = max(map(len, self.schema), default=0)
         lines += [f"  {field:{width}}  {self.schema[field]}" for field in self.schema]
         return "\n".join(lines)
-
-
-class ColumnView:
-    """One column of a dataset, read when it is indexed. ``np.asarray`` reads it all."""
-
-    def __init__(self, dataset: Dataset, name: str, field: Field) -> None:
-        self._dataset = dataset
-        self.name = name
-        self.field = field
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-        return self.field.dtype
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """Rows first; None is a ragged axis."""
-        return (len(self), *self.field.shape)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, key: Any) -> Any:
-        picked = self._dataset[key]
-        return picked[self.name]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (row[self.name] for row in self._dataset)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        column: Column = self._dataset[:][self.name]
-        if isinstance(column, Ragged):
-            raise OptionError(
-                f"column {self.name!r} is {self.field}: rows of different lengths are no array; "
-                f"use ds[:][{self.name!r}].pad()"
-            )
-        if copy is False:
-            raise OptionError(f"column {self.name!r} has to be read: copy=False cannot be had")
-        return column if dtype is None else column.astype(dtype)
-
-    def __repr__(self) -> str:
-        return f"ColumnView({self.name!r}: {self.field} of {self._dataset.files[0]})"

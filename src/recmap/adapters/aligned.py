@@ -7,12 +7,13 @@ meanwhile. A copy into memory that was used before costs less than half of that.
 
 from __future__ import annotations
 
-import weakref
-from collections import deque
+import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from recmap.files.buffers import Buffers
 
 __all__ = ["Aligned"]
 
@@ -27,7 +28,7 @@ class Aligned:
     """Copies arrays where they have to be; their memory comes back when they are gone."""
 
     def __init__(self) -> None:
-        self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=_SPARE)
+        self._buffers = Buffers(_SMALL, sys.maxsize, _SPARE)
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The array, or a copy that begins on a cache line."""
@@ -35,20 +36,6 @@ class Aligned:
             return array
         if array.flags.c_contiguous and array.ctypes.data % _LINE == 0:
             return array
-        buffer = self._buffer(array.nbytes + _LINE)
-        begin = -buffer.ctypes.data % _LINE
-        # Of a memoryview, so that all views of it hold on to this array, not the buffer.
-        memory = np.frombuffer(buffer.data[begin : begin + array.nbytes], np.uint8)
-        # Arrays go whenever they go, in any thread: an append is all that is safe then.
-        weakref.finalize(memory, self._spare.append, buffer).atexit = False
-        copy = memory.view(array.dtype).reshape(array.shape)
+        copy = self._buffers.empty(array.shape, array.dtype)
         np.copyto(copy, array)
         return copy
-
-    def _buffer(self, size: int) -> npt.NDArray[np.uint8]:
-        try:
-            buffer = self._spare.popleft()
-        except IndexError:
-            return np.empty(size, np.uint8)
-        # One that is too small goes, so that they grow to what is wanted.
-        return buffer if buffer.nbytes >= size else np.empty(size, np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import weakref
 from collections import deque
@@ -22,18 +23,20 @@ _KEPT = 4
 
 class Buffers:
     """Makes arrays of any type, over buffers that come back when the array is garbage:
-    all views of it hold it, so that none is left then. Any thread may use it.
+    all views of it hold it, so that none is left then. Any thread may use it. They begin
+    on a page; arrays below ``smallest`` or above ``largest`` bytes are NumPy's own.
     """
 
-    def __init__(self) -> None:
-        self._free: deque[mmap.mmap] = deque(maxlen=_KEPT)
+    def __init__(
+        self, smallest: int = _SMALLEST, largest: int = _LARGEST, kept: int = _KEPT
+    ) -> None:
+        self._smallest, self._largest = smallest, largest
+        self._free: deque[mmap.mmap] = deque(maxlen=kept)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """An array of its own, with anything in it."""
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
-        if not _SMALLEST <= size <= _LARGEST or dtype.hasobject:
+        size = dtype.itemsize * math.prod(shape)
+        if not self._smallest <= size <= self._largest or dtype.hasobject:
             return np.empty(shape, dtype)
         buffer = self._get(size)
         # Not of an array: NumPy would have views hold that one, and pass over this.
@@ -51,5 +54,5 @@ class Buffers:
             return buffer
         return self._get(size)
 
-    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
-        return Buffers, ()
+    def __reduce__(self) -> tuple[type[Buffers], tuple[int | None, ...]]:
+        return Buffers, (self._smallest, self._largest, self._free.maxlen)

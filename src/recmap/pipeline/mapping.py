@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,17 +55,30 @@ def _takes_rng(fn: Callable[..., Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class MapRows:
-    """The function of every row: a dict of values in, a dict of values out."""
+class _OfUser:
+    """A step that calls a function of the user's."""
 
     function: Function
-    fields: Schema | None = None
-    drops = False
-    ours = False
+    verb: ClassVar[str] = "map"
+    drops: ClassVar[bool] = False
+    ours: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        return f"map {self.function.name}"
+        return f"{self.verb} {self.function.name}"
+
+    def renumbered(self, by: int) -> Self:
+        return replace(self, function=self.function.renumbered(by))
+
+    def describe(self) -> list[Any]:
+        return [type(self).__name__, *self.function.describe()]
+
+
+@dataclass(frozen=True)
+class MapRows(_OfUser):
+    """The function of every row: a dict of values in, a dict of values out."""
+
+    fields: Schema | None = None
 
     def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
         if not len(sample.positions):
@@ -116,28 +129,15 @@ class MapRows:
                 )
             yield result
 
-    def renumbered(self, by: int) -> Step:
-        return replace(self, function=self.function.renumbered(by))
-
-    def describe(self) -> list[Any]:
-        return ["map", *self.function.describe()]
-
 
 @dataclass(frozen=True)
-class MapBatch:
+class MapBatch(_OfUser):
     """The function of a whole batch: a dict of columns in, a dict of columns out. With
     ``rows_stay`` there must be as many rows after it.
     """
 
-    function: Function
     fields: Schema | None = None
     rows_stay: bool = True
-    drops = False
-    ours = False
-
-    @property
-    def name(self) -> str:
-        return f"map {self.function.name}"
 
     def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
         if not len(sample.positions):
@@ -181,25 +181,14 @@ class MapBatch:
             )
         return as_columns(result)
 
-    def renumbered(self, by: int) -> Step:
-        return replace(self, function=self.function.renumbered(by))
-
-    def describe(self) -> list[Any]:
-        return ["map batch", *self.function.describe()]
-
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(_OfUser):
     """Leaves out the rows for which the function is false."""
 
-    function: Function
     batched: bool
+    verb = "filter"
     drops = True
-    ours = False
-
-    @property
-    def name(self) -> str:
-        return f"filter {self.function.name}"
 
     def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
         return self, schema
@@ -229,12 +218,6 @@ class Filter:
                 f"a mask: one bool for each of the {len(rows.positions):,} rows"
             )
         return mask
-
-    def renumbered(self, by: int) -> Step:
-        return replace(self, function=self.function.renumbered(by))
-
-    def describe(self) -> list[Any]:
-        return ["filter", *self.function.describe()]
 
 
 _REMEDY = "all rows must have the same columns"

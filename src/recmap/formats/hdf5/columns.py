@@ -15,7 +15,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
 from recmap.formats.hdf5.lengths import REFERENCE, Lengths
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.types import Leaf
 from recmap.ragged import Column, concatenate
 from recmap.sizes import STRING, RowSizes

@@ -14,7 +14,7 @@ from recmap.errors import DataError, PathNotFoundError, RecmapError
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.bands import Bands
-from recmap.formats.hdf5.library import h5py, keep_little
+from recmap.formats.hdf5.package import h5py, keep_little
 
 __all__ = ["Hdf5File"]
 

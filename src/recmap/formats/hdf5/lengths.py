@@ -17,7 +17,7 @@ from recmap.formats.columns import Which
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.types import Leaf
 
 __all__ = ["REFERENCE", "Lengths"]

@@ -16,7 +16,7 @@ from recmap.errors import DataError
 from recmap.formats.columns import ColumnReader
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.refusal import refusal
 from recmap.formats.hdf5.types import MARK, ORDER, leaves, marked
 from recmap.formats.hdf5.writing import WrittenColumn

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
-from recmap.formats.hdf5.library import h5py, keep_little
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
 from recmap.formats.hdf5.output import Hdf5Output
+from recmap.formats.hdf5.package import h5py, keep_little
 from recmap.formats.hdf5.writing import WrittenColumn
 from recmap.types import Schema
 

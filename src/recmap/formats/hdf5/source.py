@@ -18,8 +18,8 @@ from recmap.formats.choice import common_length
 from recmap.formats.columns import ColumnReader, ColumnsSource
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.nested import nested_column
+from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.refusal import refusal
 from recmap.formats.hdf5.types import ORDER, leaves
 from recmap.formats.hdf5.walk import find, walk

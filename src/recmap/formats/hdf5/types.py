@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.columns import empty_column, string_column
 from recmap.errors import DataError, FieldTextError
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.package import h5py
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Field
 

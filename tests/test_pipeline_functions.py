@@ -1,0 +1,186 @@
+"""Functions of users in a chain: what they get, what may come out, and their chances."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+
+def numbers(pipeline: Any) -> list[int]:
+    return [int(n) for batch in pipeline for n in np.atleast_1d(batch["x"])]
+
+
+def simple(n: int = 20) -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(n)})
+
+
+def test_map_on_rows_and_on_batches() -> None:
+    assert numbers(simple(4).map(lambda row: {"x": row["x"] + 1})) == [1, 2, 3, 4]
+    assert numbers(simple(4).map(lambda b: {"x": b["x"] + 1}, batched=True)) == [1, 2, 3, 4]
+    assert numbers(simple(4).batch(3).map(lambda b: {"x": b["x"].sum(keepdims=True)})) == [3, 3]
+
+
+def test_map_before_shuffle_is_the_same_as_after() -> None:
+    def double(row: dict[str, Any]) -> dict[str, Any]:
+        return {"x": row["x"] * 2}
+
+    assert numbers(simple().map(double).shuffle(1)) == numbers(simple().shuffle(1).map(double))
+
+
+def test_a_function_that_fails_says_where() -> None:
+    np.save("x.npy", np.arange(20))
+
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        if row["data"] == 13:
+            raise ValueError("unlucky")
+        return row
+
+    said = r"row 13 of x\.npy: map .*fails failed: ValueError: unlucky"
+    with pytest.raises(rm.MapError, match=said) as error:
+        list(rm.open("x.npy").map(fails).shuffle(1).batch(4))
+    assert isinstance(error.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda _: None, "returned NoneType; return a dict"),
+        (lambda row: {"x": row["x"]} if row["x"] < 9 else {}, "no 'x' came out"),
+        (lambda row: {"x": row["x"]} | ({"z": 1} if row["x"] > 9 else {}), "added 'z'"),
+        (lambda row: {"x": np.zeros(2 if row["x"] < 9 else 3)}, r"shape \[3\].*fields="),
+        (lambda row: {"x": 1 if row["x"] < 9 else 1.5}, "is float64.*cast it"),
+    ],
+)
+def test_rows_of_another_kind_are_refused_with_a_remedy(made: Any, said: str) -> None:
+    with pytest.raises(rm.MapError, match=said):
+        list(simple().map(made).batch(4))
+
+
+def test_fields_say_what_comes_out() -> None:
+    varied = simple(6).map(lambda row: {"t": np.zeros(int(row["x"]))}, fields={"t": "float64[*]"})
+    assert varied.schema == {"t": "float64[*]"}
+    assert next(iter(varied.batch(6)))["t"].lengths.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_columns_that_were_ragged_stay_so_though_the_first_rows_are_alike() -> None:
+    rows = [[1, 2]] * 8 + [[3]]
+    ds = rm.from_arrays({"t": rm.Ragged.from_rows(rows)}).map(lambda row: {"t": row["t"] * 2})
+    assert next(iter(ds.batch(9)))["t"].tolist()[-1] == [6]
+
+
+def test_chances_belong_to_rows_and_not_to_their_place_in_batches() -> None:
+    def draw(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": row["x"], "r": rng.random(3)}
+
+    one = {int(r["x"]): r["r"].tolist() for r in simple().map(draw)}
+    batched = simple().map(draw).batch(7)
+    two = {int(x): r.tolist() for b in batched for x, r in zip(b["x"], b["r"], strict=True)}
+    assert one == two
+    assert len({tuple(r) for r in one.values()}) == 20
+    other_epoch = {int(x): r.tolist() for b in batched for x, r in zip(b["x"], b["r"], strict=True)}
+    assert all(one[x] != other_epoch[x] for x in one)
+    other_seed = {int(r["x"]): r["r"].tolist() for r in simple().map(draw, seed=1)}
+    assert all(one[x] != other_seed[x] for x in one)
+
+
+def test_two_functions_have_chances_of_their_own() -> None:
+    def a(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**row, "a": rng.random()}
+
+    def b(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**row, "b": rng.random()}
+
+    assert all(row["a"] != row["b"] for row in simple().map(a).map(b))
+
+
+def test_values_that_do_not_fit_are_refused_and_not_cut() -> None:
+    with pytest.raises(rm.MapError, match="int64, which does not fit int32"):
+        list(simple(3).map(lambda _: {"t": 3_000_000_000}, fields={"t": "int32"}))
+    with pytest.raises(rm.MapError, match="would lose values"):
+        list(simple(3).map(lambda r: {"t": [0.9] * int(r["x"])}, fields={"t": "uint8[*]"}))
+    assert [r["t"] for r in simple(2).map(lambda _: {"t": 7}, fields={"t": "uint8"})] == [7, 7]
+    assert [r["t"] for r in simple(1).map(lambda _: {"t": 0.1}, fields={"t": "float32"})] == [
+        np.float32(0.1)
+    ]
+
+
+def test_fields_may_name_some_columns_and_the_rest_is_seen() -> None:
+    made = simple(5).map(
+        lambda r: {"x": r["x"], "t": np.ones(int(r["x"]))}, fields={"t": "float64[*]"}
+    )
+    assert made.schema == {"x": "int64", "t": "float64[*]"}
+
+
+def test_a_function_may_use_one_array_again_and_again() -> None:
+    scratch = np.zeros(2)
+
+    def fill(row: dict[str, Any]) -> dict[str, Any]:
+        scratch[:] = row["x"]
+        return {"y": scratch}
+
+    assert next(iter(simple(4).map(fill).batch(4)))["y"].tolist() == [[i, i] for i in range(4)]
+
+
+def test_functions_stay_in_the_thread_of_the_loop_unless_they_may_leave_it() -> None:
+    threads = set()
+
+    def note(row: dict[str, Any]) -> dict[str, Any]:
+        threads.add(threading.get_ident())
+        return row
+
+    list(simple().map(note).shuffle(1).batch(4))
+    list(rm.mix([simple().map(note)]).batch(4).take(2))
+    assert threads == {threading.get_ident()}
+
+
+def test_nothing_is_called_before_the_loop_begins() -> None:
+    def never(_: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("called")
+
+    assert len(simple().map(never).shuffle(1).take(5).batch(2)) == 3
+
+
+def test_functions_of_batches_are_tried_on_a_whole_batch() -> None:
+    shaped = simple(16).batch(8, drop_last=True).map(lambda b: {"x": b["x"].reshape(2, 4)})
+    assert shaped.schema == {"x": "int64[4]"}
+    assert [batch["x"].shape for batch in shaped] == [(2, 4), (2, 4)]
+    named = simple(4).batch(2).map(lambda b: {"z": b["x"] * 0.5})
+    assert named.schema == {"z": "float64"}
+    assert list(named.select("z").schema) == ["z"]
+
+
+def test_functions_of_blocks_are_not_called_with_nothing() -> None:
+    late = simple(20).filter(lambda row: row["x"] >= 10)
+    made = late.map(lambda b: {"y": np.array([[v, v.max()] for v in b["x"]])}, batched=True)
+    assert [row["y"].tolist() for row in made][:2] == [[10, 10], [11, 11]]
+
+
+def test_batches_have_chances_of_their_own_on_every_rank() -> None:
+    def draw(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**batch, "r": rng.random(len(batch["x"]))}
+
+    drawn = [
+        float(batch["r"][0])
+        for rank in range(2)
+        for batch in simple(40).filter(lambda row: row["x"] >= 0).batch(4).map(draw).shard(rank, 2)
+    ]
+    assert len(set(drawn)) == len(drawn) == 10
+
+
+def test_sides_of_a_zip_have_chances_of_their_own() -> None:
+    a = simple(3).map(lambda _, rng: {"a": rng.random()})
+    b = simple(3).map(lambda _, rng: {"b": rng.random()})
+    assert all(row["a"] != row["b"] for row in rm.zip(a, b))
+
+
+def test_strings_stay_what_they_are() -> None:
+    made = simple(2).map(lambda _: {"t": [b"a\0", b"b"], "u": "é"})
+    assert next(iter(made))["t"].tolist() == [b"a\0", b"b"]
+    assert next(iter(made))["u"] == "é".encode()
+    with pytest.raises(rm.MapError, match="int among strings"):
+        list(simple(6).map(lambda row: {"t": "a" if row["x"] < 5 else 5}).batch(6))
