@@ -37,6 +37,7 @@ __all__ = [
     "raise_own",
     "requests",
     "same",
+    "shared_memory",
     "shares",
     "sized",
     "summed",
@@ -112,6 +113,13 @@ def alive(process: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def shared_memory() -> set[str]:
+    """What lies in shared memory, but for what other programs put there meanwhile: the
+    locks of multiprocessing and the tensors of PyTorch.
+    """
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(("sem.", "torch_"))}
 
 
 def echo(request: Request) -> Batch:
