@@ -320,7 +320,9 @@ class Dataset(Verbs):
         if isinstance(key, str):
             field = self.schema[key]
             view = self._source.column(key)
-            return ColumnView(self, key, field) if view is None else view
+            if view is not None:
+                return view
+            return ColumnView(Dataset(self._source.select([key])), key, field)
         if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
             row = self._row_number(int(key))
             batch = self._source.take(np.array([row], dtype=np.int64))

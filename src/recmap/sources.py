@@ -132,6 +132,10 @@ class Source(Protocol):
         """The whole column as a view of the file, if it lies there as an array."""
         ...
 
+    def select(self, names: Sequence[str]) -> Source:
+        """These columns in this order; the others are not read."""
+        ...
+
     def row_bytes(self) -> int:
         """About how many bytes a row takes in the file; 1 or more."""
         ...

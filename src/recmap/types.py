@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -220,6 +220,10 @@ class Schema(Mapping[str, Field]):
             raise FieldNotFoundError(
                 f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}"
             ) from None
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """These fields, in this order."""
+        return Schema({name: self[name] for name in names})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.formats.joined import SelectedSource
 from recmap.sizes import RowSizes, fitting
 from recmap.sources import Info, Skipped, Source
 from recmap.types import Batch, Schema
@@ -59,6 +60,12 @@ class SourceOver:
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        raise NotImplementedError
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        raise NotImplementedError
+
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(rows)
 
@@ -67,6 +74,9 @@ class SourceOver:
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return None
+
+    def select(self, names: Sequence[str]) -> Source:
+        return SelectedSource(self, {name: name for name in names})
 
     def row_bytes(self) -> int:
         return self._source.row_bytes()

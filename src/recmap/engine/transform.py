@@ -30,11 +30,12 @@ def transformed(
     cast: Mapping[str, npt.DTypeLike] | None = None,
     casting: Casting = "same_value",
 ) -> Source:
-    """The source with these changes, in this order: rows, columns, names, types."""
+    """The source with these changes; types are those of the columns under their new names."""
+    if columns is not None or rename:
+        # First of all, so that the others are not read.
+        source = _select(source, columns, rename or {})
     if rows is not None:
         source = _Rows(source, rows)
-    if columns is not None or rename:
-        source = _select(source, columns, rename or {})
     return _Cast(source, cast, casting) if cast else source
 
 
@@ -48,7 +49,7 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
     names = {rename.get(name, name): name for name in kept}
     if len(names) != len(kept):
         raise OptionError("two columns would have the same name")
-    return SelectedSource(source, names)
+    return SelectedSource(source.select(kept), names)
 
 
 class _Rows(SourceOver):

@@ -368,6 +368,10 @@ class ColumnsSource:
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._columns[name].view()
 
+    def select(self, names: Sequence[str]) -> ColumnsSource:
+        chosen = {name: self._columns[name] for name in self._schema.select(names)}
+        return ColumnsSource(self._format, self._files, chosen, self._origin)
+
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))
 

@@ -100,6 +100,10 @@ class SelectedSource(_Joined):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._source.column(self._names[name])
 
+    def select(self, names: Sequence[str]) -> Source:
+        chosen = {name: self._names[name] for name in self._schema.select(names)}
+        return SelectedSource(self._source.select(list(dict.fromkeys(chosen.values()))), chosen)
+
     def row_bytes(self) -> int:
         return self._source.row_bytes()
 
@@ -175,6 +179,16 @@ class BesideSource(_Joined):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._owner[name].column(name)
 
+    def select(self, names: Sequence[str]) -> Source:
+        chosen: dict[str, Source] = {}
+        for part in self._parts:
+            if mine := [name for name in self._schema.select(names) if name in part.schema]:
+                chosen[mine[0]] = part.select(mine)
+        beside = BesideSource(chosen)
+        if list(beside.schema) == list(names):
+            return beside
+        return SelectedSource(beside, {name: name for name in names})
+
     def row_bytes(self) -> int:
         return sum(part.row_bytes() for part in self._parts)
 
@@ -247,6 +261,9 @@ class ChainSource(_Joined):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._parts[0].column(name) if len(self._parts) == 1 else None
+
+    def select(self, names: Sequence[str]) -> Source:
+        return ChainSource([part.select(names) for part in self._parts])
 
     def row_bytes(self) -> int:
         return self._parts[0].row_bytes()

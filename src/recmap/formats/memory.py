@@ -11,9 +11,10 @@ import numpy.typing as npt
 from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.columns import ColumnsSource, Which
+from recmap.formats.joined import SelectedSource
 from recmap.ragged import Column, Ragged, concatenate, owned
 from recmap.sizes import RowSizes, added, column_sizes, fitting, measure
-from recmap.sources import Info, Skipped
+from recmap.sources import Info, Skipped, Source
 from recmap.types import Batch, Field, Schema
 
 __all__ = ["MemorySource", "StreamSource"]
@@ -163,6 +164,9 @@ class StreamSource:
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return None
+
+    def select(self, names: Sequence[str]) -> Source:
+        return SelectedSource(self, {name: name for name in names})
 
     def row_bytes(self) -> int:
         if not self._held and self._rows is None:

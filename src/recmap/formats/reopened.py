@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from threading import Lock
 from typing import Any
 
@@ -54,20 +55,27 @@ class ReopenedSource:
         self._rows, self._chunk_rows = len(source), source.chunk_rows
         self._row_bytes, self._band_bytes = source.row_bytes(), source.band_bytes
         self._reopen, self._kept = reopen, kept
+        self._whole = source.schema
 
     def _open(self) -> Source:
         path = self._files[0]
         source = self._kept.get(path)
         if source is None:
-            source = self._reopen(self._schema)
-            if (source.schema, len(source)) != (self._schema, self._rows):
+            source = self._reopen(self._whole)
+            if (source.schema, len(source)) != (self._whole, self._rows):
                 raise DataError(
                     f"{path}: it has {len(source):,} rows of {source.schema}, but had "
-                    f"{self._rows:,} of {self._schema} when it was opened; open it again",
+                    f"{self._rows:,} of {self._whole} when it was opened; open it again",
                     file=path,
                 )
             self._kept.keep(path, source)
-        return source
+        return source if self._schema is self._whole else source.select(list(self._schema))
+
+    def select(self, names: Sequence[str]) -> ReopenedSource:
+        chosen = copy(self)
+        schema = self._schema.select(names)
+        chosen._schema = schema  # noqa: SLF001  # it is one of these
+        return chosen
 
     @property
     def schema(self) -> Schema:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from threading import RLock
 from typing import Any, Literal, TypeAlias
 
@@ -294,6 +295,13 @@ class TFRecordSource:
             mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
             self._columns = dict(shard.columns(self._codec, mapped))
         return self._columns.get(name)
+
+    def select(self, names: Sequence[str]) -> TFRecordSource:
+        # The files, and what is known of their rows, are the same.
+        chosen = copy(self)
+        chosen._codec = self._codec.select(names)  # noqa: SLF001  # it is one of these
+        chosen._columns = None  # noqa: SLF001
+        return chosen
 
     def row_bytes(self) -> int:
         return self._shards[0].row_bytes()

@@ -15,7 +15,7 @@ __all__ = ["Beside"]
 class Beside:
     """Row ``i`` has the columns of row ``i`` of every chain."""
 
-    def __init__(self, parts: Sequence[Rows]) -> None:
+    def __init__(self, parts: Sequence[Rows], chosen: Schema | None = None) -> None:
         if not parts:
             raise OptionError("zip(): nothing to put side by side")
         counts = [part.count for part in parts if part.count is not None]
@@ -29,20 +29,33 @@ class Beside:
                 f"zip: two chains have a column {twice[0]!r}; select or rename it first"
             )
         self._parts = list(parts)
-        self.schema = Schema({name: f for part in parts for name, f in part.schema.items()})
+        fields = {name: field for part in parts for name, field in part.schema.items()}
+        self.schema = Schema(fields) if chosen is None else chosen
+        self._read = self._parts if chosen is None else _chosen(parts, chosen)
         self.count = counts[0] if counts else None
-        self.in_order = any(part.in_order for part in parts)
-        self.ours = all(part.ours for part in parts)
+        self.in_order = any(part.in_order for part in self._read)
+        self.ours = all(part.ours for part in self._read)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
-        taken = (part.take(positions, epoch) for part in self._parts)
-        return {name: column for batch in taken for name, column in batch.items()}
+        taken = (part.take(positions, epoch) for part in self._read)
+        batch = {name: column for part in taken for name, column in part.items()}
+        return {name: batch[name] for name in self.schema}
+
+    def select(self, columns: Sequence[str]) -> Beside:
+        # All parts are still there: they are what the chain is known by.
+        return Beside(self._parts, self.schema.select(columns))
 
     def row_bytes(self) -> int:
-        return sum(part.row_bytes() for part in self._parts)
+        return sum(part.row_bytes() for part in self._read)
 
     def whence(self, position: int, epoch: int) -> str:
         return " beside ".join(part.whence(position, epoch) for part in self._parts)
 
     def describe(self) -> list[Any]:
         return ["beside", [part.describe() for part in self._parts]]
+
+
+def _chosen(parts: Sequence[Rows], schema: Schema) -> list[Rows]:
+    """The parts that have some of the columns, with those."""
+    wanted = [[name for name in schema if name in part.schema] for part in parts]
+    return [part.select(names) for part, names in zip(parts, wanted, strict=True) if names]

@@ -24,7 +24,7 @@ class Choose:
         return "select"
 
     def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
-        return self, Schema({name: schema[name] for name in self.columns})
+        return self, schema.select(self.columns)
 
     def apply(self, rows: Rowset) -> Rowset:
         return replace(rows, batch={name: rows.batch[name] for name in self.columns})

@@ -145,6 +145,13 @@ class Mixed:
             places.append(mine)
         return interleave(parts, places) if parts else self._parts[0].take(positions, epoch)
 
+    def select(self, columns: Sequence[str]) -> Mixed:
+        return self._over([part.select(columns) for part in self._parts])
+
+    def _over(self, parts: Sequence[Rows]) -> Mixed:
+        """The same pattern of other rows."""
+        return Mixed(parts, self._weights, self._until, self._seed)
+
     def row_bytes(self) -> int:
         return max(part.row_bytes() for part in self._parts)
 

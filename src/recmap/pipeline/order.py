@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,13 @@ class _Reordered:
     def schema(self) -> Schema:
         return self._rows.schema
 
+    def select(self, columns: Sequence[str]) -> Rows:
+        return self._over(self._rows.select(columns))
+
+    def _over(self, rows: Rows) -> Rows:
+        """The same order of other rows."""
+        raise NotImplementedError
+
     def row_bytes(self) -> int:
         return self._rows.row_bytes()
 
@@ -36,6 +44,9 @@ class Picked(_Reordered):
     def __init__(self, rows: Rows, numbers: Positions) -> None:
         super().__init__(rows, len(numbers))
         self._numbers = numbers
+
+    def _over(self, rows: Rows) -> Rows:
+        return Picked(rows, self._numbers)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         return self._rows.take(self._numbers[positions], epoch)
@@ -53,7 +64,10 @@ class Stretch(_Reordered):
 
     def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
         super().__init__(rows, None if stop is None else stop - start)
-        self._start = start
+        self._start, self._stop = start, stop
+
+    def _over(self, rows: Rows) -> Rows:
+        return Stretch(rows, self._start, self._stop)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         return self._rows.take(positions + self._start, epoch)
@@ -86,6 +100,9 @@ class Repeated(_Reordered):
         endless = times is None and rows.count > 0
         super().__init__(rows, None if endless else rows.count * (times or 0))
         self._times, self._each = times, rows.count
+
+    def _over(self, rows: Rows) -> Rows:
+        return Repeated(rows, self._times)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         # A batch has rows of two epochs at most, if epochs are not tiny.
@@ -125,6 +142,9 @@ class Shuffled(_Reordered):
             order = (epoch, Permutation(self._each, [self._seed, epoch]))
             self._order = order
         return order[1][positions]
+
+    def _over(self, rows: Rows) -> Rows:
+        return Shuffled(rows, self._seed)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         return self._rows.take(self._numbers(positions, epoch), epoch)

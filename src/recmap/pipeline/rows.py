@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -47,6 +48,10 @@ class Rows(Protocol):
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         """The rows at these positions. Arrays of their own, which may be written to."""
+        ...
+
+    def select(self, columns: Sequence[str]) -> Rows:
+        """The same with these columns; the others are not read where that can be."""
         ...
 
     def row_bytes(self) -> int:
@@ -104,6 +109,10 @@ class Leaf:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
 
+    def select(self, columns: Sequence[str]) -> Leaf:
+        again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))
+        return Leaf(self.source.select(columns), again)
+
     def row_bytes(self) -> int:
         return self.source.row_bytes()
 
@@ -125,17 +134,24 @@ class Leaf:
         return state
 
 
+def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
+    return reopen().select(columns)
+
+
 class Selected:
-    """Some columns."""
+    """Some columns of rows that need more of them to be made."""
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
-        self.schema = Schema({name: rows.schema[name] for name in columns})
+        self.schema = rows.schema.select(columns)
         self.count, self.in_order, self.ours = rows.count, rows.in_order, rows.ours
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         batch = self._rows.take(positions, epoch)
         return {name: batch[name] for name in self._columns}
+
+    def select(self, columns: Sequence[str]) -> Selected:
+        return Selected(self, columns)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

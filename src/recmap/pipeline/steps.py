@@ -12,7 +12,7 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.pipeline.gathering import pick
-from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.rows import Positions, Rows, Selected
 from recmap.types import Batch, Schema
 
 __all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
@@ -140,6 +140,9 @@ class Stepped:
         for step in self._settled[0]:
             rowset = step.apply(rowset)
         return rowset.batch
+
+    def select(self, columns: Sequence[str]) -> Rows:
+        return Selected(self, columns)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

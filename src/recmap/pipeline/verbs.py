@@ -22,7 +22,7 @@ from recmap.pipeline.packs import Packs
 from recmap.pipeline.padding import Padding, PadLike
 from recmap.pipeline.pads import PadBatches
 from recmap.pipeline.plan import Plan, Shard
-from recmap.pipeline.rows import Positions, Rows, Selected
+from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.share import Even
 from recmap.pipeline.steps import Step, Stepped
 from recmap.pipeline.window import Windowed
@@ -108,9 +108,16 @@ def select(plan: Plan, what: str | Sequence[str] | RowNumbers, more: Sequence[st
     if names is None:
         rows = random_access(plan, "select of rows")
         return replace(plan, rows=Picked(rows, _row_numbers(what, rows)), steps=())
-    if not plan.steps and plan.grouping is None:
-        return replace(plan, rows=Selected(plan.rows, names))
-    return _with_step(plan, Choose(tuple(names)))
+    if plan.bucket is not None:
+        raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+    if plan.steps or plan.finish:
+        return _with_step(plan, Choose(tuple(names)))
+    if plan.grouping is None:
+        return replace(plan, rows=plan.rows.select(names))
+    if not isinstance(plan.grouping, Batches):  # which may need others
+        return _with_step(plan, Choose(tuple(names)))
+    # As a step, too: the state of a chain knows it by its verbs.
+    return _with_step(replace(plan, rows=plan.rows.select(names)), Choose(tuple(names)))
 
 
 def filter_rows(plan: Plan, fn: Callable[..., Any], batched: bool, seed: int) -> Plan:

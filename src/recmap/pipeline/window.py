@@ -10,6 +10,7 @@ stream the blocks keep their order, for it can only be read so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
@@ -89,6 +90,15 @@ class Windowed:
             order = Permutation(self._whole, [self._seed, epoch, 0])
             blocks[whole] = order[blocks[whole]]
         return blocks * self._block + offsets
+
+    def select(self, columns: Sequence[str]) -> Windowed:
+        return self._over(self._rows.select(columns))
+
+    def _over(self, rows: Rows) -> Windowed:
+        """The same order of other rows."""
+        made = Windowed(rows, self._seed, self._window)
+        made._keep_blocks = self._keep_blocks
+        return made
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

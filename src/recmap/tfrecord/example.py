@@ -63,10 +63,11 @@ class Codec:
 
     def __init__(self, schema: Schema, places: Mapping[str, Place] | None = None) -> None:
         self.schema = schema
+        self._places = places or {}
         self.columns = _core.Columns()
         for name, field in schema.items():
             key, place = split_name(name)
-            place = (places or {}).get(name, place)
+            place = self._places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
             # The steps of a feature list run along the first axis.
@@ -103,6 +104,10 @@ class Codec:
         for (name, field), parts in zip(self.schema.items(), made, strict=True):
             batch[name] = dense[name] if parts is None else _assemble(field, parts)
         return batch, None
+
+    def select(self, names: Sequence[str]) -> Codec:
+        """Of these fields only: the others are not even looked at."""
+        return Codec(self.schema.select(names), self._places)
 
     def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
         """The faults of the records that do not decode."""
