@@ -184,3 +184,30 @@ def test_strings_stay_what_they_are() -> None:
     assert next(iter(made))["u"] == "é".encode()
     with pytest.raises(rm.MapError, match="int among strings"):
         list(simple(6).map(lambda row: {"t": "a" if row["x"] < 5 else 5}).batch(6))
+
+
+@pytest.mark.parametrize("join", ["zip", "mix", "zip of zips"])
+def test_chances_of_sides_differ_also_below_a_shuffle(join: str) -> None:
+    def side(name: str) -> rm.Pipeline:
+        def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+            return {name: rng.random()}
+
+        return simple(50).map(draw).shuffle(1).take(40).repeat(1)
+
+    if join == "mix":
+        drawn = [row["a"].item() for row in rm.mix([side("a"), side("a")])]
+    else:
+        both = rm.zip(side("a"), side("b"))
+        if join == "zip of zips":
+            both = rm.zip(both, rm.zip(side("c").select("c"), side("d").shuffle(2, window=8)))
+        drawn = [value.item() for row in both for value in row.values()]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_the_first_side_of_a_zip_has_the_chances_it_has_alone() -> None:
+    def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"a": rng.random()}
+
+    alone = simple().map(draw).shuffle(1)
+    beside = rm.zip(simple().map(draw).shuffle(1), simple())
+    assert [row["a"] for row in beside] == [row["a"] for row in alone]

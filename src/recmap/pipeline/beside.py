@@ -28,7 +28,7 @@ class Beside:
             raise FieldMismatchError(
                 f"zip: two chains have a column {twice[0]!r}; select or rename it first"
             )
-        self._parts = list(parts)
+        self._parts, self._chosen = list(parts), chosen
         fields = {name: field for part in parts for name, field in part.schema.items()}
         self.schema = Schema(fields) if chosen is None else chosen
         self._read = self._parts if chosen is None else _chosen(parts, chosen)
@@ -44,6 +44,9 @@ class Beside:
     def select(self, columns: Sequence[str]) -> Beside:
         # All parts are still there: they are what the chain is known by.
         return Beside(self._parts, self.schema.select(columns))
+
+    def renumbered(self, by: int) -> Beside:
+        return Beside([part.renumbered(by) for part in self._parts], self._chosen)
 
     def row_bytes(self) -> int:
         return sum(part.row_bytes() for part in self._read)

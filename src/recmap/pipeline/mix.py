@@ -148,6 +148,9 @@ class Mixed:
     def select(self, columns: Sequence[str]) -> Mixed:
         return self._over([part.select(columns) for part in self._parts])
 
+    def renumbered(self, by: int) -> Mixed:
+        return self._over([part.renumbered(by) for part in self._parts])
+
     def _over(self, parts: Sequence[Rows]) -> Mixed:
         """The same pattern of other rows."""
         return Mixed(parts, self._weights, self._until, self._seed)

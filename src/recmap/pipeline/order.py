@@ -30,6 +30,9 @@ class _Reordered:
     def select(self, columns: Sequence[str]) -> Rows:
         return self._over(self._rows.select(columns))
 
+    def renumbered(self, by: int) -> Rows:
+        return self._over(self._rows.renumbered(by))
+
     def _over(self, rows: Rows) -> Rows:
         """The same order of other rows."""
         raise NotImplementedError

@@ -54,6 +54,10 @@ class Rows(Protocol):
         """The same with these columns; the others are not read where that can be."""
         ...
 
+    def renumbered(self, by: int) -> Rows:
+        """The same for another branch of a chain, whose functions have other chances."""
+        ...
+
     def row_bytes(self) -> int:
         """About how many bytes a row takes."""
         ...
@@ -113,6 +117,10 @@ class Leaf:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))
         return Leaf(self.source.select(columns), again)
 
+    def renumbered(self, by: int) -> Leaf:
+        del by  # nothing here is left to chance
+        return self
+
     def row_bytes(self) -> int:
         return self.source.row_bytes()
 
@@ -152,6 +160,9 @@ class Selected:
 
     def select(self, columns: Sequence[str]) -> Selected:
         return Selected(self, columns)
+
+    def renumbered(self, by: int) -> Selected:
+        return Selected(self._rows.renumbered(by), self._columns)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

@@ -144,6 +144,9 @@ class Stepped:
     def select(self, columns: Sequence[str]) -> Rows:
         return Selected(self, columns)
 
+    def renumbered(self, by: int) -> Rows:
+        return Stepped(self._rows.renumbered(by), [step.renumbered(by) for step in self._given])
+
     def row_bytes(self) -> int:
         return self._rows.row_bytes()
 

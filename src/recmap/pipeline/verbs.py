@@ -83,8 +83,9 @@ def branches(plans: Sequence[Plan], verb: str) -> list[Rows]:
     """The rows of several chains, whose functions have chances of their own."""
     rows, functions = [], 0
     for plan in plans:
-        steps = tuple(step.renumbered(functions) for step in plan.steps)
-        rows.append(random_access(replace(plan, steps=steps), verb))
+        # The first stays as it is, so that it does not have to be tried again.
+        made = random_access(plan, verb)
+        rows.append(made.renumbered(functions) if functions else made)
         functions += plan.functions
     return rows
 

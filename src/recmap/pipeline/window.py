@@ -94,6 +94,9 @@ class Windowed:
     def select(self, columns: Sequence[str]) -> Windowed:
         return self._over(self._rows.select(columns))
 
+    def renumbered(self, by: int) -> Windowed:
+        return self._over(self._rows.renumbered(by))
+
     def _over(self, rows: Rows) -> Windowed:
         """The same order of other rows."""
         made = Windowed(rows, self._seed, self._window)
