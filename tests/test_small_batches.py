@@ -60,3 +60,25 @@ def test_telemetry_counts_each() -> None:
     train = _dataset().batch(10)
     assert len(list(train)) == train.stats().batches == 101
     assert train.stats().rows == _ROWS
+
+
+@pytest.mark.parametrize("bad", [0, 57, 995])
+def test_those_before_a_bad_one_come_first(bad: int) -> None:
+    def write(bad: int | None) -> None:
+        # Three values where two are promised: a row that does not decode.
+        rows = [[i, i] if i != bad else [i, i, i] for i in range(_ROWS)]
+        with rm.TFRecordWriter("d.tfrecord", index=False, overwrite=True) as writer:
+            writer.write({"x": np.arange(_ROWS), "y": rm.Ragged.from_rows(rows)})
+
+    def train() -> Any:
+        return rm.open("d.tfrecord", fields={"x": "int64", "y": "int64[2]"}).batch(10)
+
+    write(bad)
+    stopped, seen = train(), []
+    with pytest.raises(rm.FieldMismatchError, match=f"record {bad} .*3 values"):
+        for batch in stopped:
+            seen += batch["x"].tolist()
+    assert seen == list(range(bad // 10 * 10))
+    write(None)
+    rest = [n for batch in _values(train().restore(stopped.state())) for n in batch]
+    assert seen + rest == list(range(_ROWS))

@@ -79,9 +79,22 @@ class _Run:
 
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
         """Blocks that are batches."""
+        together, place = self._together(), cursor
+        if together > 1:
+            try:
+                for batch, place in self._plain(cursor, together):
+                    yield batch, place
+            except Exception:
+                # One of several batches is bad. Read one by one from here, those before it
+                # come first, and then it raises again.
+                together = 1
+        if together == 1:
+            yield from self._plain(place, 1)
+
+    def _plain(self, cursor: Cursor, together: int) -> Iterator[tuple[Batch, Cursor]]:
         task = self._task(self._ready.finish)
         size, epoch, given = self._groups.block, cursor, cursor.given
-        for ask, _, batch in self._results(task, self._blocks(cursor, self._together())):
+        for ask, _, batch in self._results(task, self._blocks(cursor, together)):
             at, begun = ask.cursor, ask.start
             if at is not epoch:
                 epoch, given = at, at.given
