@@ -55,6 +55,50 @@ TEST(VarintsOfEveryLengthAndNumber) {
   }
 }
 
+TEST(LongVarintsAmongShortOnes) {
+  for (size_t place = 0; place < 300; ++place) {
+    std::vector<int64_t> numbers = numbers_up_to(4, 300);
+    numbers[place] = -1;
+    numbers[(place + 7) % 300] = int64_t{1} << 40;
+    const Read<int64_t> read(wire::varints(numbers), 300);
+    CHECK_EQ(read.code, FaultCode::kNone);
+    CHECK(read.values == numbers);
+  }
+}
+
+TEST(NothingIsWrittenBehindTheLastVarint) {
+  // As a row of a column, before which and behind which other threads write.
+  for (size_t count = 0; count <= 100; ++count) {
+    const std::vector<int64_t> numbers = numbers_up_to(3, count);
+    const Buffer packed = wire::varints(numbers);
+    std::vector<int32_t> row(count + 8, 77);
+    auto* const out = reinterpret_cast<uint8_t*>(row.data());
+    VarintReader<int32_t> reader(packed, out, out + 4 * count);
+    CHECK_EQ(reader.read(), FaultCode::kNone);
+    for (size_t i = 0; i < count; ++i) CHECK_EQ(row[i], numbers[i]);
+    for (size_t i = count; i < row.size(); ++i) CHECK_EQ(row[i], 77);
+  }
+}
+
+TEST(MoreRoomThanVarintsIsLeft) {
+  for (size_t count = 0; count <= 100; ++count) {
+    const std::vector<int64_t> numbers = numbers_up_to(3, count);
+    const Read<int64_t> read(wire::varints(numbers), count + 40);
+    CHECK_EQ(read.code, FaultCode::kNone);
+    CHECK_EQ(read.count, count);
+    for (size_t i = 0; i < count; ++i) CHECK_EQ(read.values[i], numbers[i]);
+  }
+}
+
+TEST(VarintsThatAreCutOffAreMalformed) {
+  for (size_t size = 1; size < 100; ++size) {
+    Buffer packed(size, 0x01);
+    packed.push_back(0x80);
+    CHECK_EQ(Read<int64_t>(packed, size + 1).code, FaultCode::kMalformed);
+    CHECK_EQ(Read<int64_t>(packed, size + 60).code, FaultCode::kMalformed);
+  }
+}
+
 TEST(VarintsNarrowToTheirType) {
   const std::vector<int64_t> numbers = numbers_up_to(1, 100);
   const Read<uint8_t> bytes(wire::varints(numbers), 100);
