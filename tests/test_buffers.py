@@ -77,3 +77,23 @@ def test_kept_batches_of_a_mapped_file_stay_as_they_are() -> None:
     train = rm.open("x.npy").shuffle(1).batch(256)
     kept = np.concatenate([batch["data"] for batch in list(train)])
     assert np.array_equal(np.sort(kept, 0), np.sort(values, 0))
+
+
+def test_kept_batches_of_records_stay_as_they_are() -> None:
+    rows = [np.full(n, n) for n in range(1000)]
+    with rm.TFRecordWriter("x.tfrecord") as writer:
+        writer.write({"x": rm.Ragged.from_rows(rows), "y": np.ones((1000, 200), np.float32)})
+    batches = list(rm.open("x.tfrecord").batches(250))
+    assert all(batch["x"].values.nbytes > 1 << 18 for batch in batches[1:])
+    found = [row for batch in batches for row in batch["x"]]
+    assert all(np.array_equal(row, wanted) for row, wanted in zip(found, rows, strict=True))
+    assert all((batch["y"] == 1).all() for batch in batches)
+
+
+def test_a_little_more_fits_too_and_no_more_than_asked_is_kept() -> None:
+    buffers = Buffers(kept=3 << 20)
+    where = _address(buffers.empty((1000, 1001), _FLOAT))
+    assert _address(buffers.empty((1000, 1010), _FLOAT)) == where
+    arrays = [buffers.empty((1 << 18,), _FLOAT) for _ in range(8)]
+    del arrays
+    assert sum(map(len, buffers._free)) <= 3 << 20

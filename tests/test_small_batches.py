@@ -82,3 +82,40 @@ def test_those_before_a_bad_one_come_first(bad: int) -> None:
     write(None)
     rest = [n for batch in _values(train().restore(stopped.state())) for n in batch]
     assert seen + rest == list(range(_ROWS))
+
+
+def _sequences(bad: int | None = None) -> rm.Dataset:
+    lengths = np.random.default_rng(0).integers(0, 40, _ROWS)
+    if bad is not None:
+        lengths[bad] = 50
+    values = [np.arange(n) + 7 * row for row, n in enumerate(lengths)]
+    return rm.from_arrays({"x": np.arange(_ROWS), "tokens": rm.Ragged.from_rows(values)})
+
+
+@pytest.mark.parametrize("length", ["longest", 25])
+@pytest.mark.parametrize("size", [1, 10, 59, 2000])
+def test_padded_batches_have_their_own_widths(size: int, length: Any) -> None:
+    train = _sequences().shuffle(1).batch(size, pad={"tokens": length}, lengths=True, mask=True)
+    together, alone = list(train), list(train.prefetch(0))
+    assert len(together) == len(alone) == -(-_ROWS // size)
+    for one, other in zip(together, alone, strict=True):
+        assert list(one) == list(other) == ["x", "tokens", "tokens_length", "tokens_mask"]
+        for name, column in one.items():
+            assert np.array_equal(column, other[name])
+
+
+def test_padded_batches_before_a_bad_one_come_first() -> None:
+    pad = rm.Pad(40, cut="error")
+    batches = iter(_sequences(bad=575).batch(10, pad={"tokens": pad}))
+    for number in range(57):
+        assert next(batches)["x"][0] == 10 * number
+    with pytest.raises(rm.DataError, match="row 5 of the batch has 50 items"):
+        next(batches)
+
+
+def test_kept_padded_batches_share_nothing() -> None:
+    train = _sequences().batch(500, pad={"tokens": 2000})
+    batches = list(train)
+    for number, batch in enumerate(batches):
+        batch["tokens"][:] = number
+    assert all((batch["tokens"] == number).all() for number, batch in enumerate(batches))

@@ -42,12 +42,16 @@ struct Allocated {
   nb::object strings = nb::none();
 };
 
-Allocated allocate(const Column& column, const Tally& total, size_t rows, ColumnBuffers& buffers) {
+Allocated allocate(const Column& column, const Tally& total, size_t rows, const nb::callable& empty,
+                   ColumnBuffers& buffers) {
   Allocated made;
   const bool strings = column.dtype == Dtype::kBytes;
   const uint64_t items = column.ragged == 0 ? total.items : total.items * column.count;
-  made.values =
-      new_array<uint8_t>(strings ? total.bytes : items * column.itemsize, "uint8", buffers.values);
+  const uint64_t size = strings ? total.bytes : items * column.itemsize;
+  made.values = empty(size);
+  const auto values = nb::cast<Array<uint8_t>>(made.values);
+  if (values.size() != size) throw nb::value_error("empty() makes arrays of the size asked for");
+  buffers.values = as_span(values);
   if (column.ragged >= 1) made.outer = new_array<int64_t>(rows + 1, "int64", buffers.outer);
   if (column.ragged == 2) {
     made.steps = new_array<int64_t>(total.steps + 1, "int64", buffers.steps);
@@ -58,7 +62,8 @@ Allocated allocate(const Column& column, const Tally& total, size_t rows, Column
 
 std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const uint64_t>& offsets,
                                         const Columns& wanted, bool verify, size_t threads,
-                                        const std::vector<std::optional<Array<uint8_t>>>& dense) {
+                                        const std::vector<std::optional<Array<uint8_t>>>& dense,
+                                        const nb::callable& empty) {
   const std::vector<Column>& columns = wanted.list;
   if (dense.size() != columns.size()) throw nb::value_error("one dense buffer per column, or None");
   std::vector<ColumnBuffers> buffers(columns.size());
@@ -85,7 +90,7 @@ std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const ui
       continue;
     }
     pending = true;
-    const Allocated a = allocate(columns[c], work.totals()[c], offsets.size(), buffers[c]);
+    const Allocated a = allocate(columns[c], work.totals()[c], offsets.size(), empty, buffers[c]);
     made.append(nb::make_tuple(a.values, a.outer, a.steps, a.strings));
   }
   if (pending) {
@@ -204,14 +209,16 @@ void bind_reading(nb::module_& m) {
       .def_ro("kind", &Slot::kind);
 
   m.def("decode", &decode, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
-        nb::arg("verify"), nb::arg("threads"), nb::arg("dense"),
+        nb::arg("verify"), nb::arg("threads"), nb::arg("dense"), nb::arg("empty"),
         nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: "
                 "numpy.typing.NDArray[numpy.uint64], "
                 "columns: Columns, verify: bool, threads: int, "
-                "dense: list[numpy.typing.NDArray[numpy.uint8] | None]) -> "
+                "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
+                "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]]) -> "
                 "tuple[list[Decoded | None], Fault | None]"),
         "The records at these offsets as columns. Dense numeric columns are written into "
-        "`dense`; the others come back as (values, outer, steps, strings).");
+        "`dense`; the others come back as (values, outer, steps, strings), the values in an "
+        "array that empty() makes.");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
         nb::arg("verify"), nb::arg("threads"), "The faults of the records that do not decode.");
   m.def("inspect", &inspect_records, nb::arg("file"), nb::arg("offsets"), nb::arg("verify"),

@@ -1,6 +1,6 @@
 """The native core: TFRecord framing, tf.train.Example as columns, LZF."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import enum
 from typing import Annotated
 
@@ -251,9 +251,9 @@ class Slot:
     @property
     def kind(self) -> Kind: ...
 
-def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None]) -> tuple[list[Decoded | None], Fault | None]:
+def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]]) -> tuple[list[Decoded | None], Fault | None]:
     """
-    The records at these offsets as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings).
+    The records at these offsets as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes.
     """
 
 def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> list[Fault]:

@@ -136,11 +136,13 @@ class Ragged:
         *,
         side: Literal["right", "left"] = "right",
         cut: Literal["right", "left"] = "right",
+        out: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]:
         """The rows as one dense array: cut to ``length`` (the longest row if None)
         and filled up with ``fill``.
 
         ``side`` is where short rows are filled up, ``cut`` where long ones lose items.
+        ``out`` is an array of just this shape and dtype to be written and returned.
         """
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
@@ -155,7 +157,14 @@ class Ragged:
         if int(lengths.min(initial=0)) < 0 or int(offsets[-1]) != len(values):
             raise ColumnError("the offsets of a Ragged must ascend and end inside its values")
         width = int(lengths.max(initial=0)) if length is None else length
-        out = np.empty((len(self), width, *values.shape[1:]), values.dtype)
+        shape = (len(self), width, *values.shape[1:])
+        if out is None:
+            out = np.empty(shape, values.dtype)
+        elif out.shape != shape or out.dtype != values.dtype or not out.flags.c_contiguous:
+            raise OptionError(
+                f"out= is {out.dtype} of shape {out.shape}, not contiguous {values.dtype} of "
+                f"shape {shape}"
+            )
         if out.size:
             item = np.full(values.shape[1:], fill, values.dtype)
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))

@@ -225,7 +225,7 @@ class Pipeline(Verbs):
         each = len(share) // size if plan.groups.drop_last else -(-len(share) // size)
         turn, within = divmod(number + plan.given[0], each)
         positions, real = share.positions(within * size, (within + 1) * size)
-        task = RowsTask(plan.rows, ready.steps, ready.finish, ready.mask, drops=False)
+        task = RowsTask(plan.rows, ready.steps, ready.finish, size, ready.mask, drops=False)
         return opened(task(Request(number, epoch + turn, filler(positions, real)))).batch
 
     def part(self, index: int, count: int) -> Pipeline:

@@ -20,8 +20,8 @@ __all__ = ["Aligned"]
 _LINE = 64
 # Below this, a copy costs less than its bookkeeping.
 _SMALL = 1 << 16
-# Buffers that wait to be used again.
-_SPARE = 8
+# Bytes that wait to be used again.
+_SPARE = 1 << 28
 
 
 class Aligned:

@@ -17,8 +17,8 @@ __all__ = ["Buffers"]
 # cost as much as filling them; but so much is not kept without need.
 _SMALLEST = 1 << 18
 _LARGEST = 1 << 24
-# Buffers that wait to be used again.
-_KEPT = 4
+# Bytes that wait to be used again.
+_KEPT = 1 << 26
 
 
 class Buffers:
@@ -31,7 +31,8 @@ class Buffers:
         self, smallest: int = _SMALLEST, largest: int = _LARGEST, kept: int = _KEPT
     ) -> None:
         self._smallest, self._largest = smallest, largest
-        self._free: deque[mmap.mmap] = deque(maxlen=kept)
+        self._kept = kept
+        self._free: deque[mmap.mmap] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """An array of its own, with anything in it."""
@@ -41,18 +42,32 @@ class Buffers:
         buffer = self._get(size)
         # Not of an array: NumPy would have views hold that one, and pass over this.
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
-        weakref.finalize(array, self._free.append, buffer).atexit = False
+        weakref.finalize(array, self._back, buffer).atexit = False
         return array
+
+    def _back(self, buffer: mmap.mmap) -> None:
+        # Not under a lock: this may come from the garbage collector, at any moment. If
+        # two come at once, a buffer too many is kept.
+        if sum(map(len, tuple(self._free))) + len(buffer) <= self._kept:
+            self._free.append(buffer)
 
     def _get(self, size: int) -> mmap.mmap:
         try:
             buffer = self._free.pop()
         except IndexError:
-            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return mmap.mmap(-1, _rounded(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # One that is much too large is held by a small batch for nothing.
         if size <= len(buffer) <= 2 * size:
             return buffer
         return self._get(size)
 
-    def __reduce__(self) -> tuple[type[Buffers], tuple[int | None, ...]]:
-        return Buffers, (self._smallest, self._largest, self._free.maxlen)
+    def __reduce__(self) -> tuple[type[Buffers], tuple[int, ...]]:
+        return Buffers, (self._smallest, self._largest, self._kept)
+
+
+def _rounded(size: int) -> int:
+    """Up to an eighth more, of which no page is touched: the next batch, a little larger,
+    shall fit.
+    """
+    step = 1 << max(size.bit_length() - 4, 0)
+    return -(-size // step) * step

@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, OptionError
+from recmap.files.buffers import Buffers
 from recmap.ragged import Column, Ragged
 from recmap.types import Batch, Field, Schema
 
 __all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]
+
+# Bytes of padded batches that wait to be used again.
+_KEPT = 16 << 20
 
 Length: TypeAlias = int | Literal["longest"]
 Lengths: TypeAlias = Length | tuple[Length, ...]
@@ -98,6 +102,8 @@ class Padding:
         )
         self._lengths = lengths
         self._mask = mask
+        self._buffers = Buffers(kept=_KEPT)
+        self._known: tuple[Schema, dict[str, Pad]] | None = None
 
     def schema(self, schema: Schema) -> Schema:
         """The fields of the padded rows; refuses columns that cannot be padded.
@@ -131,14 +137,31 @@ class Padding:
             pad, axes = pads[name], schema[name].ragged
             ragged = as_ragged(column, axes, name)
             widths = _widths(ragged, pad.lengths(axes, name), pad, name)
-            padded[name] = _dense(ragged, widths, pad, pad.fill)
+            padded[name] = self._dense(ragged, widths, pad, pad.fill)
             if self._lengths:
                 padded[f"{name}_length"] = np.minimum(ragged.lengths, widths[0])
             if self._mask:
-                padded[f"{name}_mask"] = _dense(_ones(ragged), widths, pad, False)
+                padded[f"{name}_mask"] = self._dense(_ones(ragged), widths, pad, False)
         return padded
 
+    def _dense(
+        self, column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any
+    ) -> npt.NDArray[Any]:
+        values = column.flat
+        if isinstance(values, Ragged):
+            values = self._dense(values, widths[1:], pad, fill)
+            column = Ragged(values, column.offsets - column.offsets[0])
+        cut: Side = "left" if pad.cut == "left" else "right"
+        out = self._buffers.empty((len(column), widths[0], *values.shape[1:]), values.dtype)
+        return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
+
     def _pads(self, schema: Schema) -> dict[str, Pad]:
+        # Batch after batch has the same.
+        if self._known is None or self._known[0] is not schema:
+            self._known = schema, self._checked(schema)
+        return self._known[1]
+
+    def _checked(self, schema: Schema) -> dict[str, Pad]:
         if self._all is not None:
             pads = {n: self._all for n, f in schema.items() if f.ragged and not f.is_bytes}
         else:
@@ -238,12 +261,3 @@ def _widths(
     if not isinstance(values, Ragged):
         return (width,)
     return width, *_widths(values, lengths[1:], pad, name, "list")
-
-
-def _dense(column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any) -> npt.NDArray[Any]:
-    values = column.flat
-    if isinstance(values, Ragged):
-        inner = _dense(values, widths[1:], pad, fill)
-        column = Ragged(inner, column.offsets - column.offsets[0])
-    cut: Side = "left" if pad.cut == "left" else "right"
-    return column.pad(widths[0], fill, side=pad.side, cut=cut)

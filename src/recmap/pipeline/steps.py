@@ -36,6 +36,11 @@ class Rowset:
         """Where a row came from."""
         return self.rows.whence(int(self.positions[row]), self.epoch)
 
+    def part(self, start: int, stop: int) -> Rowset:
+        """Rows from one place to another, as views."""
+        rows = slice(start, stop)
+        return replace(self, batch=pick(self.batch, rows), positions=self.positions[rows])
+
     def kept(self, mask: Any) -> Rowset:
         """Those rows for which the mask is true."""
         which = np.flatnonzero(mask)

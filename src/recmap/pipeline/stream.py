@@ -19,7 +19,7 @@ from recmap.pipeline.rows import Positions
 from recmap.pipeline.share import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.steps import Step
-from recmap.pipeline.task import FinishTask, RowsTask, filler, opened
+from recmap.pipeline.task import FinishTask, Result, RowsTask, filler, opened
 from recmap.pipeline.telemetry import Meter
 from recmap.pipeline.workers import Request, open_pool
 from recmap.types import Batch
@@ -94,7 +94,7 @@ class _Run:
     def _plain(self, cursor: Cursor, together: int) -> Iterator[tuple[Batch, Cursor]]:
         task = self._task(self._ready.finish)
         size, epoch, given = self._groups.block, cursor, cursor.given
-        for ask, _, batch in self._results(task, self._blocks(cursor, together)):
+        for ask, _, result in self._results(task, self._blocks(cursor, together)):
             at, begun = ask.cursor, ask.start
             if at is not epoch:
                 epoch, given = at, at.given
@@ -102,18 +102,21 @@ class _Run:
                 given, start, begun = given + 1, begun - ask.start, begun + size
                 # Not by replace(), which takes longer than all the rest here.
                 after = Cursor(at.epoch, at.turn, begun, at.held, given, at.kept, at.left)
-                yield pick(batch, slice(start, start + size)), after
+                yield result.next(slice(start, start + size)), after
             given += 1
-            rest = batch if begun == ask.start else pick(batch, slice(begun - ask.start, None))
+            rest = None if begun == ask.start else slice(begun - ask.start, None)
             # What is left over of an epoch, and dropped, counts as taken.
             end = len(ask.share) if ask.last else ask.stop
-            yield rest, replace(at, at=end, given=given)
+            yield result.next(rest), replace(at, at=end, given=given)
 
     def _together(self) -> int:
         """Batches to be read at a time."""
         plan, size = self._plan, self._groups.block
         alone = plan.pool.kind != "threads" or plan.workers or plan.ahead is not None
-        if alone or plan.steps or plan.finish or self._ready.mask is not None:
+        if alone or plan.steps or self._ready.mask is not None:
+            return 1
+        # Functions of batches are called with one at a time, and in their turn.
+        if not all(step.ours and not step.drops for step in self._ready.finish):
             return 1
         # The rows of a ragged batch would not have memory of their own.
         if not all(isinstance(column, np.ndarray) for column in self._ready.sample.values()):
@@ -145,14 +148,16 @@ class _Run:
         task = self._task(())
         skip, take = self._plan.kept
         epoch, kept, given, grouper = cursor, cursor.kept, cursor.given, None
-        for ask, numbers, batch in self._results(task, self._blocks(cursor)):
+        for ask, numbers, result in self._results(task, self._blocks(cursor)):
             if grouper is None:
                 epoch, kept, given = ask.cursor, ask.cursor.kept, ask.cursor.given
                 grouper = self._groups.start()
                 if self._groups.held_numbers(epoch.held):
                     grouper.restore(epoch.held, self._fetcher(task, ask))
             # Not those rows of the block that were given out before the run went on.
-            block = _cut(Block(batch, numbers), int(np.searchsorted(numbers, epoch.at)), None)
+            block = _cut(
+                Block(result.batch, numbers), int(np.searchsorted(numbers, epoch.at)), None
+            )
             end = None if take is None else max(0, skip + take - kept)
             for group in grouper.add(_cut(block, max(0, skip - kept), end)):
                 given += 1
@@ -222,7 +227,7 @@ class _Run:
 
     def _results(
         self, task: RowsTask, asks: Iterator[_Ask]
-    ) -> Iterator[tuple[_Ask, Positions, Batch]]:
+    ) -> Iterator[tuple[_Ask, Positions, Result]]:
         """What comes of the blocks: the numbers of the rows that were kept, and the rows."""
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
@@ -238,7 +243,7 @@ class _Run:
                 numbers = np.arange(ask.start, ask.stop)
                 if result.kept is not None:
                     numbers = numbers[result.kept]
-                yield ask, numbers, result.batch
+                yield ask, numbers, result
 
     def _requests(self, asks: Iterator[_Ask]) -> Iterator[Request]:
         for number, ask in enumerate(asks):
@@ -255,7 +260,8 @@ class _Run:
 
     def _task(self, finish: Sequence[Step]) -> RowsTask:
         ready = self._ready
-        return RowsTask(self._plan.rows, ready.steps, tuple(finish), ready.mask, self._drops)
+        size = self._groups.block
+        return RowsTask(self._plan.rows, ready.steps, tuple(finish), size, ready.mask, self._drops)
 
     def _ahead(self) -> int:
         """Batches at a time within the memory, for each of those who hand some on."""

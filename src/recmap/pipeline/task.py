@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MapError
+from recmap.pipeline.gathering import pick
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
 from recmap.pipeline.workers import Request
@@ -18,6 +20,8 @@ __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened"]
 
 # Columns that travel with a result and are taken off it before anybody sees it.
 _KEPT, _SECONDS = "\0kept", "\0seconds"
+# Before the number of a batch and the name of its column, where a result is several.
+_PIECE = "\0piece\0"
 
 
 def filler(positions: Positions, real: npt.NDArray[np.bool_]) -> Positions:
@@ -35,20 +39,30 @@ def _unmarked(positions: Positions, filled: bool) -> tuple[Positions, npt.NDArra
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a block: which of its rows were kept, None if all; seconds by stage."""
+    """What came of a block: which of its rows were kept, None if all; seconds by stage.
+    Instead of one batch there are several if the steps of batches were done to each.
+    """
 
     batch: Batch
+    pieces: deque[Batch]
     kept: Positions | None
     seconds: npt.NDArray[np.float64]
+
+    def next(self, rows: slice | None) -> Batch:
+        """These rows, None for all; those after the ones asked for before."""
+        if self.pieces:
+            return self.pieces.popleft()
+        return self.batch if rows is None else pick(self.batch, rows)
 
 
 @dataclass(frozen=True)
 class RowsTask:
-    """Reads a block and does the steps; and those of batches, if the block is one."""
+    """Reads a block and does the steps; and those of batches, of ``size`` rows each."""
 
     rows: Rows
     steps: tuple[Step, ...]
     finish: tuple[Step, ...]
+    size: int
     mask: str | None
     drops: bool
 
@@ -60,6 +74,8 @@ class RowsTask:
             batch = self.rows.take(positions, request.epoch)
         read = time.perf_counter() - begun
         rows, seconds = run_steps(Rowset(batch, positions, request.epoch, self.rows), self.steps)
+        if self.finish and len(positions) > self.size:
+            return self._pieces(rows, read, seconds)
         rows, more = run_steps(rows, self.finish)
         result = dict(rows.batch)
         if self.mask is not None and real is not None:
@@ -72,6 +88,17 @@ class RowsTask:
         if self.drops:
             result[_KEPT] = np.searchsorted(positions, rows.positions)
         result[_SECONDS] = np.array([read, *seconds, *more])
+        return result
+
+    def _pieces(self, rows: Rowset, read: float, seconds: list[float]) -> Batch:
+        """Several batches that were read together."""
+        result: Batch = {}
+        spent = np.zeros(len(self.finish))
+        for number, start in enumerate(range(0, len(rows.positions), self.size)):
+            piece, more = run_steps(rows.part(start, start + self.size), self.finish)
+            result |= {f"{_PIECE}{number}\0{name}": c for name, c in piece.batch.items()}
+            spent += more
+        result[_SECONDS] = np.array([read, *seconds, *spent])
         return result
 
 
@@ -93,4 +120,12 @@ def opened(batch: Batch) -> Result:
     """A result, its columns and what travelled with them apart."""
     kept, seconds = batch.pop(_KEPT, None), batch.pop(_SECONDS)
     assert isinstance(seconds, np.ndarray)
-    return Result(batch, kept if isinstance(kept, np.ndarray) else None, seconds)
+    pieces: deque[Batch] = deque()
+    if next(iter(batch), "").startswith(_PIECE):
+        for key, column in batch.items():
+            number, name = key.removeprefix(_PIECE).split("\0", 1)
+            if int(number) == len(pieces):
+                pieces.append({})
+            pieces[-1][name] = column
+        batch = {}
+    return Result(batch, pieces, kept if isinstance(kept, np.ndarray) else None, seconds)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Dtype, Fault, Kind, Place
 from recmap.errors import OptionError
+from recmap.files.buffers import Buffers
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Batch, Field, Schema
 
@@ -22,6 +23,11 @@ LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+
+_BYTE = np.dtype(np.uint8)
+# Batches of up to so many bytes get their memory from those before: new pages cost as
+# much as the decoding.
+_LARGEST = 4 << 20
 
 _CODES = {
     "bool": Dtype.bool,
@@ -65,6 +71,7 @@ class Codec:
         self.schema = schema
         self._places = places or {}
         self.columns = _core.Columns()
+        self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         for name, field in schema.items():
             key, place = split_name(name)
             place = self._places.get(name, place)
@@ -89,7 +96,7 @@ class Codec:
         """The records at these offsets, or the fault of the first that is bad."""
         rows = len(offsets)
         dense = {
-            name: np.empty((rows, *field.inner), field.dtype)
+            name: self._buffers.empty((rows, *field.inner), field.dtype)
             for name, field in self.schema.items()
             if field.row_bytes is not None
         }
@@ -97,13 +104,18 @@ class Codec:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        made, fault = _core.decode(file, offsets, self.columns, verify, threads, buffers)
+        made, fault = _core.decode(
+            file, offsets, self.columns, verify, threads, buffers, self._empty
+        )
         if fault is not None:
             return {}, fault
         batch: Batch = {}
         for (name, field), parts in zip(self.schema.items(), made, strict=True):
             batch[name] = dense[name] if parts is None else _assemble(field, parts)
         return batch, None
+
+    def _empty(self, size: int) -> Bytes:
+        return self._buffers.empty((size,), _BYTE)
 
     def select(self, names: Sequence[str]) -> Codec:
         """Of these fields only: the others are not even looked at."""
