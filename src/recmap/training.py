@@ -125,16 +125,16 @@ class Pipeline(Verbs):
     ) -> Iterator[dict[str, Any]]:
         with closing(batches):
             while True:
-                asked = time.perf_counter()
-                found = list(islice(batches, 1))
-                if not found:
+                try:
+                    # No name for it, which would keep it until the next is asked for.
+                    yield self._taken(batches, meter)
+                except StopIteration:
                     self._place = end
                     return
-                # Not by a name, which would keep the batch until the next is asked for.
-                yield self._got(found, meter, asked)
 
-    def _got(self, found: list[tuple[Batch, Cursor]], meter: Meter, asked: float) -> dict[str, Any]:
-        batch, self._place = found.pop()
+    def _taken(self, batches: Iterator[tuple[Batch, Cursor]], meter: Meter) -> dict[str, Any]:
+        asked = time.perf_counter()
+        batch, self._place = next(batches)
         rows = 1 if self._plan.grouping is None else len(next(iter(batch.values()), ()))
         meter.got(batch, rows, asked)
         return batch

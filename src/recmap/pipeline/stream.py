@@ -65,6 +65,9 @@ def stream(
     run = _Run(ready, meter)
     batches = run.plain(cursor) if ready.plan.plain else run.grouped(cursor)
     skip, take = ready.plan.given
+    if (skip, take) == (0, None):
+        yield from batches
+        return
     stop = ENDLESS if take is None else skip + take
     if stop == 0:
         return
@@ -93,32 +96,36 @@ class _Run:
         """Blocks that are batches."""
         together, place = self._together(), cursor
         if together > 1:
-            try:
-                batches = self._several(cursor, together)
-                while made := list(islice(batches, 1)):
-                    place = made[0][1]
-                    yield made.pop()
-            except Exception:
-                # One of several batches is bad. Read one by one from here, those before it
-                # come first, and then it raises again.
-                together = 1
-        if together == 1:
-            yield from map(_alone, self._results(self._rows_task(), self._blocks(place)))
+            failed = yield from self._several(cursor, together)
+            if failed is None:
+                return
+            # Read one by one from there, those before a bad one come first, and then it
+            # raises again.
+            place = failed
+        yield from map(_alone, self._results(self._rows_task(), self._blocks(place)))
 
-    def _several(self, cursor: Cursor, together: int) -> Iterator[tuple[Batch, Cursor]]:
-        """Batches cut from larger blocks."""
-        size = self._groups.block
-        for ask, _, batch in self._results(self._rows_task(), self._blocks(cursor, together)):
-            at = ask.cursor
-            for given, start in enumerate(range(ask.start, ask.stop, size), ask.given + 1):
-                stop = start + size
-                # Not by replace(), which takes longer than all the rest here.
-                after = (
-                    Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left)
-                    if stop < ask.stop
-                    else ask.after(given)
-                )
-                yield pick(batch, slice(start - ask.start, stop - ask.start)), after
+    def _several(
+        self, cursor: Cursor, together: int
+    ) -> Generator[tuple[Batch, Cursor], None, Cursor | None]:
+        """Batches cut from larger blocks. The place from which a block could not be had is
+        returned, if there is such a block.
+        """
+        size, after = self._groups.block, cursor
+        try:
+            for ask, _, batch in self._results(self._rows_task(), self._blocks(cursor, together)):
+                at = ask.cursor
+                for given, start in enumerate(range(ask.start, ask.stop, size), ask.given + 1):
+                    stop = start + size
+                    # Not by replace(), which takes longer than all the rest here.
+                    after = (
+                        Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left)
+                        if stop < ask.stop
+                        else ask.after(given)
+                    )
+                    yield pick(batch, slice(start - ask.start, stop - ask.start)), after
+        except Exception:
+            return after
+        return None
 
     def _together(self) -> int:
         """Batches to be read at a time."""
