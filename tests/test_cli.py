@@ -98,6 +98,23 @@ def test_options_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None
         assert error.count("\n") == 1
 
 
+def test_index_says_what_a_file_is_that_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.arange(3))
+    Path("notes.txt").write_text("Not a record in all these words.")
+    np.arange(99).tofile("x.bin")
+    wire.write("bad.tfrecord", wire.example(a=wire.int64_list(1)))
+    Path("bad.tfrecord").write_bytes(b"\0" + Path("bad.tfrecord").read_bytes()[1:])
+    for name, told in {
+        "x.npy": "x.npy is npy, which needs no index",
+        "notes.txt": "notes.txt does not begin with a TFRecord record",
+        "x.bin": "x.bin does not begin with a TFRecord record",
+        "bad.tfrecord": "bad.tfrecord: record 0 at byte 0: length CRC",
+    }.items():
+        assert main(["index", name]) > 0
+        assert told in capsys.readouterr().err
+    assert not list(Path().glob(".*"))
+
+
 def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 3)
     assert main(["index", "x.tfrecord"]) == 0

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,7 @@ def test_an_exception_names_row_and_file_and_shows_the_line(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
 def test_a_worker_that_is_killed_is_an_error_and_leaves_nothing(kind: str) -> None:
+    resource_tracker.ensure_running()  # the first spawn starts it, and it stays
     shared, files = jobs.shared_memory(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(rm.WorkerDiedError, match="signal 9|SIGKILL|killed"):
         list(mapped().map(jobs.dies_at_thirteen, workers=kind).batch(4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.files.output import OutputFile, Spooler
 
 DTYPES = [
     "bool",
@@ -176,6 +178,63 @@ def test_a_writer_that_is_forgotten_leaves_nothing_behind() -> None:
     w.write({"x": np.zeros(10)})
     del w
     assert os.listdir() == []
+
+
+class _Last(bytes):
+    """A piece that holds the last reference to its writer."""
+
+    writer: rm.TFRecordWriter
+
+
+def test_a_writer_may_be_forgotten_in_the_thread_that_writes() -> None:
+    w = rm.TFRecordWriter("x.tfrecord")
+    thread, file = w._spooler._thread, w._files[0]
+    piece = _Last(1 << 20)
+    piece.writer = w
+    del w
+    file.write(piece)
+    del piece
+    thread.join(60)
+    assert not thread.is_alive()
+    assert os.listdir() == []
+
+
+class _Slow(OutputFile):
+    """On a disk that takes its time."""
+
+    def __init__(self, path: str, spooler: Spooler) -> None:
+        super().__init__(path, None, spooler)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write_now(self, piece: Any) -> None:
+        self.begun.set()
+        self.go_on.wait()
+        super().write_now(piece)
+
+
+def test_files_are_abandoned_without_waiting_for_what_is_being_written() -> None:
+    spooler = Spooler()
+    file = _Slow("x.tfrecord", spooler)
+    for _ in range(3):
+        spooler.put(file, bytes(100))
+    file.begun.wait()
+    spooler.abandon([file])
+    assert os.listdir() == []
+    file.go_on.set()
+    spooler._thread.join()
+    assert (file.written, file._file.closed) == (100, True)
+
+
+def test_a_fork_does_not_take_the_files_away() -> None:
+    w = rm.TFRecordWriter("x.tfrecord")
+    w.write({"x": np.arange(10)})
+    child = os.fork()
+    if child == 0:
+        del w
+        os._exit(0)
+    os.waitpid(child, 0)
+    w.commit()
+    assert rm.open("x.tfrecord")[:]["x"].tolist() == list(range(10))
 
 
 def test_a_disk_that_is_full_is_an_error_in_the_callers_thread() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from recmap.chain import Verbs
@@ -122,18 +123,21 @@ class Pipeline(Verbs):
     def _run(
         self, batches: Generator[tuple[Batch, Cursor], None, None], meter: Meter, end: Cursor
     ) -> Iterator[dict[str, Any]]:
-        single = self._plan.grouping is None
         with closing(batches):
             while True:
-                asked = time.perf_counter()
-                found = next(batches, None)
-                if found is None:
+                try:
+                    # No name for it, which would keep it until the next is asked for.
+                    yield self._taken(batches, meter)
+                except StopIteration:
                     self._place = end
                     return
-                batch, self._place = found
-                rows = 1 if single else len(next(iter(batch.values()), ()))
-                meter.got(batch, rows, asked)
-                yield batch
+
+    def _taken(self, batches: Iterator[tuple[Batch, Cursor]], meter: Meter) -> dict[str, Any]:
+        asked = time.perf_counter()
+        batch, self._place = next(batches)
+        rows = 1 if self._plan.grouping is None else len(next(iter(batch.values()), ()))
+        meter.got(batch, rows, asked)
+        return batch
 
     def run(self, epochs: int = 1, *, progress: bool = False) -> Iterator[dict[str, Any]]:
         """Several epochs, one after the other; with ``progress`` a bar on standard error
@@ -146,10 +150,11 @@ class Pipeline(Verbs):
         """
         for _ in range(verbs.check_whole("epochs", epochs)):
             bar = Bar(self._plan.count()) if progress else None
-            for batch in self:
+            batches = iter(self)
+            while batch := list(islice(batches, 1)):
                 if bar is not None:
                     bar.show(self.stats())
-                yield batch
+                yield batch.pop()
             if bar is not None:
                 bar.finish(self.stats())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -69,14 +70,18 @@ class JaxBatches:
 
     def _given(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         ahead: deque[tuple[Any, dict[str, Any]]] = deque()
-        for columns in batches:
-            ahead.append((self._put(columns), self._feed.state()))
+        put = map(self._put, batches)
+        while batch := list(islice(put, 1)):
+            ahead.append((batch.pop(), self._feed.state()))
             if len(ahead) > self._prefetch:
-                batch, self._state = ahead.popleft()
-                yield batch
+                yield self._next(ahead)
         while ahead:
-            batch, self._state = ahead.popleft()
-            yield batch
+            yield self._next(ahead)
+
+    def _next(self, ahead: deque[tuple[Any, dict[str, Any]]]) -> Any:
+        # No name for it above: that would keep the batch until the next is asked for.
+        batch, self._state = ahead.popleft()
+        return batch
 
     def _put(self, columns: dict[str, Any]) -> Any:
         return self._pairs.of(

@@ -106,12 +106,11 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
             begun = (feed.epoch - int(self._first[0])) // feed.turns
             self._begun[info.id] = begun + 1
         self._running = feed
-        return self._tensors(iter(feed))
+        return map(self._tensors, iter(feed))
 
-    def _tensors(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        for columns in batches:
-            wanted = {name: columns[name] for name in self._pairs.names}
-            yield self._pairs.of(as_tensors(wanted, self._ragged))
+    def _tensors(self, columns: dict[str, Any]) -> Any:
+        wanted = {name: columns[name] for name in self._pairs.names}
+        return self._pairs.of(as_tensors(wanted, self._ragged))
 
     def _mine(self) -> Feed:
         """What this process reads, from the start of its next epoch."""

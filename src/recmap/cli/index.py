@@ -8,6 +8,9 @@ from typing import Any
 from recmap.cli.progress import watching_bytes
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
+from recmap.errors import CorruptRecordError, OptionError
+from recmap.files.paths import expand
+from recmap.formats.registry import detect, format_of
 from recmap.tfrecord.indexing import index
 
 __all__ = ["add"]
@@ -37,8 +40,24 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with watching_bytes("index") as watcher:
-        names = index(args.path, text=args.text, progress=watcher)
+    files = expand(args.path)
+    for file in files:
+        if (format := detect(file)) not in ("tfrecord", "raw"):
+            raise OptionError(
+                f"{file} is {format}, which needs no index: only the records of TFRecord files "
+                "have to be looked for; recmap info tells what is in it"
+            )
+    try:
+        with watching_bytes("index") as watcher:
+            names = index(files, text=args.text, progress=watcher)
+    except CorruptRecordError as e:
+        if e.byte or e.file is None or format_of(e.file) == "tfrecord":
+            raise
+        raise OptionError(
+            f"{e.file} does not begin with a TFRecord record, and nothing else has an index; if it "
+            "is a damaged TFRecord file, recmap repair copies its sound records; if not, recmap "
+            "info tells what it may be"
+        ) from e
     for name in names:
         print(printable(name))
     return 0

@@ -16,7 +16,7 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     """The same items, the next few of which are made while one is used. What the
     iterator raises is raised here. The thread ends soon after this does, or is dropped.
     """
-    ready: SimpleQueue[tuple[bool, _T | BaseException | None]] = SimpleQueue()
+    ready: SimpleQueue[list[_T] | BaseException] = SimpleQueue()
     room: SimpleQueue[None] = SimpleQueue()
     stop = threading.Event()
     for _ in range(depth):
@@ -26,13 +26,13 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     ).start()
     try:
         while True:
-            more, item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            if not more:
+            made = ready.get()
+            if isinstance(made, BaseException):
+                raise made
+            if not made:
                 return
             room.put(None)
-            yield item  # type: ignore[misc]  # an item, for there are more
+            yield made.pop()  # so that nobody here keeps it
     finally:
         # The garbage collector may do this, in a thread that holds some lock: nothing here
         # waits, neither for the thread nor for a lock.
@@ -42,7 +42,7 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
 
 def _work(
     items: Iterator[_T],
-    ready: SimpleQueue[tuple[bool, _T | BaseException | None]],
+    ready: SimpleQueue[list[_T] | BaseException],
     room: SimpleQueue[None],
     stop: threading.Event,
 ) -> None:
@@ -51,7 +51,8 @@ def _work(
             room.get()
             if stop.is_set():
                 return
-            ready.put((True, item))
-        ready.put((False, None))
+            ready.put([item])
+            del item
+        ready.put([])
     except BaseException as e:  # raised in the reader's thread
-        ready.put((False, e))
+        ready.put(e)

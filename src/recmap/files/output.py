@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
 # Smaller pieces are gathered before they are handed over.
 _PIECE = 1 << 20
+# Pieces that wait to be written.
+_WAITING = 2
 # Room on the disk is reserved that far ahead.
 _RESERVE = 64 << 20
 
@@ -34,14 +37,21 @@ class Spooler:
     """
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[tuple[OutputFile, Buffer] | None] = queue.Queue(maxsize=2)
+        # Queues that the garbage collector may put something into at any moment.
+        self._pieces: SimpleQueue[tuple[OutputFile, Buffer] | None] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(_WAITING):
+            self._room.put(None)
         self._error: BaseException | None = None
+        self._abandoned: Sequence[OutputFile] = ()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="recmap-writer", daemon=True)
         self._thread.start()
 
     def put(self, file: OutputFile, piece: Buffer) -> None:
         self._raise()
-        self._queue.put((file, piece))
+        self._room.get()
+        self._pieces.put((file, piece))
 
     def close(self) -> None:
         """Waits until everything is written."""
@@ -51,8 +61,22 @@ class Spooler:
     def stop(self) -> None:
         """Waits until nothing is written any more; an error does not matter now."""
         if self._thread.is_alive():
-            self._queue.put(None)
+            self._pieces.put(None)
             self._thread.join()
+        self._stopped = True
+
+    def abandon(self, files: Sequence[OutputFile]) -> None:
+        """Leaves nothing behind of all its files, without waiting for anything: the
+        garbage collector does this, perhaps in a thread that holds some lock, perhaps in
+        that of the spooler.
+        """
+        for file in files:
+            if self._stopped:
+                file.abort()
+            else:  # the thread may be about to write to it, and closes it afterwards
+                remove(file.temporary)
+        self._abandoned = files
+        self._pieces.put(None)
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -60,14 +84,20 @@ class Spooler:
             raise error
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            if self._error is not None:
-                continue  # drained, so that nobody waits for room
-            file, piece = item
-            try:
-                file.write_now(piece)
-            except BaseException as e:  # raised in the caller's thread
-                self._error = e
+        while (item := self._pieces.get()) is not None:
+            self._room.put(None)
+            # What waits is drained after an error, so that nobody waits for room.
+            if self._error is None and not self._abandoned:
+                self._write(*item)
+            del item  # not kept until the next one comes
+        for file in self._abandoned:
+            file.abort()
+
+    def _write(self, file: OutputFile, piece: Buffer) -> None:
+        try:
+            file.write_now(piece)
+        except BaseException as e:  # raised in the caller's thread
+            self._error = e
 
 
 class OutputFile:

@@ -71,10 +71,11 @@ class TFRecordWriter:
         self._rows = rows
         self._written = 0
         self._indexes = [Index() for _ in self._paths]
-        self._open = True
         self._finished = False
-        self._spooler = Spooler()
+        self._process = os.getpid()
         self._files: list[OutputFile] = []
+        self._spooler = Spooler()
+        self._open = True
         try:
             for p in self._paths:
                 self._files.append(OutputFile(p, compression, self._spooler))
@@ -223,8 +224,10 @@ class TFRecordWriter:
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False) and hasattr(self, "_files"):
-            self.abort()
+        # A fork has a copy of the writer, but the files are not its own.
+        if getattr(self, "_open", False) and self._process == os.getpid():
+            self._open = False
+            self._spooler.abandon(self._files)
 
 
 def create_tfrecord(

@@ -22,15 +22,16 @@ class Here(Pool):
         self._closed = False
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
-        for request in requests:
-            yield request, self._result(request)
+        del ahead
+        # No generator: it would keep a request, and what was read for it.
+        return map(self._answer, requests)
 
-    def _result(self, request: Request) -> Batch:
+    def _answer(self, request: Request) -> tuple[Request, Batch]:
         if self._closed:
             raise OptionError("the pool of workers is closed; open another one")
         begin = time.perf_counter()
         try:
-            return self._work(request)
+            return request, self._work(request)
         except RecmapError:
             self.close()
             raise

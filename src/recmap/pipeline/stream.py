@@ -1,4 +1,8 @@
-"""A plan at work: blocks are asked for in order, and come back as batches."""
+"""A plan at work: blocks are asked for in order, and come back as batches.
+
+What waits for the next batch to be asked for gives no name to the last one: it would
+keep its memory when the loop has let go of it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import count, islice
 
 import numpy as np
 
@@ -18,8 +23,7 @@ from recmap.pipeline.plan import Settled
 from recmap.pipeline.rows import Positions
 from recmap.pipeline.share import ENDLESS, Share
 from recmap.pipeline.state import Cursor
-from recmap.pipeline.steps import Step
-from recmap.pipeline.task import FinishTask, Result, RowsTask, filler, opened
+from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.telemetry import Meter
 from recmap.pipeline.workers import Request, open_pool
 from recmap.types import Batch
@@ -37,7 +41,7 @@ _TOGETHER_ROWS = 1 << 14
 @dataclass(frozen=True)
 class _Ask:
     """A block that was asked for: rows ``start`` to ``stop`` of the rank, in an epoch
-    that begins at ``cursor``.
+    that begins at ``cursor``; if blocks are batches, ``given`` come before it there.
     """
 
     cursor: Cursor
@@ -45,6 +49,13 @@ class _Ask:
     start: int
     stop: int
     last: bool
+    given: int
+
+    def after(self, given: int) -> Cursor:
+        """The place after all of it."""
+        # What is left over of an epoch, and dropped, counts as taken.
+        end = len(self.share) if self.last else self.stop
+        return replace(self.cursor, at=end, given=given)
 
 
 def stream(
@@ -54,15 +65,19 @@ def stream(
     run = _Run(ready, meter)
     batches = run.plain(cursor) if ready.plan.plain else run.grouped(cursor)
     skip, take = ready.plan.given
+    if (skip, take) == (0, None):
+        yield from batches
+        return
     stop = ENDLESS if take is None else skip + take
     if stop == 0:
         return
-    for batch, after in batches:
+    while made := list(islice(batches, 1)):
+        after = made[0][1]
         # What comes when there was enough of an epoch is not wanted.
         if after.given < stop and after.given > skip:
-            yield batch, after
+            yield made.pop()
         elif after.given == stop:
-            yield batch, replace(after, at=ENDLESS, held=())
+            yield made.pop()[0], replace(after, at=ENDLESS, held=())
             if after.turn + 1 == ready.plan.repeat:
                 return
 
@@ -81,33 +96,37 @@ class _Run:
         """Blocks that are batches."""
         together, place = self._together(), cursor
         if together > 1:
-            try:
-                for batch, place in self._plain(cursor, together):
-                    yield batch, place
-            except Exception:
-                # One of several batches is bad. Read one by one from here, those before it
-                # come first, and then it raises again.
-                together = 1
-        if together == 1:
-            yield from self._plain(place, 1)
+            failed = yield from self._several(cursor, together)
+            if failed is None:
+                return
+            # Read one by one from there, those before a bad one come first, and then it
+            # raises again.
+            place = failed
+        yield from map(_alone, self._results(self._rows_task(), self._blocks(place)))
 
-    def _plain(self, cursor: Cursor, together: int) -> Iterator[tuple[Batch, Cursor]]:
-        task = self._task(self._ready.finish)
-        size, epoch, given = self._groups.block, cursor, cursor.given
-        for ask, _, result in self._results(task, self._blocks(cursor, together)):
-            at, begun = ask.cursor, ask.start
-            if at is not epoch:
-                epoch, given = at, at.given
-            while begun + size < ask.stop:
-                given, start, begun = given + 1, begun - ask.start, begun + size
-                # Not by replace(), which takes longer than all the rest here.
-                after = Cursor(at.epoch, at.turn, begun, at.held, given, at.kept, at.left)
-                yield result.next(slice(start, start + size)), after
-            given += 1
-            rest = None if begun == ask.start else slice(begun - ask.start, None)
-            # What is left over of an epoch, and dropped, counts as taken.
-            end = len(ask.share) if ask.last else ask.stop
-            yield result.next(rest), replace(at, at=end, given=given)
+    def _several(
+        self, cursor: Cursor, together: int
+    ) -> Generator[tuple[Batch, Cursor], None, Cursor | None]:
+        """Batches cut from larger blocks. The place from which a block could not be had is
+        returned, if there is such a block.
+        """
+        size, after = self._groups.block, cursor
+        try:
+            for ask, _, batch in self._results(self._rows_task(), self._blocks(cursor, together)):
+                at, pieces = ask.cursor, pieces_of(batch)
+                for given, start in enumerate(range(ask.start, ask.stop, size), ask.given + 1):
+                    stop = start + size
+                    # Not by replace(), which takes longer than all the rest here.
+                    after = (
+                        Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left)
+                        if stop < ask.stop
+                        else ask.after(given)
+                    )
+                    rows = slice(start - ask.start, stop - ask.start)
+                    yield (pieces.popleft() if pieces else pick(batch, rows)), after
+        except Exception:
+            return after
+        return None
 
     def _together(self) -> int:
         """Batches to be read at a time."""
@@ -128,47 +147,49 @@ class _Run:
         """Blocks of which batches are made."""
         groups = self._grouped(cursor)
         if not self._ready.finish:
-            yield from ((made.batch, made.after) for made in groups)
+            yield from map(_taken, groups)
             return
         waiting: deque[Cursor] = deque()
 
-        def requests() -> Iterator[Request]:
-            for number, made in enumerate(groups):
-                waiting.append(made.after)
-                yield Request(number, made.after.epoch, made.positions, made.batch)
+        def request(number: int, made: _Made) -> Request:
+            waiting.append(made.after)
+            return Request(number, made.after.epoch, made.positions, made.batch)
+
+        def finished(piece: tuple[Request, Batch]) -> tuple[Batch, Cursor]:
+            result = opened(piece[1])
+            self._meter.spend(result.seconds.tolist(), 1 + len(self._ready.steps))
+            return result.batch, waiting.popleft()
 
         task = FinishTask(self._plan.rows, self._ready.finish)
         with open_pool(task, self._plan.pool) as pool:
-            for _, batch in pool.run(requests(), self._ahead()):
-                result = opened(batch)
-                self._meter.spend(result.seconds.tolist(), 1 + len(self._ready.steps))
-                yield result.batch, waiting.popleft()
+            requests = map(request, count(), groups)
+            yield from map(finished, pool.run(requests, self._ahead()))
 
     def _grouped(self, cursor: Cursor) -> Iterator[_Made]:
-        task = self._task(())
+        task = self._rows_task(finish=False)
         skip, take = self._plan.kept
         epoch, kept, given, grouper = cursor, cursor.kept, cursor.given, None
-        for ask, numbers, result in self._results(task, self._blocks(cursor)):
+        for ask, numbers, batch in self._results(task, self._blocks(cursor)):
             if grouper is None:
                 epoch, kept, given = ask.cursor, ask.cursor.kept, ask.cursor.given
                 grouper = self._groups.start()
                 if self._groups.held_numbers(epoch.held):
                     grouper.restore(epoch.held, self._fetcher(task, ask))
             # Not those rows of the block that were given out before the run went on.
-            block = _cut(
-                Block(result.batch, numbers), int(np.searchsorted(numbers, epoch.at)), None
-            )
+            block = _cut(Block(batch, numbers), int(np.searchsorted(numbers, epoch.at)), None)
             end = None if take is None else max(0, skip + take - kept)
-            for group in grouper.add(_cut(block, max(0, skip - kept), end)):
+            groups = grouper.add(_cut(block, max(0, skip - kept), end))
+            while group := list(islice(groups, 1)):
                 given += 1
-                before = int(np.searchsorted(block.numbers, group.at))
-                yield _made(group, ask, given, kept + before)
+                before = int(np.searchsorted(block.numbers, group[0].at))
+                yield _made(group.pop(), ask, given, kept + before)
             kept += len(block.numbers)
             enough = take is not None and kept >= skip + take and epoch.turn + 1 == self._repeat
             if ask.last or enough:
-                for group in grouper.flush():
+                groups = grouper.flush()
+                while group := list(islice(groups, 1)):
                     given += 1
-                    yield _made(group, ask, given, kept)
+                    yield _made(group.pop(), ask, given, kept)
                 self._check_progress(epoch, given)
                 grouper = None
             if enough:
@@ -217,9 +238,11 @@ class _Run:
             start = end if cursor.at >= end else cursor.at - cursor.at % size
             if plain:
                 self._check_progress(cursor, end)
+            given = cursor.given
             while start < end or not plain:
                 stop = min(start + size * together, end)
-                yield _Ask(cursor, share, start, stop, stop >= end)
+                yield _Ask(cursor, share, start, stop, stop >= end, given)
+                given += together
                 start = stop
                 if stop >= end:
                     break
@@ -227,7 +250,7 @@ class _Run:
 
     def _results(
         self, task: RowsTask, asks: Iterator[_Ask]
-    ) -> Iterator[tuple[_Ask, Positions, Result]]:
+    ) -> Iterator[tuple[_Ask, Positions, Batch]]:
         """What comes of the blocks: the numbers of the rows that were kept, and the rows."""
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
@@ -236,14 +259,15 @@ class _Run:
                 # One reader, ahead of those who work on the rows.
                 read = read_ahead(map(self._read, requests), self._ahead())
                 requests = stack.enter_context(closing(read))
-            for request, made in pool.run(requests, self._ahead()):
-                ask = self._asked.pop(request.number)
-                result = opened(made)
-                self._meter.spend(result.seconds.tolist())
-                numbers = np.arange(ask.start, ask.stop)
-                if result.kept is not None:
-                    numbers = numbers[result.kept]
-                yield ask, numbers, result
+            yield from map(self._result, pool.run(requests, self._ahead()))
+
+    def _result(self, piece: tuple[Request, Batch]) -> tuple[_Ask, Positions, Batch]:
+        ask, result = self._asked.pop(piece[0].number), opened(piece[1])
+        self._meter.spend(result.seconds.tolist())
+        numbers = np.arange(ask.start, ask.stop)
+        if result.kept is not None:
+            numbers = numbers[result.kept]
+        return ask, numbers, result.batch
 
     def _requests(self, asks: Iterator[_Ask]) -> Iterator[Request]:
         for number, ask in enumerate(asks):
@@ -258,10 +282,11 @@ class _Run:
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 
-    def _task(self, finish: Sequence[Step]) -> RowsTask:
+    def _rows_task(self, *, finish: bool = True) -> RowsTask:
+        """What is done to a block; and what is done to batches, if blocks are batches."""
         ready = self._ready
-        size = self._groups.block
-        return RowsTask(self._plan.rows, ready.steps, tuple(finish), size, ready.mask, self._drops)
+        last, size = ready.finish if finish else (), self._groups.block
+        return RowsTask(self._plan.rows, ready.steps, last, size, ready.mask, self._drops)
 
     def _ahead(self) -> int:
         """Batches at a time within the memory, for each of those who hand some on."""
@@ -281,6 +306,16 @@ class _Made:
     batch: Batch
     positions: Positions
     after: Cursor
+
+
+def _alone(made: tuple[_Ask, Positions, Batch]) -> tuple[Batch, Cursor]:
+    """A block that is a batch."""
+    ask, _, batch = made
+    return batch, ask.after(ask.given + 1)
+
+
+def _taken(made: _Made) -> tuple[Batch, Cursor]:
+    return made.batch, made.after
 
 
 def _made(group: Group, ask: _Ask, given: int, kept: int) -> _Made:

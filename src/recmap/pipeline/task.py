@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MapError
-from recmap.pipeline.gathering import pick
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
 from recmap.pipeline.workers import Request
 from recmap.types import Batch
 
-__all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened"]
+__all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 
 # Columns that travel with a result and are taken off it before anybody sees it.
 _KEPT, _SECONDS = "\0kept", "\0seconds"
@@ -39,20 +38,11 @@ def _unmarked(positions: Positions, filled: bool) -> tuple[Positions, npt.NDArra
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a block: which of its rows were kept, None if all; seconds by stage.
-    Instead of one batch there are several if the steps of batches were done to each.
-    """
+    """What came of a block: which of its rows were kept, None if all; seconds by stage."""
 
     batch: Batch
-    pieces: deque[Batch]
     kept: Positions | None
     seconds: npt.NDArray[np.float64]
-
-    def next(self, rows: slice | None) -> Batch:
-        """These rows, None for all; those after the ones asked for before."""
-        if self.pieces:
-            return self.pieces.popleft()
-        return self.batch if rows is None else pick(self.batch, rows)
 
 
 @dataclass(frozen=True)
@@ -120,12 +110,15 @@ def opened(batch: Batch) -> Result:
     """A result, its columns and what travelled with them apart."""
     kept, seconds = batch.pop(_KEPT, None), batch.pop(_SECONDS)
     assert isinstance(seconds, np.ndarray)
+    return Result(batch, kept if isinstance(kept, np.ndarray) else None, seconds)
+
+
+def pieces_of(batch: Batch) -> deque[Batch]:
+    """Batches that came as one, taken out of it; none if it is to be cut by rows."""
     pieces: deque[Batch] = deque()
-    if next(iter(batch), "").startswith(_PIECE):
-        for key, column in batch.items():
-            number, name = key.removeprefix(_PIECE).split("\0", 1)
-            if int(number) == len(pieces):
-                pieces.append({})
-            pieces[-1][name] = column
-        batch = {}
-    return Result(batch, pieces, kept if isinstance(kept, np.ndarray) else None, seconds)
+    for key in [key for key in batch if key.startswith(_PIECE)]:
+        number, name = key.removeprefix(_PIECE).split("\0", 1)
+        if int(number) == len(pieces):
+            pieces.append({})
+        pieces[-1][name] = batch.pop(key)
+    return pieces

@@ -1,0 +1,93 @@
+"""A batch that the loop lets go of is gone: nothing in a pipeline keeps it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = 40
+
+
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def odd(row: dict[str, Any]) -> bool:
+    return bool(row["i"] % 2)
+
+
+def memory() -> rm.Dataset:
+    # Large rows: a batch is read alone.
+    return rm.from_arrays({"i": np.arange(ROWS), "x": np.zeros((ROWS, 1 << 17))})
+
+
+def compressed() -> rm.Dataset:
+    rm.from_arrays({"i": np.arange(ROWS), "x": np.zeros((ROWS, 512))}).save("d.tfrecord.gz")
+    return rm.open("d.tfrecord.gz")
+
+
+def ragged() -> rm.Dataset:
+    rows = rm.Ragged.from_rows([np.ones(500 + i) for i in range(ROWS)])
+    return rm.from_arrays({"i": np.arange(ROWS), "x": rows})
+
+
+CHAINS: dict[str, Callable[[], rm.Pipeline]] = {
+    "in order": lambda: memory().batch(8),
+    "small, read together": lambda: rm.from_arrays({"x": np.arange(ROWS)}).batch(4),
+    "without threads": lambda: memory().batch(8).prefetch(0),
+    "shuffled": lambda: memory().shuffle(1).batch(8),
+    "shuffled by windows": lambda: memory().shuffle(1, window=16).batch(8),
+    "compressed": lambda: compressed().batch(8),
+    "mapped": lambda: memory().map(same).batch(8),
+    "mapped in threads": lambda: memory().map(same, workers="threads:2").batch(8),
+    "mapped in processes": lambda: memory().map(same, workers=2).batch(8),
+    "mapped as batches": lambda: memory().batch(8).map(same),
+    "filtered": lambda: memory().filter(odd).batch(4),
+    "filtered and mapped": lambda: memory().filter(odd).batch(4).map(same),
+    "filtered and cut": lambda: memory().filter(odd).batch(4).skip(1).take(3),
+    "padded": lambda: ragged().batch(8, pad="longest"),
+    "buckets": lambda: ragged().bucket("x", [520]).batch(4, pad="longest"),
+    "packed": lambda: ragged().pack(4096, ["x"]).batch(2),
+}
+
+
+def gone(batches: Iterator[Any], array: Callable[[Any], Any]) -> list[bool]:
+    """Of each batch, whether it is gone when the loop has let go of it."""
+    found = []
+    for batch in batches:
+        seen = weakref.ref(array(batch))
+        del batch
+        found.append(seen() is None)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_help() -> Iterator[None]:
+    """What only the garbage collector would free takes memory until it runs."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_batch_is_gone_when_the_loop_lets_go_of_it(chain: str) -> None:
+    found = gone(iter(CHAINS[chain]()), lambda batch: batch["x"])
+    assert len(found) >= 3
+    assert all(found)
+
+
+def test_a_batch_of_several_epochs_is_gone() -> None:
+    assert all(gone(memory().batch(8).run(epochs=2), lambda batch: batch["x"]))
+
+
+def test_a_batch_is_gone_when_a_framework_has_let_go_of_it() -> None:
+    train = rm.from_arrays({"x": np.zeros((ROWS, 1 << 17), "float32")}).batch(8)
+    assert all(gone(iter(train.to_torch()), lambda batch: batch["x"]))
+    assert all(gone(iter(train.to_jax(prefetch=0)), lambda batch: batch["x"]))
