@@ -76,15 +76,20 @@ def _batch_loader(path: str, batch: int, rows: int, workers: int) -> Any:
 
 
 @functools.cache
-def _augmenting_loader(path: str, batch: int, workers: int) -> Any:
+def _augmenting_loader(path: str, batch: int, workers: int, persistent: bool) -> Any:
     return data.DataLoader(
-        AugmentedRows(path, sys.maxsize), batch, num_workers=workers, persistent_workers=workers > 0
+        AugmentedRows(path, sys.maxsize), batch, num_workers=workers, persistent_workers=persistent
     )
 
 
 def augmented(path: str, batch: int, workers: int) -> Measure:
-    """A pass of a loader that augments each row."""
-    return _consume(_augmenting_loader(path, batch, workers), check=False)
+    """A pass of a loader that augments each row, and starts its workers."""
+    return _consume(_augmenting_loader(path, batch, workers, persistent=False), check=False)
+
+
+def augmented_on(path: str, batch: int, workers: int) -> Measure:
+    """The same by workers that are there already, after the first run."""
+    return _consume(_augmenting_loader(path, batch, workers, persistent=True), check=False)
 
 
 def train_rows(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
@@ -107,4 +112,9 @@ def _consume(loader: Any, check: bool) -> Measure:
     return Measure(clock.seconds, rows, total if check else None)
 
 
-JOBS = {"augmented": augmented, "train_batches": train_batches, "train_rows": train_rows}
+JOBS = {
+    "augmented": augmented,
+    "augmented_on": augmented_on,
+    "train_batches": train_batches,
+    "train_rows": train_rows,
+}
