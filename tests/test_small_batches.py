@@ -119,3 +119,16 @@ def test_kept_padded_batches_share_nothing() -> None:
     for number, batch in enumerate(batches):
         batch["tokens"][:] = number
     assert all((batch["tokens"] == number).all() for number, batch in enumerate(batches))
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_any_number_of_threads_reads_the_same(threads: int) -> None:
+    train = _dataset().shuffle(1).batch(10)
+    assert _values(train.prefetch(threads=threads)) == _values(train.prefetch(0))
+
+
+def test_no_threads_cannot_read_ahead() -> None:
+    with pytest.raises(rm.OptionError, match="one thread or more"):
+        _dataset().batch(10).prefetch(2, threads=0)
+    with pytest.raises(rm.OptionError, match="one thread or more"):
+        _dataset().batch(10).prefetch(0, threads=2)

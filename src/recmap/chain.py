@@ -211,11 +211,18 @@ class Verbs:
         """
         return self._then("shard", index, count, even, mask)
 
-    def prefetch(self, count: int | None = None, *, memory: int | str | None = None) -> Pipeline:
+    def prefetch(
+        self,
+        count: int | None = None,
+        *,
+        threads: int | None = None,
+        memory: int | str | None = None,
+    ) -> Pipeline:
         """Batches that are made before they are asked for; 0 is none. ``memory`` bounds
-        what they take, and is 512 MB if it is not given.
+        what they take, and is 512 MB if it is not given. ``threads`` read at a time, 2 if
+        nobody says otherwise: disks that are asked for many things at once are faster.
         """
-        return self._then("prefetch", count, memory)
+        return self._then("prefetch", count, threads, memory)
 
     def to_jax(
         self,

@@ -23,6 +23,7 @@ from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
+from recmap.notebook import table
 from recmap.ragged import Ragged, concatenate
 from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
@@ -457,12 +458,16 @@ class Dataset(Verbs):
                 yield {name: column[i] for name, column in batch.items()}
 
     def __repr__(self) -> str:
+        width = max(map(len, self.schema), default=0)
+        fields = [f"  {name:{width}}  {kind}" for name, kind in self.schema.lines()]
+        return "\n".join([f"Dataset({self._summary()})", *fields])
+
+    def _repr_html_(self) -> str:
+        return table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
+
+    def _summary(self) -> str:
         files = self._source.files
         rows = self._source.known_rows()
         count = "rows not counted yet" if rows is None else f"{rows:,} rows"
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
-        name = name or "in memory"
-        lines = [f"Dataset({name}: {count}, schema {self._source.origin})"]
-        width = max(map(len, self.schema), default=0)
-        lines += [f"  {field:{width}}  {self.schema[field]}" for field in self.schema]
-        return "\n".join(lines)
+        return f"{name or 'in memory'}: {count}, schema {self._source.origin}"

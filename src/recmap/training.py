@@ -11,6 +11,7 @@ from typing import Any
 
 from recmap.chain import Verbs
 from recmap.errors import OptionError, RowNotFoundError
+from recmap.notebook import table
 from recmap.pipeline import verbs
 from recmap.pipeline.bar import Bar
 from recmap.pipeline.beside import Beside
@@ -261,6 +262,12 @@ class Pipeline(Verbs):
         count = self._plan.rows.count
         rows = "no end of rows" if count is None else f"{count:,} rows"
         return f"Pipeline({rows}: {' > '.join(self._plan.verbs())})"
+
+    def _repr_html_(self) -> str:
+        count = self._plan.rows.count
+        rows = "no end of rows" if count is None else f"{count:,} rows"
+        steps = [(str(i + 1), verb) for i, verb in enumerate(self._plan.verbs())]
+        return table(f"Pipeline: {rows}", ["", "step"], steps)
 
 
 def mix(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldNotFoundError, FieldTextError
+from recmap.notebook import table
 from recmap.ragged import Column
 
 __all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "as_field"]
@@ -244,3 +245,10 @@ class Schema(Mapping[str, Field]):
 
     def __repr__(self) -> str:
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
+
+    def _repr_html_(self) -> str:
+        return table(f"{len(self):,} fields", ["field", "type"], self.lines())
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Names and types, for tables."""
+        return [(name, str(field)) for name, field in self.items()]

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 
 from recmap import __version__
-from recmap.cli import bench, convert, head, index, info, repair, schema, stats, verify
+from recmap.cli import bench, convert, head, index, info, repair, schema, stats, tune, verify
 from recmap.cli.wording import in_options
 from recmap.errors import (
     FieldNotFoundError,
@@ -24,7 +24,7 @@ from recmap.errors import (
 
 __all__ = ["main"]
 
-_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench)
+_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,

@@ -26,6 +26,8 @@ _SINGLES_SIZE = 1 << 20
 _SINGLES_MOST = 256
 # Blocks that are read to find a batch that functions of batches can be tried on.
 _TRIED = 64
+# Threads that read batches before they are asked for.
+_READERS = 2
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Plan:
     repeat: int | None = 1
     workers: Workers | None = None
     ahead: int | None = None
+    readers: int | None = None
     memory: int = _MEMORY
     functions: int = 0
 
@@ -109,7 +112,7 @@ class Plan:
             return Workers("here", 1)
         ours = self.rows.ours and all(step.ours for step in (*self.steps, *self.finish))
         if ours and not self.rows.in_order:
-            return Workers("threads", 2)
+            return Workers("threads", self.readers or _READERS)
         # One reader is ahead already; steps of ours may be done beside the loop.
         beside = ours and bool(self.steps or self.finish)
         return Workers("threads" if beside or self.ahead else "here", 1)

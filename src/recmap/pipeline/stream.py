@@ -294,6 +294,8 @@ class _Run:
         wanted = _AHEAD if plan.ahead is None else plan.ahead
         if plan.workers is not None:
             wanted = max(wanted, 2 * plan.workers.count)
+        elif plan.readers is not None:
+            wanted = max(wanted, plan.readers)
         queues = 1 + plan.rows.in_order + (not plan.plain and bool(self._ready.finish))
         size = self._ready.row_bytes * self._groups.block
         return max(1, min(wanted, plan.memory // queues // max(1, size) - 1))

@@ -98,6 +98,7 @@ def joined(plans: Sequence[Plan], rows: Rows) -> Plan:
         rows,
         workers=max(pools, key=lambda pool: pool.count, default=None),
         ahead=max(aheads, default=None),
+        readers=max((plan.readers for plan in plans if plan.readers is not None), default=None),
         memory=max(plan.memory for plan in plans),
         functions=sum(plan.functions for plan in plans),
     )
@@ -290,10 +291,18 @@ def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
     return made
 
 
-def prefetch(plan: Plan, count: int | None, memory: int | str | None) -> Plan:
-    """How much is made before it is asked for."""
+def prefetch(plan: Plan, count: int | None, threads: int | None, memory: int | str | None) -> Plan:
+    """How much is made before it is asked for, and by how many."""
     ahead = plan.ahead if count is None else check_whole("prefetch", count)
-    return replace(plan, ahead=ahead, memory=plan.memory if memory is None else parse_size(memory))
+    readers = plan.readers
+    if threads is not None:
+        readers = check_whole("prefetch(threads)", threads)
+        if readers < 1 or ahead == 0:
+            raise OptionError(
+                f"prefetch({count}, threads={threads}): one thread or more reads some batches ahead"
+            )
+    memory = plan.memory if memory is None else parse_size(memory)
+    return replace(plan, ahead=ahead, readers=readers, memory=memory)
 
 
 def _before_batch(plan: Plan, verb: str) -> None:

@@ -1,0 +1,126 @@
+"""recmap tune: how to read a file fastest, tried on the user's own disk."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+from typing import Any
+
+from recmap.cli.jsonable import json_text
+from recmap.cli.opening import add_source, call_text, opened
+from recmap.cli.terminal import show_table
+from recmap.cli.verb import add_verb
+from recmap.errors import OptionError
+from recmap.files.machine import size_text
+from recmap.tuning import Trial, fits_memory, tune
+
+__all__ = ["add"]
+
+_EXAMPLES = """  recmap tune train.tfrecord
+  recmap tune 'part-*.tfrecord' --batch 512
+  recmap tune images.h5 --seconds 60 --cold
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "tune",
+        run,
+        help="the fastest way to read a file here, and the line for it",
+        description=(
+            "Reads batches in several ways, each for a moment: exactly shuffled or by windows, "
+            "in batches of several sizes, with one reader or more. Prints how fast each was, and "
+            "the line to use. A way that mixes less, or takes more, is chosen only where it is "
+            "clearly faster."
+        ),
+        examples=_EXAMPLES,
+    )
+    add_source(parser)
+    group = parser.add_argument_group("what to try")
+    group.add_argument("--batch", type=int, metavar="ROWS", help="only batches of so many rows")
+    group.add_argument("--in-order", action="store_true", help="no shuffle")
+    group.add_argument(
+        "--seconds", type=float, default=15.0, metavar="S", help="how long all trials take, about"
+    )
+    cache = group.add_mutually_exclusive_group()
+    cache.add_argument(
+        "--cold",
+        action="store_true",
+        default=None,
+        dest="cold",
+        help="from disk: the system is asked to forget the files before each trial (the default "
+        "for files that fill more than half of the memory)",
+    )
+    cache.add_argument(
+        "--warm", action="store_false", default=None, dest="cold", help="as they are, from memory"
+    )
+    group.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.batch is not None and args.batch < 1:
+        raise OptionError(f"--batch {args.batch}: a batch has 1 row or more")
+    rows = opened(args)
+    files, count, row_bytes = rows.files, len(rows), rows.source.row_bytes()
+    if count == 0:
+        raise OptionError(f"{files[0]}: there are no rows to try it on")
+    cold = not fits_memory(files) if args.cold is None else args.cold
+    del rows
+
+    def forget() -> None:
+        gc.collect()  # what is still mapped cannot be forgotten
+        for file in files if cold else []:
+            _forget(file)
+
+    trials = list(
+        tune(
+            lambda: opened(args),
+            count,
+            row_bytes,
+            batch=args.batch,
+            shuffle=not args.in_order,
+            seconds=args.seconds,
+            forget=forget,
+        )
+    )
+    line = call_text(args) + str([trial for trial in trials if trial.chosen][-1].choice)
+    if args.json:
+        print(json_text({"trials": [_plain(t) for t in trials], "cold": cold, "line": line}))
+    else:
+        _show(trials, line, cold)
+    return 0
+
+
+def _forget(path: str) -> None:
+    for folder, _, names in os.walk(path) if os.path.isdir(path) else [(path, [], [""])]:
+        for name in names:
+            with open(os.path.join(folder, name) if name else folder, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _show(trials: list[Trial], line: str, cold: bool) -> None:
+    rows = [
+        [
+            trial.stage,
+            str(trial.choice).removeprefix("."),
+            f"{trial.rows_per_second:,.0f}",
+            f"{size_text(int(trial.bytes_per_second))}/s",
+            "best" if trial.chosen else "",
+        ]
+        for trial in trials
+    ]
+    show_table(["tried", "rm.open(...)", "rows/s", "bytes/s", ""], rows, right=(2, 3))
+    print(f"read from {'disk' if cold else 'memory'}; the line to use:")
+    print(f"  {line}")
+
+
+def _plain(trial: Trial) -> dict[str, Any]:
+    return {
+        "stage": trial.stage,
+        "chain": str(trial.choice),
+        "rows_per_second": trial.rows_per_second,
+        "bytes_per_second": trial.bytes_per_second,
+        "chosen": trial.chosen,
+    }

@@ -1,0 +1,125 @@
+"""Which order, how many rows and how many readers are fastest here: tried, not guessed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recmap.chain import Verbs
+from recmap.training import Pipeline
+
+__all__ = ["Choice", "Trial", "fits_memory", "tune"]
+
+_SEED = 1
+_WINDOWS = (1 << 10, 1 << 14, 1 << 18)
+_BATCHES = (32, 256, 1024)
+_THREADS = (1, 2, 4, 8)
+# What a batch, and a window of a shuffle, may take.
+_BATCH_BYTES = 64 << 20
+_WINDOW_BYTES = 256 << 20
+# An order that mixes less must be so much faster to be chosen; so must more of anything.
+_MUCH, _CLEARLY = 1.5, 1.1
+_SHORTEST = 0.2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How rows are read: ``window`` None is an exact shuffle, 0 none at all."""
+
+    batch: int
+    window: int | None = None
+    threads: int | None = None
+
+    def of(self, rows: Verbs) -> Pipeline:
+        """The chain that reads so."""
+        chain = rows.pipeline()
+        if self.window != 0:
+            chain = chain.shuffle(_SEED, window=self.window)
+        chain = chain.batch(self.batch)
+        return chain if self.threads is None else chain.prefetch(threads=self.threads)
+
+    def __str__(self) -> str:
+        """As it is written behind ``rm.open(...)``."""
+        window = "" if self.window is None else f", window={self.window:_}"
+        shuffle = "" if self.window == 0 else f".shuffle(seed={_SEED}{window})"
+        threads = "" if self.threads is None else f".prefetch(threads={self.threads})"
+        return f"{shuffle}.batch({self.batch}){threads}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How fast a choice was; ``chosen`` if it is the best of its kind."""
+
+    stage: str
+    choice: Choice
+    rows_per_second: float
+    bytes_per_second: float
+    chosen: bool = False
+
+
+def fits_memory(paths: list[str]) -> bool:
+    """Whether files are read from memory after the first epoch: they fill half of it at most."""
+    total = sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    return total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def tune(
+    opened: Callable[[], Verbs],
+    count: int,
+    row_bytes: int,
+    *,
+    batch: int | None,
+    shuffle: bool,
+    seconds: float,
+    forget: Callable[[], None],
+) -> Iterator[Trial]:
+    """Tries one thing after the other, and goes on with what was best: the last trial that
+    is chosen is the answer. Each gets rows that were opened anew, after ``forget()``.
+    """
+    most = max(1, min(count, _BATCH_BYTES // row_bytes))
+    in_order = opened().pipeline().in_turn
+    orders: list[int | None] = [None]
+    orders += [w for w in _WINDOWS if w < count and w * row_bytes <= _WINDOW_BYTES]
+    if in_order and len(orders) > 1:
+        del orders[0]  # what can only be read in order is not shuffled exactly
+    stages: list[tuple[str, list[dict[str, Any]], float]] = []
+    if shuffle:
+        stages.append(("order", [{"window": window} for window in orders], _MUCH))
+    if batch is None:
+        stages.append(("batch", [{"batch": size} for size in _BATCHES if size <= most], _CLEARLY))
+    if not in_order:
+        stages.append(("threads", [{"threads": n} for n in _THREADS], _CLEARLY))
+    best = Choice(min(batch or 256, most), orders[0] if shuffle else 0)
+    each = max(_SHORTEST, seconds / sum(len(changes) for _, changes, _ in stages))
+    for stage, changes, margin in stages:
+        if stage == "threads" and best.window:
+            return  # there is one reader of a window
+        tried = []
+        for change in changes:
+            forget()
+            tried.append(_tried(stage, replace(best, **change), opened(), each))
+        chosen = _choose(tried, margin)
+        best = chosen.choice
+        yield from (replace(trial, chosen=trial is chosen) for trial in tried)
+
+
+def _choose(tried: list[Trial], margin: float) -> Trial:
+    """The first, unless another is faster by the margin."""
+    chosen = tried[0]
+    for trial in tried[1:]:
+        if trial.rows_per_second > margin * chosen.rows_per_second:
+            chosen = trial
+    return chosen
+
+
+def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Trial:
+    chain = choice.of(rows).repeat()
+    end = time.monotonic() + seconds
+    for _ in chain:
+        if time.monotonic() >= end:
+            break
+    stats = chain.stats()
+    return Trial(stage, choice, stats.rows_per_second, stats.bytes_per_second)

@@ -1,0 +1,69 @@
+"""recmap tune: ways to read a file, tried one after the other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.cli import main
+from recmap.tuning import Choice, Trial, _choose
+
+
+def _write(rows: int = 3000) -> None:
+    np.save("x.npy", np.arange(rows * 16, dtype=np.float32).reshape(rows, 16))
+
+
+def test_the_line_that_is_printed_reads_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    _write()
+    assert main(["tune", "x.npy", "--seconds", "0.1"]) == 0
+    *table, line = capsys.readouterr().out.splitlines()
+    assert table[0].split() == ["tried", "rm.open(...)", "rows/s", "bytes/s"]
+    train = eval(line.strip(), {"rm": rm})
+    assert sum(len(batch["data"]) for batch in train) == 3000
+
+
+def test_every_stage_has_one_that_is_best(capsys: pytest.CaptureFixture[str]) -> None:
+    _write()
+    assert main(["tune", "x.npy", "--seconds", "0.1", "--json", "--cold"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cold"] is True
+    trials = found["trials"]
+    stages = list(dict.fromkeys(trial["stage"] for trial in trials))
+    assert stages[:2] == ["order", "batch"]
+    for stage in stages:
+        assert [t["chosen"] for t in trials if t["stage"] == stage].count(True) == 1
+    assert all(trial["rows_per_second"] > 0 for trial in trials)
+
+
+def test_a_compressed_file_is_shuffled_by_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    _write()
+    rm.convert("x.npy", "x.tfrecord.gz")
+    assert main(["tune", "x.tfrecord.gz", "--seconds", "0.1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    orders = [trial["chain"] for trial in found["trials"] if trial["stage"] == "order"]
+    assert orders
+    assert all("window=" in chain for chain in orders)
+
+
+def test_what_is_said_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    _write()
+    assert main(["tune", "x.npy", "--seconds", "0.1", "--batch", "7", "--in-order"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert ".batch(7)" in line
+    assert "shuffle" not in line
+
+
+def test_an_empty_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.empty((0, 2)))
+    assert main(["tune", "x.npy"]) == 2
+    assert "no rows" in capsys.readouterr().err
+
+
+def test_more_of_something_must_be_clearly_faster() -> None:
+    tried = [Trial("threads", Choice(1, threads=n), rate, 0) for n, rate in ((1, 100), (2, 105))]
+    assert _choose(tried, 1.1) is tried[0]
+    faster = Trial("threads", Choice(1, threads=4), 120, 0)
+    assert _choose([*tried, faster], 1.1) is faster
