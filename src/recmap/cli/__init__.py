@@ -11,7 +11,19 @@ import warnings
 from collections.abc import Sequence
 
 from recmap import __version__
-from recmap.cli import bench, convert, head, index, info, repair, schema, stats, tune, verify
+from recmap.cli import (
+    bench,
+    completion,
+    convert,
+    head,
+    index,
+    info,
+    repair,
+    schema,
+    stats,
+    tune,
+    verify,
+)
 from recmap.cli.wording import in_options
 from recmap.errors import (
     FieldNotFoundError,
@@ -24,7 +36,7 @@ from recmap.errors import (
 
 __all__ = ["main"]
 
-_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune)
+_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, completion)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,
@@ -61,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in _VERBS:
         verb.add(verbs)
+    parser.set_defaults(parser=parser)
     return parser
 
 

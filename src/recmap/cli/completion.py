@@ -1,0 +1,47 @@
+"""recmap completion: what a shell needs to complete verbs, options and paths."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from recmap.cli.verb import add_verb
+
+__all__ = ["add"]
+
+_SHELLS = ("bash", "zsh", "fish")
+_PATHS = ("path", "src", "dst")
+_EXAMPLES = """  recmap completion bash >> ~/.bash_completion
+  recmap completion zsh > ~/.zfunc/_recmap     # in a folder of $fpath
+  recmap completion fish > ~/.config/fish/completions/recmap.fish
+"""
+
+
+def add(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "completion",
+        run,
+        help="the script that completes recmap's words in a shell",
+        description="Prints a script for a shell, which completes verbs, options and paths.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("shell", choices=_SHELLS)
+
+
+def run(args: argparse.Namespace) -> int:
+    import shtab  # for this verb alone
+
+    _mark_files(args.parser, shtab.FILE)
+    print(shtab.complete(args.parser, args.shell))
+    return 0
+
+
+def _mark_files(parser: argparse.ArgumentParser, files: Any) -> None:
+    """Has shells complete paths where arguments are paths."""
+    for action in parser._actions:  # noqa: SLF001  # argparse shows them nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for verb in action.choices.values():
+                _mark_files(verb, files)
+        elif action.dest in _PATHS:
+            action.complete = files  # type: ignore[attr-defined]  # where shtab looks
