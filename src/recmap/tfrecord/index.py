@@ -156,10 +156,10 @@ class Index:
         return Index.of_marks(self.count, self.length, rows[keep], offsets[keep], self.end)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "lock"}
+        return {**self.__dict__, "lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, lock=RLock())
+        self.__dict__.update(state, lock=RLock())
 
     @property
     def marks(self) -> tuple[Offsets, Offsets]:
