@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.formats.tfrecord import TFRecordSource
+from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
 
@@ -206,3 +210,26 @@ def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
     rm.index("0.tfrecord", progress=watch)
     size = Path("0.tfrecord").stat().st_size
     assert told[-1] == (size, size)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
+    with rm.TFRecordWriter("x.tfrecord", index=False) as w:
+        w.write({"x": [b"." * (i % 5) for i in range(100)]})
+    if skip:
+        content = bytearray(Path("x.tfrecord").read_bytes())
+        content[len(content) // 2] ^= 1
+        Path("x.tfrecord").write_bytes(content)
+    with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
+        source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
+    shard = source.shards()[0]
+    assert isinstance(shard, PlainShard)
+    rows = shard.count()
+    assert rows == 100 - skip
+    wanted = source.read(0, rows)["x"]
+    for start, stop in [(0, 10), (45, 60), (rows - 1, rows), (0, rows)]:
+        part = pickle.loads(pickle.dumps(shard.index.part(start, stop, most)))
+        assert len(part.marks[0]) <= most + 2
+        alone = PlainShard("x.tfrecord", True, part)
+        assert alone.read(source.codec, start, stop)["x"] == wanted[start:stop]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 from pathlib import Path
 
@@ -298,3 +299,20 @@ def test_what_lies_beside_the_data_is_not_data() -> None:
     assert rm.open("folder").files == ["folder/x.tfrecord"]
     assert rm.open("folder/*").files == ["folder/x.tfrecord"]
     assert rm.open("other/").files == ["other/x.bin"]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_dataset_is_opened_again_by_a_process_in_another_folder(columns: bool) -> None:
+    np.save("x.npy", np.arange(4))
+    sent = pickle.dumps(rm.open({"x": "x.npy"} if columns else "x.npy"))
+    assert len(sent) < 2000
+    os.mkdir("other")
+    os.chdir("other")
+    again: rm.Dataset = pickle.loads(sent)
+    assert again[:]["x" if columns else "data"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_iterator_of_paths_can_be_opened_again() -> None:
+    np.save("x.npy", np.arange(4))
+    ds = rm.open(path for path in ["x.npy"])
+    assert pickle.loads(pickle.dumps(ds))[3]["data"] == 3

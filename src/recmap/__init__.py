@@ -41,6 +41,7 @@ from recmap.tfrecord.verifying import verify
 from recmap.types import Field, Schema
 
 if TYPE_CHECKING:
+    from recmap import ray as ray
     from recmap.adapters import tf as tf
     from recmap.pipeline.padding import Pad
     from recmap.training import Pipeline, mix, zip
@@ -50,18 +51,18 @@ else:
         "Pad": "recmap.pipeline.padding",
         "Pipeline": "recmap.training",
         "mix": "recmap.training",
-        "tf": "recmap.adapters",
         "zip": "recmap.training",
     }
+    _LATE_MODULES = {"ray": "recmap.ray", "tf": "recmap.adapters.tf"}
 
     def __getattr__(name):  # noqa: ANN001, ANN202
         """What is imported late."""
-        if name not in _LATE:
-            raise AttributeError(f"module 'recmap' has no attribute {name!r}")
         from importlib import import_module
 
-        if name == "tf":
-            return import_module("recmap.adapters.tf")
+        if name in _LATE_MODULES:
+            return import_module(_LATE_MODULES[name])
+        if name not in _LATE:
+            raise AttributeError(f"module 'recmap' has no attribute {name!r}")
         return getattr(import_module(_LATE[name]), name)
 
 

@@ -18,9 +18,10 @@ from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.run import Verify, convert_source
 from recmap.engine.transform import Casting, transformed
 from recmap.errors import MemoryLimitError, OptionError, RowNotFoundError
-from recmap.files.paths import PathLike, PathsLike
+from recmap.files.paths import PathLike, PathsLike, absolute
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.opening import Opening
 from recmap.formats.registry import OpenOptions, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
 from recmap.notebook import table
@@ -98,16 +99,21 @@ def open(
         chosen = beside if fields is None else select(beside, fields, "the columns")
         opened["parts"] = {name: (part.files, part.opened) for name, part in parts.items()}
         lasting = all(part.lasting for part in parts.values())
-        return Dataset(chosen, opened, lasting, partial(_reopened, path, fields, options))
-    source = open_source(path, fields, options)
-    return Dataset(source, opened, reopen=partial(_reopened, path, fields, options))
+        lasting_path = {name: _absolute(part) for name, part in path.items()}
+        return Dataset(chosen, opened, lasting, partial(_reopened, lasting_path, fields, options))
+    paths = path if isinstance(path, str | os.PathLike) else list(path)
+    source = open_source(paths, fields, options)
+    return Dataset(source, opened, reopen=Opening(absolute(paths), fields, options))
 
 
-def _reopened(
-    path: PathsLike | Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
-) -> Source:
-    """The same once more, for another process."""
+def _reopened(path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions) -> Source:
+    """The same columns once more, for another process."""
     return open(path, fields, **asdict(options)).source
+
+
+def _absolute(part: Any) -> Any:
+    held = isinstance(part, np.ndarray | Ragged | Dataset)
+    return part if held else absolute(part)
 
 
 def _given(source: Source) -> Source:
@@ -288,6 +294,11 @@ class Dataset(Verbs):
     def source(self) -> Source:
         """What the rows are read from."""
         return self._source
+
+    @property
+    def reopen(self) -> Callable[[], Source] | None:
+        """What opens the same files in another process; None if there are none."""
+        return self._reopen
 
     @property
     def schema(self) -> Schema:

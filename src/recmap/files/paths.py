@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from recmap.errors import PathNotFoundError
 
-__all__ = ["PathLike", "PathsLike", "expand", "is_store", "shard_names"]
+__all__ = ["PathLike", "PathsLike", "absolute", "expand", "is_store", "shard_names"]
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
@@ -31,6 +31,13 @@ def expand(paths: PathsLike) -> list[str]:
     if not files:
         raise PathNotFoundError("the list of paths is empty")
     return files
+
+
+def absolute(paths: PathsLike) -> PathsLike:
+    """The same paths or patterns, for a process that works in another folder."""
+    if isinstance(paths, str | os.PathLike):
+        return os.path.abspath(paths)
+    return [os.path.abspath(path) for path in paths]
 
 
 def _expand_one(path: str) -> list[str]:

@@ -29,6 +29,11 @@ class _Joined:
         return self._schema
 
     @property
+    def parts(self) -> list[Source]:
+        """What is joined, in its order."""
+        return list(self._parts)
+
+    @property
     def files(self) -> list[str]:
         return [file for part in self._parts for file in part.files]
 

@@ -170,6 +170,11 @@ class TFRecordSource:
         return self._codec.schema
 
     @property
+    def codec(self) -> Codec:
+        """What reads the fields from records."""
+        return self._codec
+
+    @property
     def skipped(self) -> list[Skipped]:
         """The records that ``errors="skip"`` left out."""
         return list(self._skipped)

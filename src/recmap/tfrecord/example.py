@@ -68,13 +68,12 @@ class Codec:
     """
 
     def __init__(self, schema: Schema, places: Mapping[str, Place] | None = None) -> None:
-        self.schema = schema
-        self._places = places or {}
+        self.schema, self.places = schema, dict(places or {})
         self.columns = _core.Columns()
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         for name, field in schema.items():
             key, place = split_name(name)
-            place = self._places.get(name, place)
+            place = self.places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
             # The steps of a feature list run along the first axis.
@@ -119,7 +118,7 @@ class Codec:
 
     def select(self, names: Sequence[str]) -> Codec:
         """Of these fields only: the others are not even looked at."""
-        return Codec(self.schema.select(names), self._places)
+        return Codec(self.schema.select(names), self.places)
 
     def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
         """The faults of the records that do not decode."""

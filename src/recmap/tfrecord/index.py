@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,11 +134,32 @@ class Index:
         if sum(map(len, self._rows)) <= _MAX_MARKS:
             return
         rows, offsets = self.marks
-        keep = np.zeros(len(rows), dtype=bool)
-        keep[::2] = True
-        keep |= np.isin(rows, np.fromiter(self._behind_gap, np.uint64, len(self._behind_gap)))
+        keep = self._kept(rows, 2)
         self._rows, self._offsets = [rows[keep]], [offsets[keep]]
         self.every *= 2
+
+    def _kept(self, rows: Offsets, every: int) -> npt.NDArray[np.bool_]:
+        keep = np.zeros(len(rows), dtype=bool)
+        keep[::every] = True
+        gaps = np.fromiter(self._behind_gap, np.uint64, len(self._behind_gap))
+        return keep | np.isin(rows, gaps)
+
+    def part(self, start: int, stop: int, most: int) -> Index:
+        """What reaches the records from ``start`` to ``stop``, with about ``most`` marks.
+        The index must be complete.
+        """
+        rows, offsets = self.marks
+        first = max(int(np.searchsorted(rows, np.uint64(start), side="right")) - 1, 0)
+        mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))))
+        rows, offsets = rows[mine], offsets[mine]
+        keep = self._kept(rows, max(1, -(-len(rows) // most)))
+        return Index.of_marks(self.count, self.length, rows[keep], offsets[keep], self.end)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=RLock())
 
     @property
     def marks(self) -> tuple[Offsets, Offsets]:

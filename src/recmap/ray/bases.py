@@ -1,0 +1,24 @@
+"""Ray's classes that ours are made of. Imported once Ray is needed, and by no one before."""
+
+from __future__ import annotations
+
+from ray.data import DataContext, Datasink, Datasource, ReadTask, read_datasource
+from ray.data.block import BlockAccessor, BlockMetadata
+from ray.data.extensions import (
+    ArrowTensorArray,
+    ArrowVariableShapedTensorType,
+    get_arrow_extension_tensor_types,
+)
+
+__all__ = [
+    "ArrowTensorArray",
+    "ArrowVariableShapedTensorType",
+    "BlockAccessor",
+    "BlockMetadata",
+    "DataContext",
+    "Datasink",
+    "Datasource",
+    "ReadTask",
+    "get_arrow_extension_tensor_types",
+    "read_datasource",
+]

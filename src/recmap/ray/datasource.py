@@ -1,0 +1,142 @@
+"""recmap's files as a Datasource of Ray's."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from recmap.columns import empty_column
+from recmap.errors import DataError, MemoryLimitError
+from recmap.ray.bases import BlockMetadata, DataContext, Datasource, ReadTask
+from recmap.ray.dealing import Stretch, deal
+from recmap.ray.pieces import Piece
+from recmap.ray.tables import table_of
+from recmap.sizes import measure
+from recmap.types import Schema
+
+__all__ = ["RecmapDatasource"]
+
+# Where Ray sets no limit to the size of a block.
+_BLOCK_SIZE = 128 << 20
+# The arguments of Ray's classes are not those of its last releases.
+_METADATA_FIELDS = {field.name for field in dataclasses.fields(BlockMetadata)}
+_TASK_ARGUMENTS = inspect.signature(ReadTask.__init__).parameters
+
+
+class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
+    """Rows of pieces; a row takes about ``row_bytes`` of memory, or ``size`` is that of all."""
+
+    def __init__(self, schema: Schema, pieces: Sequence[Piece], row_bytes: int, size: int) -> None:
+        super().__init__()
+        self._schema, self._pieces = schema, list(pieces)
+        self._row_bytes, self._size = row_bytes, size
+        # Which columns are read, and as what: Ray's name for it.
+        self._projection_map: dict[str, str] | None = None
+
+    def get_name(self) -> str:
+        return "Recmap"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return self._size
+
+    def supports_projection_pushdown(self) -> bool:
+        return True
+
+    def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
+        if projection_map is not None and not projection_map:
+            # Rows are to be counted, and a table without columns has none.
+            first = next(iter(self._names()))
+            projection_map = {first: first}
+        return super().apply_projection(projection_map)
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: Any = None,
+    ) -> list[Any]:
+        context = data_context or DataContext.get_current()
+        block_size = context.target_max_block_size or _BLOCK_SIZE
+        names = self._names()
+        named = Schema({new: self._schema[old] for old, new in names.items()})
+        schema = _empty(named).schema
+        return [
+            self._task(stretches, names, schema, block_size, per_task_row_limit)
+            for stretches in deal(self._pieces, max(1, parallelism))
+        ]
+
+    def _names(self) -> Mapping[str, str]:
+        names = self._projection_map
+        return {name: name for name in self._schema} if names is None else names
+
+    def _task(
+        self,
+        stretches: list[Stretch],
+        names: Mapping[str, str],
+        schema: Any,
+        block_size: int,
+        limit: int | None,
+    ) -> Any:
+        counts = [stretch.rows for stretch in stretches]
+        known = [count for count in counts if count is not None]
+        rows = sum(known) if len(known) == len(counts) else None
+        metadata = {
+            "num_rows": rows,
+            "size_bytes": None if rows is None else rows * self._row_bytes,
+            "input_files": [file for stretch in stretches for file in stretch.piece.files],
+            "exec_stats": None,
+        }
+        arguments: dict[str, Any] = {}
+        if "schema" in _METADATA_FIELDS:
+            metadata["schema"] = schema
+        else:
+            arguments["schema"] = schema
+        if "per_task_row_limit" in _TASK_ARGUMENTS:
+            arguments["per_task_row_limit"] = limit
+        read = _reading(stretches, names, self._schema, self._row_bytes, block_size)
+        return ReadTask(read, BlockMetadata(**metadata), **arguments)
+
+
+def _reading(
+    stretches: list[Stretch],
+    names: Mapping[str, str],
+    schema: Schema,
+    row_bytes: int,
+    block_size: int,
+) -> Callable[[], Iterator[Any]]:
+    """What a task does."""
+    named = Schema({new: schema[old] for old, new in names.items()})
+
+    def read_recmap() -> Iterator[Any]:
+        if all(stretch.rows == 0 for stretch in stretches):
+            yield _empty(named)
+        for stretch in stretches:
+            reader = stretch.piece.open(list(names))
+            wanted = max(1, block_size // row_bytes)
+            unit = stretch.piece.unit
+            row = stretch.start
+            while stretch.stop is None or row < stretch.stop:
+                whole = wanted // unit * unit or wanted
+                stop = row + whole if stretch.stop is None else min(row + whole, stretch.stop)
+                try:
+                    batch = reader.read(row, stop, block_size)
+                except MemoryLimitError:  # a row that is larger than a block
+                    batch = reader.read(row, row + 1)
+                rows, size = measure(batch)
+                if not rows:
+                    break
+                yield table_of({new: batch[old] for old, new in names.items()}, named)
+                row += rows
+                wanted = max(1, block_size * rows // max(size, 1))
+            if stretch.stop is not None and row < stretch.stop:
+                raise DataError(
+                    f"{stretch.piece.files[0]}: it ended at row {row:,}, not {stretch.stop:,}"
+                )
+
+    return read_recmap
+
+
+def _empty(schema: Schema) -> Any:
+    return table_of({name: empty_column(field) for name, field in schema.items()}, schema)

@@ -1,0 +1,176 @@
+"""What tasks have written, and how all of it gets its names at once.
+
+Each task writes a file of its own, which nobody else knows of, into a hidden folder. When
+all are there, they are renamed. A task that is tried again leaves a file that is never
+asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+from uuid import uuid4
+
+from recmap.engine.manifest import Manifest
+from recmap.engine.plan import is_folder, plan_shards
+from recmap.errors import ColumnError, OutputExistsError
+from recmap.files.description import description_path
+from recmap.files.disk import remove, size_on_disk, sync, temporary_path
+from recmap.formats.registry import FORMATS
+from recmap.tfrecord.sidecar import sidecar_path
+from recmap.types import Schema
+
+__all__ = ["Output", "Part"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file that a task has written: the number of the task, and what it holds."""
+
+    task: int
+    path: str
+    rows: int
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where rows are written to, and as what."""
+
+    dst: str
+    format: str
+    overwrite: bool
+    durable: bool
+
+    @contextmanager
+    def staged(self) -> Iterator[str]:
+        """A hidden folder for parts, which is gone when this ends."""
+        self.refuse_existing()
+        with self._manifest([], Schema({})).running():
+            stage = self._hidden("write")
+            os.mkdir(stage)
+            try:
+                yield stage
+            finally:
+                # Under another name, where a task that still runs puts nothing.
+                gone = self._hidden("gone")
+                os.rename(stage, gone)
+                remove(gone)
+
+    def _hidden(self, mark: str) -> str:
+        return temporary_path(self._manifest_path, mark=f".{mark}-{uuid4().hex[:12]}")
+
+    def refuse_existing(self) -> None:
+        """Raises if there is something that may not be overwritten."""
+        existing = self._existing()
+        if existing and not self.overwrite:
+            raise OutputExistsError(
+                f"{existing[0]} exists already (use overwrite=True to replace it)"
+            )
+
+    def publish(self, parts: Sequence[Part], stage: str) -> list[str]:
+        """Gives the parts their names, in the order of their tasks; all of them, or none.
+        The names.
+        """
+        ordered = sorted(parts, key=lambda part: part.task)
+        self._check_alike(ordered)
+        # Somebody else may have been here meanwhile.
+        self.refuse_existing()
+        count = len(ordered)
+        ends = list(accumulate(part.rows for part in ordered))
+        shards = [
+            replace(shard, start=end - part.rows, stop=end)
+            for shard, part, end in zip(
+                plan_shards(self.dst, self.format, count, 1, count, None, None),
+                ordered,
+                ends,
+                strict=True,
+            )
+        ]
+        manifest = self._manifest(shards, ordered[0].schema)
+        moves = _Moves()
+        try:
+            for number, old in enumerate([*self._existing(), manifest.path]):
+                for beside in (old, description_path(old), sidecar_path(old)):
+                    if os.path.exists(beside):
+                        kept = os.path.join(stage, f"old-{number}-{os.path.basename(beside)}")
+                        moves.move(beside, kept)
+            manifest.begin(resume=False, overwrite=self.overwrite)
+            for part, shard in zip(ordered, shards, strict=True):
+                for name in (description_path, sidecar_path):
+                    if os.path.exists(name(part.path)):
+                        moves.move(name(part.path), name(shard.path))
+                moves.move(part.path, shard.path)
+            if self.durable:
+                sync(os.path.dirname(shards[0].path))
+            sizes = [size_on_disk(shard.path) for shard in shards]
+            manifest.finish({"rows": ends[-1], "bytes": sizes}, manifest.worth_keeping)
+        except BaseException:
+            if manifest.begun:
+                manifest.discard()
+            moves.undo()
+            raise
+        return [shard.path for shard in shards]
+
+    def _check_alike(self, parts: Sequence[Part]) -> None:
+        first = parts[0]
+        for part in parts[1:]:
+            if list(part.schema.items()) != list(first.schema.items()):
+                raise ColumnError(f"{self.dst}: {_difference(part, first)}")
+
+    def _manifest(self, shards: Sequence[Any], schema: Schema) -> Manifest:
+        return Manifest(self._manifest_path, shards, schema, self.format, [], {})
+
+    @property
+    def _stem(self) -> str:
+        """The name of one file."""
+        return plan_shards(self.dst, self.format, 1, 1, 1, None, None)[0].path
+
+    @property
+    def _manifest_path(self) -> str:
+        folder, name = os.path.split(self._stem)
+        own = "_manifest.json" if is_folder(self.dst) else f".{name}.manifest.json"
+        return os.path.join(folder, own)
+
+    def _existing(self) -> list[str]:
+        """What is there already under these names, with any number of files."""
+        folder, name = os.path.split(self._stem)
+        suffixes = [s for format in FORMATS.values() for s in format.suffixes]
+        mine = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
+        ends = suffixes if is_folder(self.dst) else [name[len(name) - len(mine) :]]
+        stem = re.escape(name[: len(name) - len(mine)])
+        wanted = re.compile(rf"{stem}(-\d+-of-\d+)?({'|'.join(map(re.escape, ends))})")
+        found = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        return [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
+
+
+def _difference(part: Part, first: Part) -> str:
+    for name in {**part.schema, **first.schema}:
+        here, there = part.schema.get(name, "missing"), first.schema.get(name, "missing")
+        if here != there:
+            return (
+                f"column {name!r} is {here} in task {part.task:,}, but {there} in task "
+                f'{first.task:,}; fields={{"{name}": ...}} says what all are to write'
+            )
+    return f"the columns of task {part.task:,} come in another order than those of {first.task:,}"
+
+
+class _Moves:
+    """Renames that can be taken back."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[str, str]] = []
+
+    def move(self, old: str, new: str) -> None:
+        os.rename(old, new)
+        self._done.append((old, new))
+
+    def undo(self) -> None:
+        while self._done:
+            old, new = self._done.pop()
+            os.rename(new, old)

@@ -1,0 +1,81 @@
+"""A dataset of Ray's into files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from recmap.engine.plan import output_format
+from recmap.engine.progress import Report
+from recmap.errors import OptionError, RecmapError
+from recmap.files.disk import size_on_disk
+from recmap.files.paths import PathLike
+from recmap.ray.package import load_ray
+from recmap.ray.parts import Output
+from recmap.types import FieldLike, as_field
+
+__all__ = ["write"]
+
+
+def write(
+    dataset: Any,
+    path: PathLike,
+    *,
+    to: str | None = None,
+    fields: Mapping[str, FieldLike] | None = None,
+    shards: int | None = None,
+    min_rows_per_file: int | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    durable: bool = True,
+    concurrency: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Report:
+    """Writes the rows of a ``ray.data.Dataset`` into files of any format, a file for each
+    task; all of them, or none.
+
+    The format is that of the end of ``path``, or ``to``; a folder (``"out/"``) gets TFRecord
+    files. ``shards`` is their number, ``min_rows_per_file`` joins blocks until they have so
+    many rows. ``fields`` says what columns are, where Arrow's types do not: rows of
+    different shapes are ``"uint8[*,*,3]"``. ``options`` are those of the format.
+
+    The order of the rows is that of the dataset if it keeps one
+    (``DataContext.execution_options.preserve_order``). All workers must see the path.
+    """
+    load_ray()
+    from recmap.ray.blocks import known_schema
+    from recmap.ray.datasink import RecmapDatasink
+
+    if shards is not None and min_rows_per_file is not None:
+        raise OptionError("give one of shards and min_rows_per_file")
+    if (shards or 1) < 1 or (min_rows_per_file or 1) < 1:
+        raise OptionError("shards and min_rows_per_file must be 1 or more")
+    begun = time.monotonic()
+    given = os.fspath(path)
+    dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
+    output = Output(dst, output_format(dst, to), overwrite, durable)
+    told = {name: as_field(field) for name, field in (fields or {}).items()}
+    schema = known_schema(dataset, told)
+    with output.staged() as stage:
+        sink_options = {**(options or {}), "durable": durable}
+        sink = RecmapDatasink(output, stage, schema, told, verify, sink_options, min_rows_per_file)
+        rows = dataset if shards is None else dataset.repartition(shards)
+        try:
+            rows.write_datasink(sink, concurrency=concurrency)
+        except RecmapError as e:
+            # Ray puts the whole traceback of the task into the message.
+            cause = getattr(e, "cause", None)
+            if not isinstance(cause, RecmapError):
+                raise
+            raise cause from e
+    return Report(
+        files=sink.files,
+        rows=sink.rows,
+        written=sum(map(size_on_disk, sink.files)),
+        skipped=0,
+        seconds=time.monotonic() - begun,
+        resumed=0,
+        explanation="",
+    )

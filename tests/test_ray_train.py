@@ -1,0 +1,55 @@
+"""The example of Ray Train in docs/ray-data.md: two workers, a share of the rows each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+
+import recmap as rm
+
+# Ray leaves pipes of its processes to the garbage collector, and warns of settings to come.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+DOCS = Path(__file__).parent.parent / "docs" / "ray-data.md"
+
+
+def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic", reason="Ray Train needs it")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    x = np.arange(400, dtype="float32").reshape(100, 4) / 400
+    rm.from_arrays({"x": x, "y": x.sum(axis=1)}).save("train.tfrecord")
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    example = next(block for block in blocks if "TorchTrainer" in block)
+    # What each worker saw, beside what it does.
+    watched = example.replace(
+        "            optimizer.step()\n",
+        "            optimizer.step()\n"
+        "            with open(f\"{config['path']}.{context.get_world_rank()}\", 'ab') as file:\n"
+        "                file.write(batch['x'].tobytes())\n",
+    )
+    ray.init(
+        address="local",
+        num_cpus=3,
+        object_store_memory=80 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    try:
+        exec(watched, {"__name__": "example"})
+    finally:
+        ray.shutdown()
+    seen = [np.fromfile(f"train.tfrecord.{rank}", "float32").reshape(2, -1, 4) for rank in (0, 1)]
+    assert [share.shape for share in seen] == [(2, 50, 4), (2, 50, 4)]
+    for epoch in range(2):
+        rows = np.concatenate([share[epoch] for share in seen])
+        assert np.array_equal(np.sort(rows[:, 0]), x[:, 0])
