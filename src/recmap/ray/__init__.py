@@ -1,0 +1,1 @@
+"""Beyond one machine: conversion and reading on a Ray cluster."""
