@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
 from recmap.files.description import description_path
-from recmap.files.disk import process_of, remove
+from recmap.files.disk import Process, process_of, remove, this_process
 from recmap.files.paths import is_store
 from recmap.tfrecord.sidecar import sidecar_path
 
@@ -30,7 +30,7 @@ def clear_temporary(paths: Sequence[str]) -> None:
             left = os.path.join(folder, entry)
             if _is_running(process):
                 raise OutputExistsError(
-                    f"{left} is being written by process {process}; wait for it, or stop it"
+                    f"{left} is being written by process {process.number}; wait for it, or stop it"
                 )
             remove(left)
 
@@ -53,11 +53,15 @@ def remove_output(path: str) -> None:
         remove(old)
 
 
-def _is_running(process: int) -> bool:
-    if process == os.getpid():
+def _is_running(process: Process) -> bool:
+    if process == this_process():
         return False  # of a process before a restart, or of a call that failed
+    if process.machine != this_process().machine:
+        # It cannot be asked, and a container has another name when it is started again. If
+        # it does run, it finds its own mark gone, and gives up.
+        return False
     try:
-        os.kill(process, 0)
+        os.kill(process.number, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

@@ -49,7 +49,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Gathered(source, order)
         return
-    temporary = temporary_path(place, source, ".shuffle")
+    temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
     try:
         # So few that a stretch stays in the memory of the system while it is read in its
