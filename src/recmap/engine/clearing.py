@@ -14,8 +14,11 @@ from recmap.tfrecord.sidecar import sidecar_path
 __all__ = ["clear_temporary", "remove_output"]
 
 
-def clear_temporary(paths: Sequence[str]) -> None:
-    """Removes the temporary files of these outputs, unless a process that lives made them."""
+def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
+    """Removes the temporary files of these outputs, unless they belong to another process
+    that lives. ``own`` is the one that asks: this one, or one that it acts for.
+    """
+    own = own or this_process()
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
@@ -24,11 +27,12 @@ def clear_temporary(paths: Sequence[str]) -> None:
         if not os.path.isdir(folder or "."):
             continue
         for entry in os.listdir(folder or "."):
+            # Those of its own are of a call that failed, or of a process before a restart.
             process = process_of(entry)
             if process is None or not _owner(entry[1:], wanted):
                 continue
             left = os.path.join(folder, entry)
-            if _is_running(process):
+            if process != own and _is_running(process):
                 raise OutputExistsError(
                     f"{left} is being written by process {process.number}; wait for it, or stop it"
                 )
@@ -54,8 +58,6 @@ def remove_output(path: str) -> None:
 
 
 def _is_running(process: Process) -> bool:
-    if process == this_process():
-        return False  # of a process before a restart, or of a call that failed
     if process.machine != this_process().machine:
         # It cannot be asked, and a container has another name when it is started again. If
         # it does run, it finds its own mark gone, and gives up.

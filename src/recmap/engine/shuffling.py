@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +91,12 @@ class _Dealt(SourceOver):
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
         self._deal(budget)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _held=threading.local())
 
     @property
     def chunk_rows(self) -> int:
