@@ -62,11 +62,11 @@ class Codec:
     """
 
     def __init__(self, schema: Schema, places: Mapping[str, Place] | None = None) -> None:
-        self.schema = schema
+        self.schema, self._places = schema, dict(places or {})
         self.columns = _core.Columns()
         for name, field in schema.items():
             key, place = split_name(name)
-            place = (places or {}).get(name, place)
+            place = self._places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
             # The steps of a feature list run along the first axis.
@@ -81,6 +81,9 @@ class Codec:
                 step,
                 _fill_bytes(field),
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Codec, (self.schema, self._places)
 
     def decode(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int
