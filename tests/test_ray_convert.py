@@ -422,11 +422,18 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
 # From the command line.
 
 
-def test_recmap_convert_takes_the_address_of_a_cluster(cluster: Any, source: Path) -> None:
-    args = ["convert", str(source), "out/", "--explain"]
-    done = command.run(*args, "--ray", cluster.address)
+def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path) -> None:
+    args = ["convert", str(source), "out/", "--explain", "--ray"]
+    done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
     assert "a Ray task for each file, on 2 nodes with 2 processors: shards=2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
     assert done.stderr == ""
     assert len(rm.open("out/")) == ROWS
+
+
+def test_an_address_where_nobody_is_is_soon_refused(source: Path) -> None:
+    done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
+    assert done.returncode == 2
+    assert "address='127.0.0.1:9': no Ray cluster could be reached there" in done.stderr
+    assert os.listdir() == []

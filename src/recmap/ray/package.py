@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from recmap.errors import MissingPackageError, OptionError
 
 __all__ = ["Connection", "connect", "load_ray"]
+
+# Seconds within which a cluster answers.
+_PATIENCE = 10.0
 
 
 def load_ray() -> Any:
@@ -55,18 +59,26 @@ def connect(address: str | None) -> Connection:
         _check_same(ray, address)
         return Connection(ray, opened=False)
     try:
+        _check_reachable(address)
         ray.init(
             address=address,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError) as e:
+    except (OSError, RuntimeError, ValueError) as e:
         raise OptionError(
             f"address={address!r}: no Ray cluster could be reached there ({e}); "
             "`ray start --head` on its first machine begins one and prints its address"
         ) from e
     return Connection(ray, opened=True)
+
+
+def _check_reachable(address: str | None) -> None:
+    """Whether anybody listens there: Ray would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
 
 
 def _check_same(ray: Any, address: str | None) -> None:
