@@ -171,7 +171,7 @@ def test_a_text_index_older_than_the_data_is_not_used() -> None:
 
 
 def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recmap.tfrecord.index._MAX_MARKS", 8)
+    monkeypatch.setattr("recmap.tfrecord.index.MAX_MARKS", 8)
     monkeypatch.setattr("recmap.tfrecord.plain._SCAN_SIZE", 2000)
     data = bytearray(b"".join(map(wire.frame, mixed(2000))))
     Path("x.tfrecord").write_bytes(data)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,9 @@ import numpy.typing as npt
 from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
+from recmap.engine.job import Verify
 from recmap.engine.progress import Counter, Report, Watcher
-from recmap.engine.run import Verify, convert_source
+from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
 from recmap.errors import MemoryLimitError, OptionError, RowNotFoundError
 from recmap.files.paths import PathLike, PathsLike, absolute
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnView", "Dataset", "convert", "from_arrays", "from_batches", "open"]
 
+Engine: TypeAlias = Literal["local", "ray"]
 Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 # Bytes of the rows read at a time by a pass in batches; small batches are cut from it. The
@@ -177,6 +180,8 @@ def convert(
     casting: Casting = "same_value",
     shuffle: int | None = None,
     options: Mapping[str, Any] | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     **source: Any,
 ) -> Report:
     """Writes the rows of any files, or of a dataset, into files of any format.
@@ -194,6 +199,9 @@ def convert(
     format that is written (``{"compression": "gzip"}``), everything else is passed to
     :func:`recmap.open`.
 
+    With ``engine="ray"`` a Ray cluster does the work, each file in a task of its own:
+    the one this program is connected to, or that at ``address``. The result is the same.
+
     >>> import recmap as rm
     >>> np.arange(40, dtype="float32").tofile("x.dat")
     >>> report = rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10), shards=2)
@@ -205,38 +213,56 @@ def convert(
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
         raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
-    chosen = transformed(
-        dataset.source,
-        rows=rows,
-        columns=columns,
-        rename=rename,
-        cast=cast,
-        casting=casting,
-    )
-    return convert_source(
-        chosen,
-        os.fspath(dst),
-        to=to,
-        memory=memory,
-        workers=workers,
-        shards=shards,
-        rows_per_shard=rows_per_shard,
-        shard_size=shard_size,
-        # Rows from memory cannot be told from others, so there is nothing to go on with.
-        resume=resume and dataset.lasting,
-        overwrite=overwrite,
-        verify=verify,
-        durable=durable,
-        progress=progress,
-        shuffle=None if shuffle is None else int(shuffle),
-        described={
-            "rows": None if rows is None else str(rows),
-            "columns": None if columns is None else list(columns),
-            "rename": dict(rename or {}),
-            "opened": dataset.opened,
-        },
-        options=options,
-    )
+    with _runner(engine, address, dataset.source, os.fspath(dst), workers) as runner:
+        chosen = transformed(
+            dataset.source,
+            rows=rows,
+            columns=columns,
+            rename=rename,
+            cast=cast,
+            casting=casting,
+        )
+        return convert_source(
+            chosen,
+            os.fspath(dst),
+            to=to,
+            memory=memory,
+            # On a cluster the memory is for a task, which writes one file.
+            workers=workers if runner is None else 1,
+            shards=shards,
+            rows_per_shard=rows_per_shard,
+            shard_size=shard_size,
+            # Rows from memory cannot be told from others, so there is nothing to go on with.
+            resume=resume and dataset.lasting,
+            overwrite=overwrite,
+            verify=verify,
+            durable=durable,
+            progress=progress,
+            shuffle=None if shuffle is None else int(shuffle),
+            described={
+                "rows": None if rows is None else str(rows),
+                "columns": None if columns is None else list(columns),
+                "rename": dict(rename or {}),
+                "opened": dataset.opened,
+            },
+            options=options,
+            runner=runner,
+        )
+
+
+def _runner(
+    engine: Engine, address: str | None, source: Source, dst: str, workers: int | None
+) -> AbstractContextManager[Runner | None]:
+    """Who writes the files; None for this process."""
+    if engine not in ("local", "ray"):
+        raise OptionError(f'engine={engine!r}: use "local" or "ray"')
+    if engine == "local":
+        if address is not None:
+            raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')
+        return nullcontext()
+    from recmap.ray.conversion import on_cluster
+
+    return on_cluster(address, source, dst, workers)
 
 
 def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:

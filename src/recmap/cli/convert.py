@@ -22,6 +22,7 @@ _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert image=images.npy label=labels.npy train.tfrecord --align 64
   recmap convert train.tfrecord some.npy --columns label --rows 0:1000 --cast label=int32
   recmap convert train.tfrecord mixed/ --shuffle 1 --shard-size 256MB --verify full
+  recmap convert /nfs/train.tfrecord /nfs/out/ --shards 400 --ray 10.0.0.1:6379
 """
 
 _VERIFY: dict[str, Any] = {"none": False, "counts": True, "full": "full"}
@@ -86,6 +87,13 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         help="check rows and CRCs of what was written (counts), or every value (full)",
     )
     group.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="let a Ray cluster work, a task for each file; without ADDRESS the one that runs here",
+    )
     group.add_argument("--explain", action="store_true", help="say what was chosen, and why")
 
 
@@ -129,6 +137,8 @@ def run(args: argparse.Namespace) -> int:
             casting=args.casting,
             shuffle=args.shuffle,
             options=_options(args),
+            engine="local" if args.ray is None else "ray",
+            address=args.ray or None,
         )
     if args.explain:
         print(report.explanation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from recmap.errors import MemoryLimitError, OptionError
 from recmap.files.heap import anonymous_memory, give_back
@@ -39,6 +40,10 @@ class Budget:
     chunks: int = 0
     # What the process held before.
     begun: int = field(default_factory=anonymous_memory)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # In another process it is about the memory of that one.
+        self.__dict__.update(state, begun=anonymous_memory())
 
     @property
     def limit(self) -> int:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
 from recmap.files.description import description_path
-from recmap.files.disk import process_of, remove
+from recmap.files.disk import Process, process_of, remove, this_process
 from recmap.files.paths import is_store
 from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["clear_temporary", "remove_output"]
 
 
-def clear_temporary(paths: Sequence[str]) -> None:
-    """Removes the temporary files of these outputs, unless a process that lives made them."""
+def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
+    """Removes the temporary files of these outputs, unless they belong to another process
+    that lives. ``own`` is the one that asks: this one, or one that it acts for.
+    """
+    own = own or this_process()
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
@@ -24,13 +27,14 @@ def clear_temporary(paths: Sequence[str]) -> None:
         if not os.path.isdir(folder or "."):
             continue
         for entry in os.listdir(folder or "."):
+            # Those of its own are of a call that failed, or of a process before a restart.
             process = process_of(entry)
             if process is None or not _owner(entry[1:], wanted):
                 continue
             left = os.path.join(folder, entry)
-            if _is_running(process):
+            if process != own and _is_running(process):
                 raise OutputExistsError(
-                    f"{left} is being written by process {process}; wait for it, or stop it"
+                    f"{left} is being written by process {process.number}; wait for it, or stop it"
                 )
             remove(left)
 
@@ -53,11 +57,13 @@ def remove_output(path: str) -> None:
         remove(old)
 
 
-def _is_running(process: int) -> bool:
-    if process == os.getpid():
-        return False  # of a process before a restart, or of a call that failed
+def _is_running(process: Process) -> bool:
+    if process.machine != this_process().machine:
+        # It cannot be asked, and a container has another name when it is started again. If
+        # it does run, it finds its own mark gone, and gives up.
+        return False
     try:
-        os.kill(process, 0)
+        os.kill(process.number, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

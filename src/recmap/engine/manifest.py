@@ -1,7 +1,7 @@
 """What a conversion is to make, and how far it came: ``_manifest.json``.
 
-It is written before the first file and again after the last. Meanwhile a list beside
-it says which files are finished, with their size and time, so that the same conversion
+It is written before the first file and again after the last. Meanwhile lists beside
+it say which files are finished, with their size and time, so that the same conversion
 goes on with the others, and no other file is taken for one of them.
 """
 
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from recmap.engine.clearing import clear_temporary, remove_output
+from recmap.engine.notes import Notes, state_of
 from recmap.engine.plan import Shard
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.disk import remove, temporary_path
@@ -43,9 +44,9 @@ class Manifest:
         self.path = path
         self.shards = list(shards)
         self._source = {os.path.realpath(file) for file in source}
-        self._lock = threading.Lock()
-        folder, name = os.path.split(path)
-        self._done_path = os.path.join(folder, f".{name}.done")
+        #: Which files are finished.
+        self.notes = Notes(path)
+        folder = os.path.dirname(path)
         plan = {
             "recmap": 1,
             "format": format,
@@ -64,8 +65,10 @@ class Manifest:
         self.begun = False
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Keeps others, here and in other processes, from writing to the same place."""
+    def running(self) -> Iterator[str]:
+        """Keeps others, here and in other processes, from writing to the same place. A file
+        is there meanwhile, whose name this gives.
+        """
         key = os.path.realpath(self.path)
         with _RUNNING_LOCK:
             if key in _RUNNING:
@@ -77,7 +80,7 @@ class Manifest:
             os.makedirs(os.path.dirname(mark) or ".", exist_ok=True)
             with open(mark, "w", encoding="utf-8"):
                 pass
-            yield
+            yield mark
         finally:
             remove(mark)
             with _RUNNING_LOCK:
@@ -109,32 +112,26 @@ class Manifest:
                 f"{existing[0]} exists already, and was not made by this same conversion of the "
                 "same files (use overwrite=True to replace it)"
             )
-        self._forget_finished()
+        self.notes.forget()
         self.begun = True
         self._save(complete=False)
         return list(self.shards)
-
-    def note(self, shard: Shard, temporary: str) -> None:
-        """Notes that a file is finished, before it gets its name: it keeps size and time."""
-        line = json.dumps([self.shards.index(shard), *_state(temporary)])
-        with self._lock, open(self._done_path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
         """Notes that all is done, and removes what was there before and is not any more."""
         for path in self._older:
             remove_output(path)
         if keep:
-            states = [_state(shard.path) for shard in self.shards]
+            states = [state_of(shard.path) for shard in self.shards]
             self._save(complete=True, states=states, **results)
         else:
             self.discard()
-        self._forget_finished()
+        self.notes.forget()
 
     def discard(self) -> None:
         """Removes the plan of a conversion that left nothing."""
         remove(self.path)
-        self._forget_finished()
+        self.notes.forget()
 
     @property
     def worth_keeping(self) -> bool:
@@ -151,21 +148,19 @@ class Manifest:
         states = known.get("states")
         if known.get("complete") and isinstance(states, list):
             entries = [[i, *state] for i, state in enumerate(states) if isinstance(state, list)]
-        elif os.path.exists(self._done_path):
-            with open(self._done_path, encoding="utf-8") as file:
-                entries = [_parsed(line) for line in file.read(_MAX_SIZE).splitlines()]
+        else:
+            entries = self.notes.all()
         numbers = range(len(self.shards))
         return {
             entry[0]
             for entry in entries
             if isinstance(entry, list)
+            and len(entry) == 3
+            and isinstance(entry[0], int)
             and entry[0] in numbers
             and _exists(self.shards[entry[0]])
-            and entry[1:] == _state(self.shards[entry[0]].path)
+            and entry[1:] == state_of(self.shards[entry[0]].path)
         }
-
-    def _forget_finished(self) -> None:
-        remove(self._done_path)
 
     def _load(self) -> dict[str, Any] | None:
         try:
@@ -196,11 +191,6 @@ def _exists(shard: Shard) -> bool:
     return os.path.exists(shard.path)
 
 
-def _state(path: str) -> list[int]:
-    status = os.stat(path)
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
@@ -211,5 +201,5 @@ def _parsed(text: str) -> Any:
 def _fingerprint(path: str) -> list[Any]:
     # What changes deep in a folder does not change the folder.
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [_state(file) for file in inside or [path]]
+    states = [state_of(file) for file in inside or [path]]
     return [os.path.abspath(path), sum(size for size, _ in states), max(time for _, time in states)]

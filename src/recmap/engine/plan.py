@@ -18,6 +18,7 @@ __all__ = ["Shard", "is_folder", "output_format", "plan_shards"]
 class Shard:
     """Rows ``start`` to ``stop`` go into this file; ``stop`` is None if nobody knows."""
 
+    number: int
     path: str
     start: int
     stop: int | None
@@ -70,7 +71,7 @@ def plan_shards(
                 "the number of rows is not known in advance, so that they cannot be dealt out; "
                 "save them as one file first"
             )
-        return [Shard(_paths(dst, format, 1)[0], 0, None)]
+        return [Shard(0, _paths(dst, format, 1)[0], 0, None)]
     count = 1 if shards is None else shards
     if count < 1:
         raise OptionError("shards must be 1 or more")
@@ -79,7 +80,7 @@ def plan_shards(
         edges = [min(i * rows_per_shard, rows) for i in range(count + 1)]
     else:
         edges = [rows * i // count for i in range(count + 1)]
-    return [Shard(path, a, b) for path, a, b in zip(paths, edges, edges[1:], strict=False)]
+    return [Shard(i, path, edges[i], edges[i + 1]) for i, path in enumerate(paths)]
 
 
 def _paths(dst: str, format: str, count: int) -> list[str]:

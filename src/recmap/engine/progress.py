@@ -47,16 +47,28 @@ class Counter:
         self._begun = time.monotonic()
         self._told = 0.0
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody wants to know before the end."""
+        return self._watcher is not None
+
     def add(self, rows: int, size: int) -> None:
         """Counts rows that were read and handed to a writer."""
         with self._lock:
-            self._rows += rows
-            self._size += size
-            now = time.monotonic()
-            if self._watcher is None or now - self._told < 0.1:
-                return
-            self._told = now
-            self._watcher(self.now())
+            self._reach(self._rows + rows, self._size + size)
+
+    def reach(self, rows: int, size: int) -> None:
+        """Says how many they are by now: fewer than before, if some are read anew."""
+        with self._lock:
+            self._reach(rows, size)
+
+    def _reach(self, rows: int, size: int) -> None:
+        self._rows, self._size = rows, size
+        now = time.monotonic()
+        if self._watcher is None or now - self._told < 0.1:
+            return
+        self._told = now
+        self._watcher(self.now())
 
     def finish(self) -> Progress:
         """The last word, which the watcher hears too."""

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Gathered(source, order)
         return
-    temporary = temporary_path(place, source, ".shuffle")
+    temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
     try:
         # So few that a stretch stays in the memory of the system while it is read in its
@@ -90,6 +91,12 @@ class _Dealt(SourceOver):
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
         self._deal(budget)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _held=threading.local())
 
     @property
     def chunk_rows(self) -> int:

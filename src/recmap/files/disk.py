@@ -3,31 +3,76 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import uuid4
 
-__all__ = ["process_of", "remove", "size_on_disk", "sync", "temporary_path"]
+__all__ = [
+    "Process",
+    "acting_for",
+    "process_of",
+    "remove",
+    "size_on_disk",
+    "sync",
+    "temporary_path",
+    "this_process",
+]
 
 _END = ".tmp"
+_OWNER = re.compile(r"(?P<machine>\w+)-(?P<number>\d+)-[0-9a-f]{12}")
+_ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)
 
 
-def temporary_path(path: str, owner: object = None, mark: str = "") -> str:
-    """A hidden name beside a path, of this process, and of an object in it.
+@dataclass(frozen=True)
+class Process:
+    """A process of a machine: storage may be shared by several, which count alike."""
 
-    >>> process_of(temporary_path("out/x.npy", mark=".shuffle")) == os.getpid()
+    machine: str
+    number: int
+
+
+def this_process() -> Process:
+    """The one that runs here."""
+    # Names of files are short, and a dot ends the part that is read again.
+    return Process(re.sub(r"\W", "_", socket.gethostname())[:24] or "_", os.getpid())
+
+
+@contextmanager
+def acting_for(process: Process) -> Iterator[None]:
+    """Has temporary names of this thread be those of another process, which clears them
+    if this one dies.
+    """
+    token = _ACTING_FOR.set(process)
+    try:
+        yield
+    finally:
+        _ACTING_FOR.reset(token)
+
+
+def temporary_path(path: str, mark: str = "") -> str:
+    """A hidden name beside a path that nobody else has, with the process it belongs to.
+
+    >>> process_of(temporary_path("out/x.npy", mark=".shuffle")) == this_process()
     True
     """
     folder, name = os.path.split(path)
-    own = "" if owner is None else f"-{id(owner):x}"
-    return os.path.join(folder, f".{name}{mark}.{os.getpid()}{own}{_END}")
+    owner = _ACTING_FOR.get() or this_process()
+    unique = f"{owner.machine}-{owner.number}-{uuid4().hex[:12]}"
+    return os.path.join(folder, f".{name}{mark}.{unique}{_END}")
 
 
-def process_of(path: str) -> int | None:
-    """The process that made a temporary name; None if it is none."""
+def process_of(path: str) -> Process | None:
+    """The process a temporary name belongs to; None if it is none."""
     name = os.path.basename(path)
     if not name.startswith(".") or not name.endswith(_END):
         return None
-    number = name.removesuffix(_END).rpartition(".")[2].partition("-")[0]
-    return int(number) if number.isdecimal() else None
+    owner = _OWNER.fullmatch(name.removesuffix(_END).rpartition(".")[2])
+    return Process(owner["machine"], int(owner["number"])) if owner else None
 
 
 def sync(path: str) -> None:

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from recmap.errors import OptionError
 
-__all__ = ["parse_size", "size_text", "thread_count"]
+__all__ = ["parse_size", "size_text", "thread_count", "using_threads"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+_allowed: int | None = None
+
+
 def thread_count() -> int:
     """The processors this process may use."""
+    if _allowed is not None:
+        return _allowed
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Has all threads of this process take it for one that may use so many processors:
+    whoever shares out a machine does not always tell the system.
+    """
+    global _allowed  # noqa: PLW0603 - there is one machine
+    before, _allowed = _allowed, count
+    try:
+        yield
+    finally:
+        _allowed = before
 
 
 def parse_size(size: int | str) -> int:

@@ -114,6 +114,9 @@ class MappedFiles:
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
         self._lock = RLock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedFiles, ()  # another process maps them itself
+
     def open(self, path: str) -> MappedFile:
         """The file, mapped. Hold on to it while you use it."""
         with self._lock:

@@ -108,7 +108,7 @@ class OutputFile:
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self.temporary = temporary_path(path, self)
+        self.temporary = temporary_path(path)
         self._file = open(self.temporary, "xb", buffering=0)  # noqa: SIM115 - closed by commit
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -285,11 +285,14 @@ class ColumnsSource:
         files: Sequence[str],
         columns: Mapping[str, ColumnReader],
         origin: str = "from the file",
+        reopen: Callable[[], ColumnsSource] | None = None,
     ) -> None:
+        """``reopen`` opens the same once more, in a process that was sent this."""
         self._format = format
         self._files = list(files)
         self._columns = dict(columns)
         self._origin = origin
+        self._reopen = reopen
         self._schema = Schema({name: column.field for name, column in columns.items()})
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -297,6 +300,11 @@ class ColumnsSource:
             raise DataError(f"columns must have equally many rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
         self._band_bytes = sum(column.band_bytes for column in columns.values())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._reopen is None:
+            return super().__reduce_ex__(protocol)
+        return _opened_again, (self._reopen, self._schema, self._rows)
 
     @property
     def band_bytes(self) -> int:
@@ -386,6 +394,18 @@ class ColumnsSource:
             mapped=[n for n, c in self._columns.items() if c.view() is not None and self._files],
             notes={n: c.note for n, c in self._columns.items() if c.note},
         )
+
+
+def _opened_again(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:
+    source = reopen()
+    if (source.schema, len(source)) != (schema, rows):
+        file = "".join(source.files[:1])
+        raise DataError(
+            f"{file}: it has {len(source):,} rows of {source.schema}, but had {rows:,} of {schema} "
+            "when it was opened; open it again",
+            file=file,
+        )
+    return source
 
 
 def array_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -26,7 +27,8 @@ def open_npy(path: str) -> ColumnsSource:
         raise DataError(f"{path}: {header.refusal}", file=path)
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
-    return ColumnsSource("npy", [path], array_columns(name, array, file))
+    columns = array_columns(name, array, file)
+    return ColumnsSource("npy", [path], columns, reopen=partial(open_npy, path))
 
 
 def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:

@@ -7,6 +7,7 @@ import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,9 @@ def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
         else:
             found |= member.columns()
     columns = choose_columns(path, found, refused, names)
-    return ColumnsSource("npz", [path], columns)
+    # By name, so that what is left out is not warned of again.
+    again = partial(open_npz, path, list(columns))
+    return ColumnsSource("npz", [path], columns, reopen=again)
 
 
 def _directory(path: str) -> list[zipfile.ZipInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def open_raw(
     else:
         columns = array_columns(DEFAULT_NAME, array, file)
     origin = "from the description" if dtype is None else "given"
-    return ColumnsSource("raw", [path], columns, origin)
+    again = partial(open_raw, path, dtype, shape, offset)
+    return ColumnsSource("raw", [path], columns, origin, again)
 
 
 def packed_dtype(schema: Schema) -> np.dtype[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -185,14 +186,17 @@ def _open_many(
     kept = OpenSources()
     parts: list[Source] = []
     for file in files:
-
-        def reopen(schema: Schema, file: str = file) -> Source:
-            # The columns by name, so that what was left out is not warned of again.
-            return _open_one(file, format, list(schema) if fields is None else fields, options)
-
         source = _open_one(file, format, fields, options)
+        reopen = partial(_open_again, file, format, fields, options)
         parts.append(ReopenedSource(source, reopen, kept))
     return parts
+
+
+def _open_again(
+    file: str, format: str, fields: FieldsLike | None, options: OpenOptions, schema: Schema
+) -> Source:
+    # The columns by name, so that what was left out is not warned of again.
+    return _open_one(file, format, list(schema) if fields is None else fields, options)
 
 
 def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOptions) -> Source:

@@ -30,6 +30,9 @@ class OpenSources:
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OpenSources, ()  # another process opens them itself
+
     def get(self, path: str) -> Source | None:
         with self._lock:
             if path in self._sources:

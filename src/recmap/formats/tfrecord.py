@@ -91,6 +91,15 @@ class TFRecordSource:
         if skip:
             self._leave_out_bad()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was found goes along, so that nobody looks for it again; what is mapped, and
+        # a sample that can be taken anew, do not.
+        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns"))
+        return {**self.__dict__, **nothing}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=RLock(), _passes=OrderedDict())
+
     def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
         compression = check_compression(file, option)
         if compression is None:

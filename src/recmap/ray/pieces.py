@@ -21,7 +21,7 @@ from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.survey import Shard, survey
 from recmap.types import Batch, Schema
 
-__all__ = ["Piece", "Reader", "pieces_of", "prepare"]
+__all__ = ["Piece", "Reader", "pieces_of"]
 
 # Marks that are sent with a stretch of a file: some 256 KB.
 _MARKS = 1 << 14
@@ -56,17 +56,8 @@ class Piece(Protocol):
     def open(self, columns: Sequence[str]) -> Reader: ...
 
 
-def prepare(source: Source) -> None:
-    """Finds the records of TFRecord files, so that each task can begin at its own. This is
-    the one place where they are looked for.
-    """
-    for shard in source.shards() if isinstance(source, TFRecordSource) else ():
-        if isinstance(shard, PlainShard):
-            shard.count()
-
-
 def pieces_of(source: Source, reopen: Callable[[], Source], skip: bool) -> list[Piece]:
-    """A prepared source as pieces: its files, where they can be opened alone."""
+    """A source as pieces: its files, where they can be opened alone."""
     if isinstance(source, TFRecordSource):
         return [_record_piece(source, shard, skip) for shard in source.shards()]
     if isinstance(source, ChainSource) and isinstance(reopen, Opening):
@@ -102,6 +93,7 @@ def _record_piece(source: TFRecordSource, shard: Shard, skip: bool) -> Piece:
     path = os.path.abspath(shard.path)
     fields = _Fields(codec.schema, codec.places)
     if isinstance(shard, PlainShard):
+        shard.count()  # so that each task can begin at a record of its own
         return _PlainPiece(path, shard.size, fields, source.verify, shard.index)
     count = shard.known_count()
     return _CompressedPiece(path, shard.compression, fields, source.verify, count, skip)

@@ -12,8 +12,11 @@ from recmap.files.paths import PathsLike, absolute
 from recmap.formats.opening import Opening
 from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord import FieldsLike
-from recmap.ray.package import load_ray
-from recmap.ray.pieces import Piece, pieces_of, prepare
+from recmap.ray.finding import find_records
+from recmap.ray.home import Home
+from recmap.ray.nodes import check_visible
+from recmap.ray.package import connect
+from recmap.ray.pieces import Piece, pieces_of
 from recmap.sources import Source
 from recmap.types import Schema
 
@@ -52,12 +55,14 @@ def read(
     Rows of one shape are tensors, with their dtype; ragged rows are lists, byte strings
     binary. All workers must see the files under the same path.
     """
-    load_ray()
+    # It stays: the dataset is read later.
+    ray, home = connect(None).ray, Home.here()
     from recmap.ray.bases import read_datasource
     from recmap.ray.datasource import RecmapDatasource
 
     source, reopen, skip = _opened(src, fields, options)
-    prepare(source)
+    check_visible(ray, home, source.files)
+    find_records(ray, home, source)
     schema = _chosen(source.schema, columns)
     pieces = pieces_of(source, reopen, skip)
     row_bytes = _row_bytes(schema, source)

@@ -60,6 +60,13 @@ class CompressedShard:
         # Rows with which windows began, and how to get there again.
         self._places = [START]
 
+    def __getstate__(self) -> dict[str, Any]:
+        nothing = dict.fromkeys(("_lock", "_pass", "_at", "_sampled"))
+        return {**self.__dict__, **nothing, "_seen": 0, "_row": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=RLock(), _process=os.getpid())
+
     def known_count(self) -> int | None:
         """The number of rows, if a pass has reached the end."""
         return self._count

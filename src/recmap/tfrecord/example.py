@@ -89,6 +89,9 @@ class Codec:
                 _fill_bytes(field),
             )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Codec, (self.schema, self.places)
+
     def decode(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int
     ) -> tuple[Batch, Fault | None]:

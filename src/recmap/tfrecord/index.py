@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,39 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, Fault, Scan, locate
 from recmap.sources import Skipped
 
-__all__ = ["MARK_EVERY", "Index", "Offsets"]
+__all__ = ["MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
 
 Offsets = npt.NDArray[np.uint64]
 
 # One record in this many is marked; the others are found by walking from there.
 MARK_EVERY = 4
 # With more marks than this (16 MB), every second one is dropped.
-_MAX_MARKS = 1 << 20
+MAX_MARKS = 1 << 20
+
+
+class Found(Protocol):
+    """Records that lie end to end; a Scan of the native core is one."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def min_length(self) -> int: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    @property
+    def mark_rows(self) -> Offsets: ...
+
+    @property
+    def mark_offsets(self) -> Offsets: ...
 
 
 @dataclass
@@ -47,6 +72,12 @@ class Index:
     # Rows behind a gap, whose marks must stay: they cannot be walked to.
     _behind_gap: set[int] = field(default_factory=set)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=RLock())
+
     @classmethod
     def of_marks(
         cls, count: int, length: int | None, rows: Offsets, offsets: Offsets, end: int
@@ -59,7 +90,7 @@ class Index:
         """Bytes from each record to the next, if they are all the same."""
         return None if self.length is None else self.length + FRAME_SIZE
 
-    def add(self, scan: Scan, keep: int = 1) -> None:
+    def add(self, scan: Found, keep: int = 1) -> None:
         """Adds records that were found, at ``end`` or behind a gap that follows it,
         with every ``keep``-th of their marks.
         """
@@ -131,7 +162,7 @@ class Index:
         self.length = None
 
     def _thin(self) -> None:
-        if sum(map(len, self._rows)) <= _MAX_MARKS:
+        if sum(map(len, self._rows)) <= MAX_MARKS:
             return
         rows, offsets = self.marks
         keep = self._kept(rows, 2)
@@ -154,12 +185,6 @@ class Index:
         rows, offsets = rows[mine], offsets[mine]
         keep = self._kept(rows, max(1, -(-len(rows) // most)))
         return Index.of_marks(self.count, self.length, rows[keep], offsets[keep], self.end)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=RLock())
 
     @property
     def marks(self) -> tuple[Offsets, Offsets]:

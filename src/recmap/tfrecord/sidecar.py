@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import FieldTextError, IndexFileError, StaleIndexWarning
+from recmap.files.disk import temporary_path
 from recmap.tfrecord.index import Index
 from recmap.types import Schema
 
@@ -78,7 +79,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     marks = rows.tobytes() + offsets.tobytes()
     head = _HEAD.pack(_MAGIC, _VERSION, len(text), _crc(text), _crc(marks))
     target = sidecar_path(beside or path)
-    temporary = f"{target}.{os.getpid()}.tmp"
+    temporary = temporary_path(beside or path, ".recmap")
     with open(temporary, "wb") as file:
         file.write(head + text + marks)
     os.replace(temporary, target)
@@ -190,7 +191,7 @@ def _crc(data: bytes) -> int:
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     """Writes offset and size of each record, framing included, a line each."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = temporary_path(path)
     with open(temporary, "w", encoding="ascii") as file:
         file.writelines(f"{offset} {size}\n" for offset, size in offsets)
     os.replace(temporary, path)

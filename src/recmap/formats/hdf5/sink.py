@@ -44,7 +44,7 @@ class Hdf5Sink:
         self.path, self.schema, self.rows = path, schema, 0
         self._durable, self._finished = durable, False
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self._temporary = temporary_path(path, self)
+        self._temporary = temporary_path(path)
         self._output = Hdf5Output(self._temporary)
         self._file: Any = None
         try:

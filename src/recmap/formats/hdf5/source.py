@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def open_hdf5(path: str, names: list[str] | None = None) -> ColumnsSource:
     """
     file = Hdf5File.of(path)
     columns = _all(file) if names is None else _named(file, names)
-    return ColumnsSource("hdf5", [path], columns)
+    # By name, so that what is left out is not warned of again.
+    again = partial(open_hdf5, path, list(columns))
+    return ColumnsSource("hdf5", [path], columns, reopen=again)
 
 
 class _Table:

@@ -76,7 +76,7 @@ class ZarrSink:
         self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
         check_names(schema)
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-        self._temporary = temporary_path(self.path, self)
+        self._temporary = temporary_path(self.path)
         codec = _CODECS[version][compression]()
         paths = _paths(schema)
         self._arrays: dict[tuple[str, str], _Array] = {}

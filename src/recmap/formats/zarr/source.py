@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from recmap.errors import DataError
@@ -49,7 +50,10 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
             refused[name] = "is also the name of another column"
         else:
             found |= _columns(path, name, array, None)
-    return ColumnsSource("zarr", [path], choose_columns(path, found, refused, names))
+    columns = choose_columns(path, found, refused, names)
+    # By name, so that what is left out is not warned of again.
+    again = partial(open_zarr, path, list(columns))
+    return ColumnsSource("zarr", [path], columns, reopen=again)
 
 
 def _columns(path: str, name: str, array: Any, told: Field | None) -> dict[str, ColumnReader]:

@@ -1,0 +1,116 @@
+"""Writing one file of a conversion: the same in a thread and on another machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from recmap.engine.budget import Budget
+from recmap.engine.check import RecordCheck, check_values, check_written
+from recmap.engine.notes import Notes
+from recmap.engine.plan import Shard
+from recmap.engine.steps import Steps
+from recmap.errors import DataError, OutputExistsError
+from recmap.files.description import description_path
+from recmap.files.disk import remove
+from recmap.formats.registry import create_sink
+from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.sizes import measure
+from recmap.sources import Sink, Source
+
+__all__ = ["Count", "Job", "StoppedError", "Verify"]
+
+Verify = bool | Literal["full"]
+# Told the rows and bytes of every step.
+Count = Callable[[int, int], None]
+
+
+class StoppedError(Exception):
+    """Another file failed, or the user has had enough."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all files of a conversion. Another process can be sent it."""
+
+    source: Source
+    format: str
+    budget: Budget
+    verify: Verify
+    durable: bool
+    options: Mapping[str, Any]
+    notes: Notes
+    #: A file that is there for as long as the conversion runs.
+    mark: str
+
+    def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
+        """Writes the rows of a file, checks it, notes that it is finished, and gives it its
+        name. Nothing is left if that fails, or if it is ``stopped`` meanwhile.
+        """
+        sink = create_sink(
+            shard.path, self.format, self.source.schema, durable=self.durable, **self.options
+        )
+        try:
+            check = self._record_check(sink)
+            rows = self._move(shard, sink, check, count, stopped)
+            temporary = sink.finish()
+            self._check(shard, temporary, rows, check)
+            if not os.path.exists(self.mark):
+                raise OutputExistsError(
+                    f"{shard.path} was not written: another conversion to the same place has "
+                    "taken over"
+                )
+            self.notes.add(shard.number, temporary)
+            if self.format not in ("raw", "npy"):
+                remove(description_path(shard.path))  # of a file of another format before
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _record_check(self, sink: Sink) -> RecordCheck | None:
+        """For plain TFRecord files, whose records can be checked one by one."""
+        plain = isinstance(sink, TFRecordWriter) and not sink.compressed
+        return RecordCheck() if self.verify and plain else None
+
+    def _move(
+        self,
+        shard: Shard,
+        sink: Sink,
+        check: RecordCheck | None,
+        count: Count,
+        stopped: Callable[[], bool],
+    ) -> int:
+        """Reads and writes the rows of a file, a step at a time; how many they were."""
+        steps = Steps(self.source, self.budget, shard.start, shard.stop)
+        while (batch := steps.next()) is not None:
+            sink.write(batch)
+            count(*measure(batch))
+            del batch  # before the next is read
+            if check is not None and isinstance(sink, TFRecordWriter):
+                check.follow(*sink.written, shard.path)
+            if stopped():
+                raise StoppedError
+        if shard.stop is not None and steps.row < shard.stop:
+            raise DataError(
+                f"{shard.path}: the source ended at row {steps.row:,}, not {shard.stop:,}"
+            )
+        return steps.row - shard.start
+
+    def _check(self, shard: Shard, temporary: str, rows: int, check: RecordCheck | None) -> None:
+        if check is not None:
+            check.finish(temporary, shard.path, rows)
+        elif self.verify:
+            check_written(temporary, shard.path, self.format, self.source.schema, rows)
+        if self.verify == "full":
+            check_values(
+                temporary,
+                shard.path,
+                self.format,
+                self.source,
+                shard.start,
+                shard.start + rows,
+                self.budget,
+            )

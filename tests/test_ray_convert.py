@@ -1,0 +1,459 @@
+"""Conversion on a Ray cluster of several nodes, and what happens when some of it dies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+import recmap as rm
+from recmap.engine.progress import Progress
+from recmap.ray.finding import find_records
+from recmap.ray.home import Home
+from recmap.tfrecord.plain import PlainShard
+from tests import command
+from tests.jobs import alive, deadline, meanwhile, until
+
+ROWS, WIDTH, SHARDS = 12_000, 64, 6
+# Slow to write, so that there is time to disturb it.
+SLOW = {"compression": "gzip", "level": 9}
+STORE = 80_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head that only leads and two nodes that work, to which this process is connected."""
+    head = {
+        "num_cpus": 0,
+        "object_store_memory": STORE,
+        "include_dashboard": False,
+        # A node that is gone is soon known to be.
+        "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 2},
+    }
+    made = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(2):
+        made.add_node(num_cpus=1, object_store_memory=STORE)
+    ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    with deadline(120):
+        yield
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 MB of numbers."""
+    path = tmp_path_factory.mktemp("source") / "x.npy"
+    np.save(path, np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the slow conversion makes when it runs here."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    rm.convert(source, folder / "x.h5", shards=SHARDS, options=SLOW)
+    return digests(folder)
+
+
+def digests(folder: Path | str) -> dict[str, str]:
+    """All files, hidden ones too, and what they hold."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(Path(folder).rglob("*"))
+        # The index and the manifest hold the times of files.
+        if path.is_file() and not path.name.endswith((".recmap", "manifest.json"))
+    }
+
+
+def manifest(path: str) -> dict[str, Any]:
+    """All but the times of files."""
+    content: dict[str, Any] = json.loads(Path(path).read_text())
+    content["states"] = [size for size, _ in content["states"]]
+    return content
+
+
+def both(src: Any, dst: str, **options: Any) -> rm.Dataset:
+    """The same conversion here and on the cluster, which must not differ."""
+    rm.convert(src, f"local/{dst}", **options)
+    report = rm.convert(src, f"ray/{dst}", engine="ray", **options)
+    assert digests("local") == digests("ray")
+    return rm.open(report.files)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_workers_run_the_code_under_test() -> None:
+    where = ray.remote(lambda: __import__("recmap").__file__)
+    assert ray.get(where.remote()) == rm.__file__
+
+
+@pytest.mark.parametrize("dst", ["out/", "x.tfrecord.gz", "x.npz", "x.h5", "x.zarr", "x.bin"])
+@pytest.mark.usefixtures("cluster")
+def test_the_bytes_are_those_of_the_local_engine(source: Path, dst: str) -> None:
+    both(source, dst, shards=SHARDS, rows=slice(0, 6000))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
+    both(source, "out/", shards=SHARDS)
+    assert manifest("local/out/_manifest.json") == manifest("ray/out/_manifest.json")
+    # So that either engine goes on with what the other has begun.
+    assert rm.convert(source, "ray/out/", shards=SHARDS).resumed == SHARDS
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rows": slice(10, 9000, 3), "columns": ["data"], "rename": {"data": "x"}},
+        {"cast": {"data": "float64"}, "rows": slice(0, 5000), "verify": "full"},
+        {"shuffle": 3, "rows": slice(0, 10_000)},
+        {"workers": 1, "verify": False, "durable": False, "memory": "16MB"},
+    ],
+    ids=["chosen", "cast and verified", "shuffled", "one at a time"],
+)
+@pytest.mark.usefixtures("cluster")
+def test_what_changes_on_the_way_does_so_in_tasks(source: Path, options: dict[str, Any]) -> None:
+    both(source, "out/", shards=4, **options)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_rows_that_are_dealt_out_to_be_shuffled_come_from_the_same_files() -> None:
+    words = [b"w" * (i % 50) for i in range(20_000)]
+    rm.from_arrays({"word": words, "i": np.arange(20_000)}).save("x.tfrecord.gz")
+    with pytest.warns(rm.SlowOrderWarning, match="x.tfrecord.gz: a compressed file cannot be spl"):
+        shuffled = both("x.tfrecord.gz", "out/", shards=3, shuffle=1, memory="2MB")
+    assert sorted(shuffled["i"][:].tolist()) == list(range(20_000))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_rows_in_memory_go_along() -> None:
+    both(rm.from_arrays({"x": np.arange(1000), "s": [b"a"] * 1000}), "out/", shards=3)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_relative_paths_are_those_of_the_driver(source: Path) -> None:
+    os.symlink(source, "here.npy")
+    assert rm.open("here.npy").save("there.npy", engine="ray").files == ["there.npy"]
+    assert Path("there.npy").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> None:
+    seen: list[Progress] = []
+    rm.convert(
+        source,
+        "x.h5",
+        shards=2,
+        options=SLOW,
+        memory="2MB",
+        engine="ray",
+        progress=seen.append,
+    )
+    rows = [progress.rows for progress in seen]
+    assert rows == sorted(rows)
+    assert rows[-1] == ROWS
+    # Not only when a file is finished.
+    assert {count % (ROWS // 2) for count in rows} > {0}
+    assert {progress.total for progress in seen} == {ROWS}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_damaged_record_is_the_same_error_as_here() -> None:
+    rm.from_arrays({"x": np.arange(50_000)}).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[-8] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    errors = []
+    for engine in ("local", "ray"):
+        with pytest.raises(rm.CorruptRecordError) as raised:
+            rm.convert("x.tfrecord", f"{engine}.npy", engine=engine)
+        errors.append(raised.value)
+        assert not list(Path().glob("*.npy"))
+        assert not list(Path().glob(".*.tmp"))
+    local, remote = errors
+    assert type(remote) is type(local)
+    assert str(remote) == str(local).replace("local.npy", "ray.npy")
+    assert (remote.file, remote.record, remote.byte) == ("x.tfrecord", 49_999, local.byte)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
+    rm.from_arrays({"x": np.arange(ROWS)}).save("y.tfrecord", options={"index": False})
+    data = bytearray(Path("y.tfrecord").read_bytes())
+    data[8 + 4 + 3] ^= 1
+    Path("y.tfrecord").write_bytes(data)
+    ds = rm.open({"data": source, "x": rm.open("y.tfrecord", {"x": "int64"})})
+    with pytest.raises(rm.CorruptRecordError, match="record 0 "):
+        ds.save("x.h5", shards=3, options=SLOW, engine="ray")
+    assert not list(Path().glob(".*.tmp"))
+
+
+# Those that die.
+
+
+def writer(folder: Path, among: Callable[[int], bool] = lambda _: True) -> int | None:
+    """Stops a process in the midst of writing a file of a conversion to a folder, and says
+    which; None if nobody is.
+    """
+    for process in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        if not among(process) or _writing(process, folder) is None:
+            continue
+        os.kill(process, signal.SIGSTOP)
+        until(lambda: _state(process) in "TZX")  # noqa: B023 - called at once
+        # It may have finished just before.
+        if _writing(process, folder) is not None:
+            return process
+        os.kill(process, signal.SIGCONT)
+    return None
+
+
+def _writing(process: int, folder: Path) -> str | None:
+    """The unfinished file that a process has open."""
+    try:
+        for link in os.listdir(f"/proc/{process}/fd"):
+            path = os.readlink(f"/proc/{process}/fd/{link}")
+            if os.path.dirname(path) == str(folder.resolve()) and path.endswith(".tmp"):
+                return path
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return None  # it is gone, or nobody's business
+    return None
+
+
+def _state(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def _parent(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def is_task(process: int) -> bool:
+    """Whether it is a worker, and not the driver."""
+    return process != os.getpid() and _parent(process) != os.getpid()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
+    source: Path, undisturbed: dict[str, str]
+) -> None:
+    killed: list[int] = []
+    here = Path.cwd()
+
+    def found() -> bool:
+        process = writer(here, is_task)
+        killed.extend([process] if process else [])
+        return process is not None
+
+    with meanwhile(found, lambda: os.kill(killed[0], signal.SIGKILL)):
+        report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    assert report.rows == ROWS
+    assert not alive(killed[0])
+    # Nor is anything left of what it had written.
+    assert digests(here) == undisturbed
+
+
+def test_a_node_that_dies_in_the_middle_changes_nothing(
+    cluster: Any, source: Path, undisturbed: dict[str, str]
+) -> None:
+    # Not the one that this driver belongs to: it would die as well.
+    mine = ray.get_runtime_context().get_node_id()
+    others = [node for node in cluster.worker_nodes if node.node_id != mine]
+    nodes = {node.all_processes["raylet"][0].process.pid: node for node in others}
+    here, stopped, died = Path.cwd(), list[int](), list[Any]()
+
+    def found() -> bool:
+        process = writer(here, lambda process: _parent(process) in nodes)
+        stopped.extend([process] if process else [])
+        return process is not None
+
+    def die() -> None:
+        died.append(nodes[_parent(stopped[0])])
+        cluster.remove_node(died[0], allow_graceful=False)
+        with suppress(ProcessLookupError):  # older releases of Ray leave it there
+            os.kill(stopped[0], signal.SIGKILL)
+
+    with meanwhile(found, die):
+        report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    assert report.rows == ROWS
+    assert not alive(stopped[0])
+    assert digests(here) == undisturbed
+    cluster.add_node(num_cpus=1, object_store_memory=STORE)
+
+
+def driver(cluster: Any, source: Path) -> list[str]:
+    """The command of a driver of its own."""
+    program = f"""
+import recmap as rm
+rm.convert({str(source)!r}, "x.h5", shards={SHARDS}, options={SLOW}, engine="ray",
+           address={cluster.address!r})
+"""
+    return [sys.executable, "-c", program]
+
+
+def finished() -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in Path().glob("x-*.h5")}
+
+
+def test_a_driver_that_was_killed_goes_on_where_it_was(
+    cluster: Any, source: Path, undisturbed: dict[str, str]
+) -> None:
+    here = Path.cwd()
+    with subprocess.Popen(driver(cluster, source)) as process:
+        until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
+        process.kill()
+    before = finished()
+    assert 0 < len(before) < SHARDS
+    report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    assert report.resumed >= len(before)
+    assert before.items() <= finished().items()  # not written again
+    assert digests(here) == undisturbed
+
+
+def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
+    cluster: Any, source: Path, undisturbed: dict[str, str]
+) -> None:
+    with subprocess.Popen(driver(cluster, source), stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == -signal.SIGINT
+    assert f"of {SHARDS} files are finished, and the same call goes on" in said
+    assert not list(Path().glob(".x-*.tmp"))
+    rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    assert digests(Path.cwd()) == undisturbed
+
+
+# Before anything is done.
+
+
+@pytest.fixture
+def own_folder() -> Iterator[str]:
+    """A name of this folder that means another one, or none, to all other processes."""
+    number = 900
+    folder = os.open(".", os.O_RDONLY)
+    os.dup2(folder, number)
+    os.close(folder)
+    yield f"/proc/self/fd/{number}"
+    os.close(number)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_source_that_a_node_does_not_see_is_refused(source: Path, own_folder: str) -> None:
+    os.symlink(source, "x.npy")
+    with pytest.raises(rm.PathNotFoundError, match=r"/900/x.npy: node .+ \([\d.]+\) does not see"):
+        rm.convert(f"{own_folder}/x.npy", "new/out/", shards=2, engine="ray")
+    assert os.listdir() == ["x.npy"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_output_that_a_node_does_not_see_is_refused(source: Path, own_folder: str) -> None:
+    os.mkdir("there")
+    with pytest.raises(rm.PathNotFoundError, match=r"/900/there: node .+ does not see it"):
+        rm.convert(source, f"{own_folder}/there/", shards=2, engine="ray")
+    assert os.listdir("there") == []
+
+
+@pytest.mark.usefixtures("cluster")
+def test_memory_that_no_node_has_is_refused(source: Path) -> None:
+    with pytest.raises(rm.OptionError, match="for each task, but no node .* more than"):
+        rm.convert(source, "out/", engine="ray", memory="100TB")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_rows_that_come_one_by_one_are_refused() -> None:
+    ds = rm.from_batches([{"x": np.arange(3)}])
+    with pytest.raises(rm.OptionError, match="save them to a file first"):
+        ds.save("x.npy", engine="ray")
+
+
+def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> None:
+    with pytest.raises(rm.OptionError, match='engine=\'spark\': use "local" or "ray"'):
+        rm.convert(source, "x.npy", engine="spark")  # type: ignore[arg-type]
+    with pytest.raises(rm.OptionError, match='give engine="ray"'):
+        rm.convert(source, "x.npy", address=cluster.address)
+    with pytest.raises(rm.OptionError, match="connected to .* already"):
+        rm.convert(source, "x.npy", engine="ray", address="192.0.2.77:1")
+    with pytest.raises(rm.OptionError, match="workers must be 1"):
+        rm.convert(source, "x.npy", engine="ray", workers=0)
+
+
+# Finding the records of one file.
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["plain", "holding records"])
+@pytest.mark.usefixtures("cluster")
+def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
+    words = [bytes(i % 97) for i in range(3000)]
+    if nested:
+        rm.tfrecord.write_records("inner.tfrecord", words[:200])
+        words = [Path("inner.tfrecord").read_bytes()] * 20 + words
+    rm.from_arrays({"word": words}).save("x.tfrecord", options={"index": False})
+    local = PlainShard("x.tfrecord", verify=True)
+    source = rm.open("x.tfrecord").source
+    find_records(ray, Home.here(), source, piece=10_000)
+    (shard,) = source.shards()  # type: ignore[attr-defined]
+    assert shard.known_count() == local.count() == len(words)
+    rows = np.arange(local.count())
+    data = np.fromfile("x.tfrecord", np.uint8)
+    assert np.array_equal(
+        shard.index.offsets(data, rows, 1)[0], local.index.offsets(data, rows, 1)[0]
+    )
+    assert shard.index.longest == local.index.longest
+
+
+# From the command line.
+
+
+def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path) -> None:
+    args = ["convert", str(source), "out/", "--explain", "--ray"]
+    done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
+    assert done.returncode == 0, done.stderr
+    assert "a Ray task for each file, on 2 nodes with 2 processors: shards=2 or more" in done.stdout
+    assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
+    assert done.stderr == ""
+    assert len(rm.open("out/")) == ROWS
+
+
+def test_without_ray_its_install_command_is_named(source: Path) -> None:
+    program = f"""
+import sys
+sys.modules["ray"] = None  # as if it were not installed
+import recmap as rm
+rm.convert({str(source)!r}, "out/", engine="ray")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "MissingPackageError: this needs Ray: pip install recmap[ray]" in done.stderr
+    assert os.listdir() == []
+
+
+def test_an_address_where_nobody_is_is_soon_refused(source: Path) -> None:
+    done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
+    assert done.returncode == 2
+    assert "address='127.0.0.1:9': no Ray cluster could be reached there" in done.stderr
+    assert os.listdir() == []

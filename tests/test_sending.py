@@ -1,0 +1,128 @@
+"""Sources in another process: what is known goes along, and files are opened there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.engine.budget import choose_budget, least_budget
+from recmap.engine.shuffling import shuffled
+from recmap.engine.transform import transformed
+from recmap.files.machine import thread_count, using_threads
+from recmap.formats.tfrecord import TFRecordSource
+from recmap.sources import Source
+from recmap.tfrecord.plain import PlainShard
+from tests.jobs import same
+
+ROWS = 5000
+NAMES = ["x.tfrecord", "x.tfrecord.gz", "x.npz", "x.h5", "x.zarr", "x.npy", "x.bin"]
+
+
+def columns(name: str) -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    dense = {"x": rng.random((ROWS, 3), dtype=np.float32), "label": np.arange(ROWS)}
+    if name.endswith((".npy", ".bin")):
+        return dict(dense)
+    return {**dense, "word": [b"w" * (i % 7) for i in range(ROWS)]}
+
+
+def sent(source: Source) -> Source:
+    """The source as another process gets it."""
+    data = pickle.dumps(source)
+    assert len(data) < 40_000  # not what the files hold
+    received: Source = pickle.loads(data)
+    return received
+
+
+def agree(a: Source, b: Source) -> None:
+    assert (a.schema, len(a), a.files) == (b.schema, len(b), b.files)
+    rows = np.array([ROWS // 2, 3, 99])
+    for one, other in ((a.read(7, 40), b.read(7, 40)), (a.take(rows), b.take(rows))):
+        for name in a.schema:
+            same(one[name], other[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_source_that_was_sent_reads_the_same_rows(name: str) -> None:
+    rm.from_arrays(columns(name)).save(name)
+    source = rm.open(name).source
+    agree(source, sent(source))
+
+
+def test_what_is_made_of_sources_can_be_sent_too() -> None:
+    for name in ("x.npy", "y.npy"):
+        rm.from_arrays(columns(name)).save(name)
+    source = rm.open(["x.npy", "y.npy"]).source
+    chosen = transformed(source, rows=slice(0, None, 2), rename={"x": "z"}, cast={"z": "float64"})
+    agree(chosen, sent(chosen))
+    beside = rm.open({"label": "x.npy", "x": "y.npy"}).source
+    agree(beside, sent(beside))
+
+
+def test_of_many_files_those_that_are_read_are_opened() -> None:
+    os.mkdir("many")
+    for i in range(70):
+        np.save(f"many/{i:03}.npy", np.arange(i * 100, i * 100 + 100))
+    source = rm.open("many/").source
+    agree(source, sent(source))
+
+
+def test_rows_in_memory_are_sent_with_their_values() -> None:
+    source = rm.from_arrays({"x": np.arange(300)}).source
+    received = pickle.loads(pickle.dumps(source))
+    assert received.read(0, 300)["x"].tolist() == list(range(300))
+
+
+@pytest.mark.parametrize("chunks", [False, True], ids=["gathered", "dealt out"])
+def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
+    name = "x.tfrecord.gz" if chunks else "x.tfrecord"
+    rm.from_arrays(columns(name)).save(name)
+    source = rm.open(name).source
+    least = least_budget(source, "1MB", 0)
+    budget = choose_budget(least, source, "1MB", 1, 1, source.row_bytes())
+    with shuffled(source, 5, "out", budget) as order:
+        received = pickle.loads(pickle.dumps(order))
+        agree(order, received)
+
+
+def test_records_that_were_found_are_not_looked_for_again() -> None:
+    rm.from_arrays(columns("x.tfrecord")).save("x.tfrecord", options={"index": False})
+    source = rm.open("x.tfrecord").source
+    assert len(source) == ROWS
+    received = sent(source)
+    assert isinstance(received, TFRecordSource)
+    (shard,) = received.shards()
+    assert isinstance(shard, PlainShard)
+    assert shard.known_count() == ROWS
+
+
+def test_bad_records_that_were_left_out_stay_left_out() -> None:
+    rm.from_arrays({"x": np.arange(100)}).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[-8] ^= 1
+    Path("x.tfrecord").write_bytes(data)
+    with pytest.warns(rm.SkippedRecordsWarning):
+        source = rm.open("x.tfrecord", errors="skip").source
+    received = sent(source)  # and nobody is warned again
+    assert len(received) == 99
+    assert received.skipped == source.skipped
+
+
+def test_a_file_that_has_changed_is_refused_where_it_is_opened_again() -> None:
+    np.save("x.npy", np.arange(10))
+    data = pickle.dumps(rm.open("x.npy").source)
+    np.save("x.npy", np.arange(11))
+    with pytest.raises(rm.DataError, match="x.npy: it has 11 rows .* but had 10"):
+        pickle.loads(data)
+
+
+def test_a_process_that_is_given_processors_uses_no_more() -> None:
+    before = thread_count()
+    with using_threads(1):
+        assert thread_count() == 1
+    assert thread_count() == before

@@ -1,0 +1,52 @@
+"""Files under temporary names: whose they are, and who may remove them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.engine.clearing import clear_temporary
+from recmap.files.disk import Process, acting_for, process_of, temporary_path, this_process
+
+
+def test_temporary_names_are_never_the_same_and_tell_whose_they_are() -> None:
+    names = {temporary_path("out/x.npy") for _ in range(100)}
+    assert len(names) == 100
+    assert {process_of(name) for name in names} == {this_process()}
+    other = Process("elsewhere", 17)
+    with acting_for(other):
+        assert process_of(temporary_path("x.npy")) == other
+    assert process_of(temporary_path("x.npy")) == this_process()
+
+
+def test_what_a_dead_process_left_is_cleared_and_the_number_is_not_all_that_counts() -> None:
+    # The process before this one lives, but the file is from another machine.
+    elsewhere = Process("elsewhere", os.getppid())
+    with acting_for(elsewhere):
+        left = temporary_path("x.npy")
+    Path(left).touch()
+    clear_temporary(["x.npy"])
+    assert os.listdir() == []
+    here = Process(this_process().machine, os.getppid())
+    with acting_for(here):
+        kept = temporary_path("x.npy")
+    Path(kept).touch()
+    with pytest.raises(rm.OutputExistsError, match=f"process {os.getppid()}"):
+        clear_temporary(["x.npy"])
+    clear_temporary(["x.npy"], here)  # for whom this process acts
+    assert os.listdir() == []
+
+
+def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
+    def take_over(_: object) -> None:
+        for name in os.listdir("out"):
+            if ".running." in name:
+                os.unlink(f"out/{name}")
+
+    with pytest.raises(rm.OutputExistsError, match="taken over"):
+        rm.from_arrays({"x": np.arange(10)}).save("out/", progress=take_over)
+    assert not [name for name in os.listdir("out") if name.endswith(".tfrecord")]
