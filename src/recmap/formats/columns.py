@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -378,7 +379,8 @@ class ColumnsSource:
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
-        return ColumnsSource(self._format, self._files, chosen, self._origin)
+        reopen = self._reopen and partial(_chosen_again, self._reopen, list(chosen))
+        return ColumnsSource(self._format, self._files, chosen, self._origin, reopen)
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))
@@ -394,6 +396,10 @@ class ColumnsSource:
             mapped=[n for n, c in self._columns.items() if c.view() is not None and self._files],
             notes={n: c.note for n, c in self._columns.items() if c.note},
         )
+
+
+def _chosen_again(reopen: Callable[[], ColumnsSource], names: Sequence[str]) -> ColumnsSource:
+    return reopen().select(names)
 
 
 def _opened_again(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:
