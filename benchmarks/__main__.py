@@ -26,6 +26,7 @@ from benchmarks.tables import (
     imports,
     memory,
     pad,
+    ray,
     read,
     scan,
     train,
@@ -48,6 +49,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "augment": augment.measure,
     "images": images.measure,
     "adapters": adapters.measure,
+    "ray": ray.measure,
 }
 
 

@@ -18,6 +18,7 @@ _PACKAGES = (
     "tensorflow",
     "torch",
     "grain",
+    "ray",
     "array_record",
     "tfrecord",
     "protobuf",

@@ -1,0 +1,88 @@
+"""The same work on one Ray cluster, by Ray's own readers and writers and by recmap's."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from benchmarks.timing import Clock, Measure
+
+# Imported by name, as the other peers are.
+ray: Any = importlib.import_module("ray")
+
+__all__ = ["JOBS"]
+
+_BATCH = 4096
+
+
+@functools.cache
+def _cluster() -> Any:
+    """One cluster for all jobs of this process, on all its processors."""
+    ray.init(
+        num_cpus=len(os.sched_getaffinity(0)),
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
+    data = importlib.import_module("ray.data")
+    context = data.DataContext.get_current()
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    return data
+
+
+def read(path: str, by: str, check: bool = False) -> Measure:
+    """All rows in batches of NumPy arrays: by ``recmap``, or by a reader of Ray's."""
+    data = _cluster()
+    with Clock() as clock:
+        dataset = rm.ray.read(path) if by == "recmap" else getattr(data, by)(path)
+        rows, total = 0, 0.0
+        for batch in dataset.iter_batches(batch_size=_BATCH, batch_format="numpy"):
+            (values,) = batch.values()
+            rows += len(values)
+            if check:
+                total += float(np.asarray(values.tolist(), np.float64).sum())
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+@functools.cache
+def _in_memory(path: str, rows: int) -> Any:
+    return _cluster().from_numpy(np.load(path, mmap_mode="r")[:rows]).materialize()
+
+
+def write(path: str, out: str, rows: int, by: str) -> Measure:
+    """Rows that are in the cluster's memory, as TFRecord files."""
+    dataset = _in_memory(path, rows)
+    shutil.rmtree(out, ignore_errors=True)
+    with Clock() as clock:
+        if by == "recmap":
+            rm.ray.write(dataset, f"{out}/", to="tfrecord", durable=False)
+        else:
+            dataset.write_tfrecords(out)
+    shutil.rmtree(out)
+    return Measure(clock.seconds, rows)
+
+
+def convert(path: str, out: str, workers: int, shards: int) -> Measure:
+    """One large file to several, by so many tasks at a time."""
+    _cluster()
+    Path(f"{path}.recmap").unlink(missing_ok=True)
+    shutil.rmtree(out, ignore_errors=True)
+    with Clock() as clock:
+        report = rm.convert(
+            path, f"{out}/", to="tfrecord", shards=shards, engine="ray", workers=workers,
+            durable=False, memory="256MB",
+        )  # fmt: skip
+    shutil.rmtree(out)
+    return Measure(clock.seconds, report.rows)
+
+
+JOBS = {"convert": convert, "read": read, "write": write}
