@@ -340,7 +340,7 @@ def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
         until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -signal.SIGINT, said
     assert f"of {SHARDS} files are finished, and the same call goes on" in said
     assert not list(Path().glob(".x-*.tmp"))
     rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")

@@ -19,6 +19,7 @@ from recmap.engine.job import Job
 from recmap.engine.plan import Shard
 from recmap.engine.progress import Counter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
+from recmap.files.disk import remove
 from recmap.files.machine import size_text
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.ray.failures import result
@@ -36,8 +37,9 @@ __all__ = ["Tasks", "on_cluster"]
 _RETRIES = 5
 # Tasks that wait or run at a time, unless the user wants fewer.
 _IN_FLIGHT = 1000
-# Seconds that tasks have to clean up before they are killed.
-_PATIENCE = 10.0
+# Seconds that tasks have to end and clean up. One that takes longer cannot give its file
+# a name any more.
+_PATIENCE = 30.0
 
 
 @contextmanager
@@ -93,7 +95,7 @@ class Tasks:
         try:
             self._run(job, deque(shards), running, counter)
         except BaseException:
-            self._stop(list(running))
+            self._stop(job, list(running))
             raise
         finally:
             # Of tasks that died: those that failed left nothing.
@@ -125,14 +127,13 @@ class Tasks:
             files = {**told(ray, tally), **done}.values()
             counter.reach(sum(rows for rows, _ in files), sum(size for _, size in files))
 
-    def _stop(self, tasks: list[Any]) -> None:
-        for task in tasks:
-            self._ray.cancel(task)
-        left = tasks
+    def _stop(self, job: Job, tasks: list[Any]) -> None:
+        """Has the tasks end at their next step, or when they are about to begin. They are not
+        cancelled by Ray, which may take this process down if one of them ends meanwhile.
+        """
+        remove(job.mark)
         if tasks:
-            _, left = self._ray.wait(tasks, num_returns=len(tasks), timeout=_PATIENCE)
-        for task in left:
-            self._ray.cancel(task, force=True)
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=_PATIENCE)
 
     def _check_memory(self, memory: int) -> None:
         """Ray would wait for ever for a node that is large enough."""

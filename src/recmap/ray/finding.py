@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.ray.failures import result
 from recmap.ray.home import TASK_CPUS, Home
 from recmap.ray.nodes import working_nodes
 from recmap.sources import Source
@@ -20,16 +24,18 @@ _WORTH_IT = 256 << 20
 # several, one that is slow holds up little.
 _LEAST, _MOST = 64 << 20, 1 << 30
 _PER_CPU = 4
+# Times that a stretch is searched anew after a worker or a node died.
+_RETRIES = 5
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Stretches of one file, and the tasks that search them."""
+    """A file, and where the stretches begin and stop in which it is searched."""
 
     shard: PlainShard
     every: int
+    begins: list[int]
     stops: list[int]
-    tasks: list[Any]
 
 
 def find_records(ray: Any, home: Home, source: Source, piece: int | None = None) -> None:
@@ -41,42 +47,51 @@ def find_records(ray: Any, home: Home, source: Source, piece: int | None = None)
         return
     plain = [s for s in source.shards() if isinstance(s, PlainShard) and s.known_count() is None]
     total = sum(shard.size for shard in plain)
+    cpus = max(1, int(sum(node.cpus for node in working_nodes(ray))))
     if piece is None:
         if total < _WORTH_IT:
             return
-        cpus = int(sum(node.cpus for node in working_nodes(ray)))
-        piece = min(max(_LEAST, total // max(_PER_CPU * cpus, 1)), _MOST)
-    find = ray.remote(_find).options(num_cpus=TASK_CPUS, scheduling_strategy="SPREAD")
-    searches = [_begin(find, home, shard, piece) for shard in plain]
-    try:
-        for search in searches:
-            _finish(ray, find, home, search)
-    except BaseException:
-        for search in searches:
-            for task in search.tasks:
-                ray.cancel(task)
-        raise
+        piece = min(max(_LEAST, total // (_PER_CPU * cpus)), _MOST)
+    find = ray.remote(_find).options(
+        num_cpus=TASK_CPUS, max_retries=_RETRIES, scheduling_strategy="SPREAD"
+    )
+    searches = [_search(shard, piece) for shard in plain]
+    found = _found(ray, find, home, searches, _PER_CPU * cpus)
+    for search in searches:
+        _join(ray, find, home, search, list(islice(found, len(search.stops))))
 
 
-def _begin(find: Any, home: Home, shard: PlainShard, piece: int) -> _Search:
-    every = choose_every(shard.size, shard.row_bytes())
+def _search(shard: PlainShard, piece: int) -> _Search:
     begins = list(range(0, shard.size, piece))
-    stops = [*begins[1:], shard.size]
-    tasks = [
-        find.remote(home, shard.path, begin, stop, every, entered=begin == 0)
-        for begin, stop in zip(begins, stops, strict=True)
-    ]
-    return _Search(shard, every, stops, tasks)
+    every = choose_every(shard.size, shard.row_bytes())
+    return _Search(shard, every, begins, [*begins[1:], shard.size])
 
 
-def _finish(ray: Any, find: Any, home: Home, search: _Search) -> None:
+def _found(
+    ray: Any, find: Any, home: Home, searches: list[_Search], at_a_time: int
+) -> Iterator[Stretch]:
+    """What is in each stretch, file by file. No more tasks than that are out, so that few
+    are at work for nothing after an error.
+    """
+    tasks: deque[Any] = deque()
+    for search in searches:
+        for begin, stop in zip(search.begins, search.stops, strict=True):
+            path, entered = search.shard.path, begin == 0
+            tasks.append(find.remote(home, path, begin, stop, search.every, entered=entered))
+            if len(tasks) >= at_a_time:
+                yield result(ray, tasks.popleft(), "searching for records", _RETRIES)
+    while tasks:
+        yield result(ray, tasks.popleft(), "searching for records", _RETRIES)
+
+
+def _join(ray: Any, find: Any, home: Home, search: _Search, found: list[Stretch]) -> None:
     shard, every = search.shard, search.every
 
     def find_again(begin: int, stop: int) -> Stretch:
-        again: Stretch = ray.get(find.remote(home, shard.path, begin, stop, every, entered=True))
+        task = find.remote(home, shard.path, begin, stop, every, entered=True)
+        again: Stretch = result(ray, task, shard.path, _RETRIES)
         return again
 
-    found = ray.get(search.tasks)
     shard.use(join_stretches(shard.size, every, search.stops, found, find_again))
 
 
