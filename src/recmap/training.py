@@ -18,7 +18,7 @@ from recmap.pipeline.mix import Mixed, Until
 from recmap.pipeline.plan import Plan, Settled
 from recmap.pipeline.rows import Rows
 from recmap.pipeline.share import ENDLESS
-from recmap.pipeline.state import Cursor, load, save
+from recmap.pipeline.state import Cursor, load, redealt, save
 from recmap.pipeline.stream import stream
 from recmap.pipeline.task import RowsTask, filler, opened
 from recmap.pipeline.telemetry import Meter, Stats
@@ -85,6 +85,11 @@ class Pipeline(Verbs):
     def turns(self) -> int:
         """Epochs of one iteration."""
         return self._plan.repeat or 1
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch with which the iteration that comes next begins, or has begun."""
+        return self._next.epoch - self._next.turn
 
     @property
     def in_turn(self) -> bool:
@@ -243,15 +248,12 @@ class Pipeline(Verbs):
                 "take and skip of what a filter leaves, or of batches that are dealt out, need "
                 "one process that counts; use num_workers=0"
             )
-        if self.resumed:
-            raise OptionError(
-                "the state that was restored is that of one process; finish its epoch with "
-                "num_workers=0, or let the loader save and restore the state of each worker"
-            )
         processes = plan.workers is not None and plan.workers.kind == "processes"
         workers = Workers("here", 1) if processes else plan.workers
         made = Pipeline(replace(plan, part=(index, count), workers=workers))
         made._ready = None if self._ready is None else replace(self._ready, plan=made._plan)
+        if self.resumed:
+            made._next = made._place = redealt(self._next, plan.share, plan.groups, plan.step)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class Feed(Protocol):
         ...
 
     @property
+    def first_epoch(self) -> int:
+        """The epoch with which the iteration that comes next begins, or has begun."""
+        ...
+
+    @property
     def in_turn(self) -> bool:
         """Whether batches are made well only one after the other."""
         ...
