@@ -5,6 +5,9 @@ weights.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import keras
@@ -81,6 +84,88 @@ def test_a_dataset_of_tensorflow_goes_on_after_the_batch_it_was_trained_on(chain
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)  # the rest
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)
     assert weights(model) == weights(undisturbed)
+
+
+PROGRAM = """
+import json, sys, warnings
+import keras, numpy as np
+from tests.test_fit_resumed import Save, new_model, pipeline, weights
+
+def fit(train, model, state=None, more=(), **how):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        follow = [train.follow(state), *more]
+        model.fit(train, shuffle=False, verbose=0, callbacks=follow, **how)
+    return model
+
+def batches():
+    return pipeline(sys.argv[1]).to_keras(features="x", label="y")
+
+train = batches()
+undisturbed = fit(train, new_model(), epochs=4)
+first = train.state()["epoch"] - 4  # Keras may have passed over some when it looked
+
+train, model = batches(), new_model()
+save = Save(lambda _: train.state(), 1, 2)
+fit(train, model, epochs=4, more=[save])
+assert save.saved is not None
+state = json.loads(save.saved[1])
+assert (state["epoch"], state["at"]) == (first + 1, 30), state
+
+# Built from nothing, as after a crash; the rest, then two whole epochs, in one call.
+train, model = batches(), new_model()
+model.set_weights(save.saved[0])
+fit(train, model, state, epochs=4, initial_epoch=1)
+assert weights(model) == weights(undisturbed)
+print(train.state()["epoch"] - first)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "chain"),
+    [("tensorflow", "workers"), ("jax", "shuffle"), ("torch", "shuffle")],
+    ids=["tensorflow", "jax", "torch"],
+)
+def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, chain: str) -> None:
+    root = os.path.dirname(os.path.dirname(__file__))
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, chain],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4"]
+
+
+def test_an_epoch_of_keras_that_is_gone_on_with_is_shorter_than_those_behind_it() -> None:
+    whole = pipeline()
+    epochs = [[batch["y"].tolist() for batch in whole] for _ in range(2)]
+    begun = pipeline()
+    next(iter(begun))
+    train = pipeline().to_keras()
+    train.begin(begun.state())
+    for expected in (epochs[0][1:], epochs[1]):
+        assert len(train) == len(expected)
+        assert [train[i]["y"].tolist() for i in range(len(train))] == expected
+        train.trained(len(train))
+        train.on_epoch_end()
+    assert train.state()["epoch"] == 2
+
+
+def test_what_keras_has_trained_on_is_known_only_in_turn() -> None:
+    train = pipeline().to_keras()
+    with pytest.raises(rm.OptionError, match=r"callbacks=\[train.follow\(\)\]"):
+        train.state()
+    begun = pipeline()
+    next(iter(begun))
+    train.begin(begun.state())
+    with pytest.raises(rm.OptionError, match="shuffle=False"):
+        train[3]
+    with pytest.raises(rm.OptionError, match="in turn"):
+        pipeline().to_keras(workers=2).follow()
 
 
 def test_the_state_after_some_batches_is_not_that_of_those_taken_ahead() -> None:

@@ -114,6 +114,13 @@ class Pipeline(Verbs):
             )
         return count
 
+    def left(self) -> int:
+        """Batches, or rows, of the next iteration: fewer than all if it goes on in the
+        middle of one.
+        """
+        count = self._plan.count(self._next)
+        return len(self) if count is None else count
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         ready = self.settled()
         cursor, meter = self._next, Meter(_stage_names(ready), self._plan.pool.count)

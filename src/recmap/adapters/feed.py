@@ -70,6 +70,10 @@ class Feed(Protocol):
         """Batches, or rows, of an iteration. TypeError if nobody knows."""
         ...
 
+    def left(self) -> int:
+        """Batches, or rows, of the next iteration, which may go on in the middle of one."""
+        ...
+
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
     def rows(self) -> NumberedRows:
