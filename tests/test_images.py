@@ -42,7 +42,8 @@ def encoded(pixels: Any, format: str, **options: Any) -> bytes:
 
 def decode(*strings: bytes, **options: Any) -> npt.NDArray[Any]:
     options = {"size": None, "dtype": "uint8"} | options
-    return ImageDecoder("image", **options).decode(rm.Ragged.from_bytes(strings))[0]
+    column = ImageDecoder("image", **options).decode(rm.Ragged.from_bytes(strings))[0]
+    return np.stack([row.pad() for row in column]) if isinstance(column, rm.Ragged) else column
 
 
 def difference(one: Any, other: Any) -> tuple[int, float]:
@@ -170,11 +171,14 @@ def test_large_jpegs_are_reduced_while_they_are_decoded(channels: int) -> None:
     assert mean < 1
 
 
-def test_images_that_keep_their_size_must_agree() -> None:
-    one, other = encoded(picture(), "PNG"), encoded(picture(20, 30), "PNG")
-    assert decode(one, one).shape == (2, 48, 64, 3)
-    with pytest.raises(rm.ImageError, match="row 0 is 48x64, row 2 20x30 .*size="):
-        decode(one, one, other)
+def test_images_that_keep_their_size_are_ragged() -> None:
+    pictures = [picture(), picture(20, 30), picture(5, 1)]
+    strings = rm.Ragged.from_bytes([encoded(pixels, "PNG") for pixels in pictures])
+    column, good = ImageDecoder("image", None, dtype="uint8").decode(strings)
+    assert good.all()
+    assert isinstance(column, rm.Ragged)
+    for row, pixels in zip(column, pictures, strict=True):
+        assert np.array_equal(row.pad(), pixels)
 
 
 def test_orientation_is_applied_only_if_asked_for() -> None:
@@ -220,7 +224,7 @@ def test_the_field_of_the_result() -> None:
 
 def test_a_batch_of_no_rows() -> None:
     assert decode(size=(4, 5)).shape == (0, 4, 5, 3)
-    assert decode().shape == (0, 0, 0, 3)
+    assert len(ImageDecoder("image", None).decode(rm.Ragged.from_bytes([]))[0]) == 0
 
 
 # Broken images.
@@ -252,9 +256,11 @@ def test_broken_images_follow_errors(data: bytes, size: tuple[int, int] | None) 
     for errors in ("skip", "zero"):
         pixels, good = ImageDecoder("image", size, errors=errors).decode(strings)
         assert good.tolist() == [True, False, True, False]
-        assert not pixels[~good].any()
-        assert np.array_equal(pixels[0], pixels[2])
-        assert pixels[0].any()
+        rows = [row.pad() for row in pixels] if isinstance(pixels, rm.Ragged) else list(pixels)
+        assert not rows[1].any()
+        assert not rows[3].any()
+        assert np.array_equal(rows[0], rows[2])
+        assert rows[0].any()
 
 
 @quiet
@@ -272,7 +278,8 @@ def test_the_reason_is_told() -> None:
 def test_a_batch_of_broken_images_has_no_size_to_keep() -> None:
     decoder = ImageDecoder("image", None, errors="skip")
     pixels, good = decoder.decode(rm.Ragged.from_bytes([b"", b""]))
-    assert pixels.shape == (2, 0, 0, 3)
+    assert isinstance(pixels, rm.Ragged)
+    assert pixels.lengths.tolist() == [0, 0]
     assert not good.any()
 
 
@@ -314,6 +321,7 @@ def test_damaged_bytes_never_raise_anything_else(format: str, data: st.DataObjec
     for exif in (False, True):
         decoder = ImageDecoder("x", (8, 8), errors="zero", threads=1, exif=exif)
         pixels, good = decoder.decode(strings)
+        assert isinstance(pixels, np.ndarray)
         assert pixels.shape == (3, 8, 8, 3)
         assert good[2]
         assert not pixels[~good].any()
@@ -342,10 +350,10 @@ def test_the_first_broken_row_is_named_whatever_the_threads(threads: int | None)
 def test_a_forked_child_decodes_on() -> None:
     decoder = ImageDecoder("image", (8, 8))
     strings = rm.Ragged.from_bytes([GOOD] * 8)
-    expected = decoder.decode(strings)[0]
+    expected = np.asarray(decoder.decode(strings)[0])
     child = os.fork()
     if child == 0:
-        os._exit(0 if np.array_equal(decoder.decode(strings)[0], expected) else 1)
+        os._exit(0 if np.array_equal(np.asarray(decoder.decode(strings)[0]), expected) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -404,3 +412,68 @@ def test_a_broken_image_in_a_chain_is_black_left_out_or_named() -> None:
     assert [batch["x"].tolist() for batch in left] == [[0, 1, 2], [3, 4]]
     with pytest.raises(rm.ImageError, match="^row 5: "):
         list(ds.decode_image("image", (4, 4)).batch(3))
+
+
+def mixed_sizes() -> tuple[rm.Dataset, list[npt.NDArray[Any]]]:
+    pictures = [picture(8 + i % 5, 9 + i % 7) for i in range(20)]
+    strings = rm.Ragged.from_bytes([encoded(pixels, "PNG") for pixels in pictures])
+    ds = rm.from_arrays({"id": np.arange(20), "image": strings})
+    return ds.decode_image("image", None, dtype="uint8"), pictures  # type: ignore[return-value]
+
+
+def test_images_of_different_sizes_come_in_batches_and_alone() -> None:
+    ds, pictures = mixed_sizes()
+    assert ds.schema["image"] == rm.Field("uint8", (None, None, 3))
+    for row in ds:
+        assert np.array_equal(row["image"].pad(), pictures[row["id"]])
+    for batch in ds.batch(6):
+        for number, image in zip(batch["id"], batch["image"], strict=True):
+            assert np.array_equal(image.pad(), pictures[number])
+    padded = next(iter(ds.batch(6, pad="longest")))["image"]
+    assert padded.shape == (6, 12, 14, 3)
+    assert np.array_equal(padded[1, :9, :10], pictures[1])
+    assert not padded[1, 9:].any()
+
+
+def crop(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    image = row["image"].pad()
+    y, x = rng.integers(0, np.array(image.shape[:2]) - 7)
+    return {"id": row["id"], "crop": image[y : y + 8, x : x + 8], "y": y, "x": x}
+
+
+@pytest.mark.parametrize("workers", [None, "fork:2", "threads:2"])
+def test_a_function_crops_images_of_different_sizes(workers: Any) -> None:
+    ds, pictures = mixed_sizes()
+    for batch in ds.map(crop, workers=workers).shuffle(1).batch(6):
+        for n, made, y, x in zip(*(batch[k] for k in ("id", "crop", "y", "x")), strict=True):
+            assert np.array_equal(made, pictures[n][y : y + 8, x : x + 8])
+
+
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return dict(row)
+
+
+@pytest.mark.parametrize("workers", [None, "fork:2"])
+def test_images_of_different_sizes_pass_through_functions_and_workers(workers: Any) -> None:
+    ds, pictures = mixed_sizes()
+    for batch in ds.map(same, workers=workers).filter(lambda row: row["id"] % 2 == 1).batch(4):
+        for number, image in zip(batch["id"], batch["image"], strict=True):
+            assert np.array_equal(image.pad(), pictures[number])
+
+
+def test_functions_make_arrays_of_different_sizes_and_of_one() -> None:
+    ds, pictures = mixed_sizes()
+    rows = list(ds.map(lambda row: {"id": row["id"], "image": 255 - row["image"].pad()}))
+    for row in rows:
+        assert np.array_equal(row["image"].pad(), 255 - pictures[row["id"]])
+    one = ds.select([3] * 8).map(lambda row: {"image": row["image"].pad()})
+    assert np.array_equal(next(iter(one.batch(2)))["image"][1].pad(), pictures[3])
+    assert next(iter(one.batch(2, pad="longest")))["image"].shape == (2, *pictures[3].shape)
+
+
+def test_images_of_different_sizes_come_to_frameworks() -> None:
+    ds, pictures = mixed_sizes()
+    tensors = next(iter(ds.batch(6).to_tf()))["image"]
+    assert np.array_equal(tensors[3].to_tensor().numpy(), pictures[3])
+    nested = next(iter(ds.batch(6).to_torch()))["image"]
+    assert np.array_equal(np.stack([line.numpy() for line in nested[3].unbind()]), pictures[3])

@@ -301,15 +301,90 @@ def test_state_of_another_number_of_workers_is_refused(ds: rm.Dataset) -> None:
         next(iter(stream))
 
 
-def test_the_state_of_one_process_is_not_that_of_several(ds: rm.Dataset) -> None:
+RESUMED: dict[str, Any] = {
+    "batches": lambda ds: ds.shuffle(1).batch(7),
+    "drop_last": lambda ds: ds.shuffle(1).batch(7, drop_last=True),
+    "window": lambda ds: ds.shuffle(1, window=16).batch(7),
+    "padded": lambda ds: ds.batch(7, pad="longest"),
+    "rank": lambda ds: ds.shuffle(1).batch(7).shard(1, 3),
+    "even": lambda ds: ds.shuffle(1).batch(7).shard(2, 3, even="pad"),
+}
+
+
+@pytest.mark.parametrize("given", [1, 4, 6])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("chain", RESUMED)
+def test_what_is_left_of_an_epoch_is_split_in_its_order(
+    ds: rm.Dataset, chain: str, parts: int, given: int
+) -> None:
+    def make() -> Any:
+        return RESUMED[chain](ds.select("id", "t"))
+
+    whole = ids(make())
+    begun = make()
+    batches = iter(begun)
+    for _ in range(min(given, len(whole) - 1)):
+        next(batches)
+    restored = make().restore(json.loads(json.dumps(begun.state())))
+    rest = ids(batches)
+    each = [ids(restored.part(i, parts)) for i in range(parts)]
+    assert [each[i % parts][i // parts] for i in range(len(rest))] == rest
+    assert sum(map(len, each)) == len(rest)
+
+
+@pytest.mark.parametrize("chain", ["filter", "bucket", "rows", "repeat"])
+def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
+    ds: rm.Dataset, chain: str
+) -> None:
+    def make() -> Any:
+        rows = ds.select("id", "t").shuffle(1)
+        if chain == "repeat":
+            return rows.batch(20).repeat(3)
+        if chain == "rows":
+            return rows.filter(lambda row: row["id"] % 3 > 0)
+        if chain == "filter":
+            return rows.filter(lambda row: row["id"] % 3 > 0).batch(4)
+        return rows.bucket("t", [2, 4]).batch(4, pad="longest")
+
+    begun = make()
+    batches = iter(begun)
+    for _ in range(5):
+        next(batches)
+    restored = make().restore(json.loads(json.dumps(begun.state())))
+    parts = [batch for i in range(3) for batch in restored.part(i, 3)]
+
+    def numbers(found: Any) -> list[int]:
+        return sorted(int(n) for batch in found for n in np.atleast_1d(batch["id"]))
+
+    assert numbers(parts) == numbers(batches)
+
+
+def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
     chain = ds.select("id").shuffle(1).batch(10)
-    whole = ids(chain)
+    whole = [ids(chain) for _ in range(3)]
     chain.epoch = 0
-    next(iter(chain))
+    batches = iter(chain)
+    for _ in range(3):
+        next(batches)
+    for persistent in (False, True):
+        again = ds.select("id").shuffle(1).batch(10).restore(chain.state())
+        loader = DataLoader(
+            again.to_torch(), batch_size=None, num_workers=2, persistent_workers=persistent
+        )
+        assert [ids(loader) for _ in range(3)] == [whole[0][3:], *whole[1:]]
     stream = ds.select("id").shuffle(1).batch(10).restore(chain.state()).to_torch()
+    stream.set_epoch(0)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
+
+
+def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.Dataset) -> None:
+    def make() -> Any:
+        return ds.select("id").filter(lambda row: row["id"] >= 0).batch(4).shard(0, 2)
+
+    begun = make()
+    next(iter(begun))
     with pytest.raises(rm.OptionError, match="num_workers=0"):
-        list(DataLoader(stream, batch_size=None, num_workers=2))
-    assert ids(DataLoader(stream, batch_size=None)) == whole[1:]
+        make().restore(begun.state()).part(0, 2)
 
 
 def test_ragged_columns(ds: rm.Dataset) -> None:

@@ -123,6 +123,10 @@ class Verbs:
         """JPEG, PNG, WebP, GIF or BMP in a column, decoded and resized to (height, width),
         in threads. ``errors="skip"`` leaves rows with a broken image out, ``"zero"`` makes
         it black.
+
+        With ``size=None`` images keep their sizes, and the column is ragged: of a row,
+        ``row["image"].pad()`` is the array, and ``batch(n, pad="longest")`` fills images
+        up to the largest of a batch.
         """
         return self._then("decode_image", column, size, channels, dtype, scale, errors)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.ragged import Column, Ragged
+from recmap.ragged import Column, Ragged, concatenate
 from recmap.types import BYTES, Batch, Field, Schema
 
 __all__ = ["Given", "as_columns", "empty_column", "fit", "infer_schema", "string_column"]
@@ -86,8 +86,8 @@ def _column(name: str, value: Any) -> Column:
         rows = value if isinstance(value, Sequence) else list(value)
         if len(rows) and isinstance(rows[0], _STRINGS):
             return _strings(name, rows)
-        if _lists_of_strings(rows):
-            # numpy would cut the zeros at the end of each.
+        if _lists_of_strings(rows) or (len(rows) and isinstance(rows[0], Ragged)):
+            # numpy would cut the zeros at the end of strings, and index rows one by one.
             return _from_objects(name, rows)
         try:
             array = np.asarray(rows)
@@ -115,6 +115,26 @@ def string_column(array: npt.NDArray[Any]) -> Ragged:
     return column
 
 
+def _nested(rows: Sequence[Any]) -> Ragged:
+    """Rows that are ragged themselves, or arrays of different sizes, such as images."""
+    parts = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
+    return Ragged(concatenate(parts), np.cumsum([0, *map(len, parts)]))
+
+
+def _lines(array: npt.NDArray[Any]) -> Ragged:
+    rows, width = array.shape[:2]
+    return Ragged(array.reshape(rows * width, *array.shape[2:]), np.arange(rows + 1) * width)
+
+
+def _as_ragged(column: Column, axes: int) -> Column:
+    """So many axes made ragged, though all lengths along them may be the same."""
+    if isinstance(column, np.ndarray) and axes and column.ndim > 1:
+        column = _lines(column)
+    if isinstance(column, np.ndarray):
+        return column
+    return Ragged(_as_ragged(column.values, axes - 1), column.offsets)
+
+
 def _from_objects(name: str, rows: Sequence[Any]) -> Column:
     if len(rows) and isinstance(rows[0], _STRINGS):
         return _strings(name, rows)
@@ -122,9 +142,14 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
         items = [item for row in rows for item in row]
         ends = np.cumsum([0, *(len(row) for row in rows)])
         return Ragged(_strings(name, items), ends)
+    nested = all(isinstance(r, Ragged) or (isinstance(r, np.ndarray) and r.ndim > 1) for r in rows)
+    if nested and any(isinstance(row, Ragged) for row in rows):
+        return _nested(rows)
     try:
         return Ragged.from_rows(rows)
     except (TypeError, ValueError) as e:
+        if nested:
+            return _nested(rows)
         raise ColumnError(f"field {name!r}: rows that are no arrays of numbers: {e}") from e
 
 
@@ -141,10 +166,8 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     if len(column) == 0 and not given.exact:
         return empty_column(field)
     found = _infer_field(name, column)
-    if field.ragged and not found.ragged and isinstance(column, np.ndarray) and column.ndim > 1:
-        rows, width = column.shape[:2]
-        column = Ragged(column.reshape(rows * width, *column.shape[2:]),
-                        np.arange(rows + 1) * width)  # fmt: skip
+    if field.ragged > found.ragged and not found.is_bytes:
+        column = _as_ragged(column, field.ragged)
         found = _infer_field(name, column)
     if found.shape != field.shape and not _regular_strings(found, field):
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")

@@ -19,10 +19,11 @@ from recmap.pipeline.mix import Mixed, Until
 from recmap.pipeline.plan import Plan, Settled
 from recmap.pipeline.rows import Rows
 from recmap.pipeline.share import ENDLESS
-from recmap.pipeline.state import Cursor, load, save
+from recmap.pipeline.state import Cursor, load, redealt, save
 from recmap.pipeline.stream import stream
 from recmap.pipeline.task import RowsTask, filler, opened
 from recmap.pipeline.telemetry import Meter, Stats
+from recmap.pipeline.trail import Trail
 from recmap.pipeline.workers import Request, Workers
 from recmap.types import Batch, Schema
 
@@ -45,7 +46,7 @@ class Pipeline(Verbs):
         self._plan = plan
         self._ready: Settled | None = None
         self._next = Cursor()  # where the next iteration begins
-        self._place = Cursor()  # where this one is
+        self._trail = Trail(Cursor())  # where this one is, and has been
         self._meter: Meter | None = None
 
     @property
@@ -88,6 +89,11 @@ class Pipeline(Verbs):
         return self._plan.repeat or 1
 
     @property
+    def first_epoch(self) -> int:
+        """The epoch with which the iteration that comes next begins, or has begun."""
+        return self._next.epoch - self._next.turn
+
+    @property
     def in_turn(self) -> bool:
         """Whether batches are made well only one after the other: by workers, or from a
         compressed file.
@@ -109,33 +115,47 @@ class Pipeline(Verbs):
             )
         return count
 
+    def left(self) -> int:
+        """Batches, or rows, of the next iteration: fewer than all if it goes on in the
+        middle of one.
+        """
+        count = self._plan.count(self._next)
+        return len(self) if count is None else count
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         ready = self.settled()
         cursor, meter = self._next, Meter(_stage_names(ready), self._plan.pool.count)
         # Whoever begins again without restore() begins the next epoch.
         repeat = self._plan.repeat or 1
         self._next = Cursor(epoch=cursor.epoch - cursor.turn + repeat)
-        self._place, self._meter = cursor, meter
+        self._trail, self._meter = Trail(cursor), meter
         last = self._next.epoch - 1
         left = cursor.left if last == cursor.epoch else None
         end = Cursor(last, turn=repeat - 1, at=ENDLESS, left=left)
-        return self._run(stream(ready, cursor, meter), meter, end)
+        return self._run(stream(ready, cursor, meter), self._trail, meter, end)
 
     def _run(
-        self, batches: Generator[tuple[Batch, Cursor], None, None], meter: Meter, end: Cursor
+        self,
+        batches: Generator[tuple[Batch, Cursor], None, None],
+        trail: Trail,
+        meter: Meter,
+        end: Cursor,
     ) -> Iterator[dict[str, Any]]:
         with closing(batches):
             while True:
                 try:
                     # No name for it, which would keep it until the next is asked for.
-                    yield self._taken(batches, meter)
+                    yield self._taken(batches, trail, meter)
                 except StopIteration:
-                    self._place = end
+                    trail.end(end)
                     return
 
-    def _taken(self, batches: Iterator[tuple[Batch, Cursor]], meter: Meter) -> dict[str, Any]:
+    def _taken(
+        self, batches: Iterator[tuple[Batch, Cursor]], trail: Trail, meter: Meter
+    ) -> dict[str, Any]:
         asked = time.perf_counter()
-        batch, self._place = next(batches)
+        batch, place = next(batches)
+        trail.add(place)
         rows = 1 if self._plan.grouping is None else len(next(iter(batch.values()), ()))
         meter.got(batch, rows, asked)
         return batch
@@ -159,14 +179,23 @@ class Pipeline(Verbs):
             if bar is not None:
                 bar.finish(self.stats())
 
-    def state(self) -> dict[str, Any]:
+    def state(self, batches: int | None = None) -> dict[str, Any]:
         """The place after the last batch that was given out: a small dict of numbers and
         texts, to be saved as JSON beside the model.
+
+        Frameworks take batches before they are trained on. ``batches`` is how many of this
+        iteration were: the state is that after so many of them.
+
+        >>> import numpy as np, recmap as rm
+        >>> train = rm.from_arrays({"x": np.arange(6)}).batch(2)
+        >>> taken = list(train)
+        >>> [batch["x"].tolist() for batch in train.restore(train.state(batches=1))]
+        [[2, 3], [4, 5]]
         """
-        share = self._plan.share
-        if self._place.left is not None:
-            share = replace(share, left=self._place.left)
-        return save(self._place, share, self._plan.chain())
+        place, share = self._trail.after(batches), self._plan.share
+        if place.left is not None:
+            share = replace(share, left=place.left)
+        return save(place, share, self._plan.chain())
 
     def restore(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Pipeline:
         """The next iteration goes on from a state. The chain must be the one it was saved
@@ -188,7 +217,7 @@ class Pipeline(Verbs):
         states = _states(state)
         plan = self._plan
         place = load(states, plan.share, plan.chain(), plan.groups, plan.step)
-        self._place = place
+        self._trail = Trail(place)
         self._next = Cursor(epoch=place.epoch + 1) if self._finished(place) else place
         return self
 
@@ -210,7 +239,8 @@ class Pipeline(Verbs):
 
     @epoch.setter
     def epoch(self, number: int) -> None:
-        self._next = self._place = Cursor(epoch=verbs.check_whole("epoch", number))
+        self._next = Cursor(epoch=verbs.check_whole("epoch", number))
+        self._trail = Trail(self._next)
 
     def stats(self) -> Stats:
         """Where the time of the last iteration went; ``print`` it."""
@@ -244,15 +274,13 @@ class Pipeline(Verbs):
                 "take and skip of what a filter leaves, or of batches that are dealt out, need "
                 "one process that counts; use num_workers=0"
             )
-        if self.resumed:
-            raise OptionError(
-                "the state that was restored is that of one process; finish its epoch with "
-                "num_workers=0, or let the loader save and restore the state of each worker"
-            )
         processes = plan.workers is not None and plan.workers.kind == "processes"
         workers = Workers("here", 1) if processes else plan.workers
         made = Pipeline(replace(plan, part=(index, count), workers=workers))
         made._ready = None if self._ready is None else replace(self._ready, plan=made._plan)
+        if self.resumed:
+            made._next = redealt(self._next, plan.share, plan.groups, plan.step)
+            made._trail = Trail(made._next)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

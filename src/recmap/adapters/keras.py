@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ except ImportError as e:
         "to_keras() needs Keras 3 and one of its backends: pip install recmap[keras]"
     ) from e
 
-__all__ = ["KerasBatches", "to_keras"]
+__all__ = ["Follow", "KerasBatches", "to_keras"]
+
+State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 def to_keras(
@@ -38,8 +40,9 @@ def to_keras(
         raise OptionError("to_keras() gives batches; put batch(n) before it")
     if feed.resumed:
         raise OptionError(
-            "to_keras(): Keras counts whole epochs; use to_tf() or to_torch() to go on in the "
-            "middle of one, or set pipeline.epoch"
+            "to_keras(): Keras asks for batches before it trains, so it has to be told when to go "
+            "on from a state; leave restore() out, and give fit the state: "
+            "model.fit(train, shuffle=False, callbacks=[train.follow(state)])"
         )
     try:
         count = len(feed)
@@ -77,13 +80,56 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         self._turn: int | None = 0  # the next batch; None if they are asked for out of turn
         self._warned = False
         self._lock = Lock()
+        # Of an epoch that is gone on with: from where, and how many batches came before.
+        self._resumed: State | None = None
+        self._done = 0
+        self._trained: int | None = None  # batches of this epoch, if somebody tells
 
     def __len__(self) -> int:
-        return self._count
+        return self._count - self._done
+
+    def follow(self, state: State | None = None) -> Follow:
+        """A callback for ``fit``: with it, ``state()`` is the place after the last batch
+        that was trained on. Given such a state, training goes on from there; the first
+        epoch is what is left of one, and Keras says that the input ran out.
+        """
+        if self.workers > 1 or self.use_multiprocessing:
+            raise OptionError(
+                "follow() needs batches in turn: to_keras(workers=1), and map(..., workers=4) in "
+                "the pipeline"
+            )
+        return Follow(self, state)
+
+    def state(self) -> dict[str, Any]:
+        """The place after the last batch that was trained on."""
+        with self._lock:
+            if self._trained is None or self._turn is None:
+                raise OptionError(
+                    "what was trained on is known with "
+                    "fit(train, shuffle=False, callbacks=[train.follow()])"
+                )
+            return self._feed.state(batches=self._trained)
+
+    def begin(self, state: State | None) -> None:
+        """Training begins now, at a state; what was asked for before was a look."""
+        with self._lock:
+            self._running, self._turn, self._trained = None, 0, 0
+            self._resumed, self._done = None, 0
+            if state is None:
+                self._feed.epoch = self._epoch
+                return
+            self._feed.restore(state)
+            self._epoch = self._feed.first_epoch
+            if self._feed.resumed:
+                self._resumed, self._done = state, self._count - self._feed.left()
+
+    def trained(self, batches: int) -> None:
+        """So many batches of this epoch have been trained on."""
+        self._trained = batches
 
     def __getitem__(self, index: int) -> Any:
-        if not 0 <= index < self._count:
-            raise IndexError(f"batch {index:,} of {self._count:,}")
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index:,} of {len(self):,}")
         if self.use_multiprocessing:
             # In a process of Keras': what runs ahead, and who counts, is elsewhere.
             return self._given(self._feed.batch_at(index, self._epoch))
@@ -96,14 +142,24 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         with self._lock:
             self._epoch += self._feed.turns
             self._running, self._turn = None, 0
+            self._resumed, self._done = None, 0
+            if self._trained is not None:
+                self._feed.epoch, self._trained = self._epoch, 0
 
     def _in_turn(self, index: int) -> dict[str, Any] | None:
         """The batch from the pipeline as it runs, if it is the next one."""
         # Keras looks at the first few for their types, and begins again.
         if index == 0 and self._turn is not None:
-            self._feed.epoch = self._epoch
+            if self._resumed is None:
+                self._feed.epoch = self._epoch
+            else:
+                self._feed.restore(self._resumed)
             self._running, self._turn = iter(self._feed), 0
         if self._running is None or self._turn is None or index != self._turn:
+            if self._resumed is not None:
+                raise OptionError(
+                    "an epoch that is gone on with comes in its order; use fit(..., shuffle=False)"
+                )
             self._running = self._turn = None
             self._warn()
             return None
@@ -128,6 +184,23 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_lock": Lock()})
+
+
+class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
+    """Tells batches what has been trained on."""
+
+    def __init__(self, batches: KerasBatches, state: State | None) -> None:
+        super().__init__()
+        self._batches, self._state = batches, state
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        del logs
+        state, self._state = self._state, None  # another fit goes on by itself
+        self._batches.begin(state)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        del logs
+        self._batches.trained(batch + 1)
 
 
 def _check(name: str, column: Any) -> None:

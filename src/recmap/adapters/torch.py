@@ -81,7 +81,9 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         # A worker ends with its epoch, so that nobody but the memory they share can
         # tell the next one how many there were.
         self._begun = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
-        self._first = torch.tensor([feed.epoch]).share_memory_()
+        self._first = torch.tensor([feed.first_epoch]).share_memory_()
+        # Whether the first iteration goes on where the pipeline was restored to.
+        self._resumes = torch.tensor([feed.resumed]).share_memory_()
         self._running: Feed | None = None
         self._state: Mapping[str, Any] | None = None
 
@@ -89,6 +91,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         """The epoch the next iteration is of; without it, they follow each other."""
         self._first[0] = epoch
         self._begun.zero_()
+        self._resumes.zero_()
         self._feed.epoch = epoch
         self._running = self._state = None
 
@@ -118,7 +121,9 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if info is None:
             return self._feed
         feed = self._feed.part(info.id, info.num_workers)
-        feed.epoch = int(self._first[0]) + int(self._begun[info.id]) * feed.turns
+        begun = int(self._begun[info.id])
+        if begun or not self._resumes[0]:
+            feed.epoch = int(self._first[0]) + begun * feed.turns
         return feed
 
     def state_dict(self) -> dict[str, Any]:

@@ -26,7 +26,8 @@ class Beside:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FieldMismatchError(
-                f"zip: two chains have a column {twice[0]!r}; select or rename it first"
+                f"zip: two chains have a column {twice[0]!r}; leave it out with select, or give a "
+                'column its name when a file is opened: rm.open({"image": "x.npy"})'
             )
         self._parts, self._chosen = list(parts), chosen
         fields = {name: field for part in parts for name, field in part.schema.items()}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, ImageError, MissingPackageError, OptionError
 from recmap.files.machine import thread_count
-from recmap.ragged import Ragged
+from recmap.ragged import Column, Ragged
 from recmap.types import Field
 
 __all__ = ["ImageDecoder"]
@@ -37,12 +37,14 @@ _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 class ImageDecoder:
-    """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one array.
+    """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
 
-    ``size`` is (height, width); None keeps the size of the images, which must then
-    agree within a batch. Resizing is bilinear and antialiased, like ``tf.image.resize``
-    with ``antialias=True`` (its default leaves rows and columns out when it shrinks an
-    image), rounded to whole levels. JPEGs much larger than ``size`` are decoded at a half, a
+    ``size`` is (height, width); None keeps the size of the images, which may differ: the
+    column is then ragged, rows of lines of pixels.
+
+    Resizing is bilinear and antialiased, like ``tf.image.resize`` with ``antialias=True``
+    (its default leaves rows and columns out when it shrinks an image), rounded to whole
+    levels. JPEGs much larger than ``size`` are decoded at a half, a
     quarter or an eighth of theirs, which is faster and differs by a few levels.
 
     ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA); images of any kind are converted:
@@ -90,13 +92,13 @@ class ImageDecoder:
 
     @property
     def field(self) -> Field:
-        """Of the decoded images; of images that keep their size, height and width are
-        open, though those of one batch agree.
-        """
+        """Of the decoded images; height and width are open if images keep their size."""
         return Field(self._dtype, (*(self._size or (None, None)), self._channels))
 
-    def decode(self, strings: Ragged) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """The images of a batch, (rows, height, width, channels), and which are good."""
+    def decode(self, strings: Ragged) -> tuple[Column, npt.NDArray[np.bool_]]:
+        """The images of a batch, (rows, height, width, channels), and which are good. A bad
+        one that has no size to keep is empty.
+        """
         if not strings.is_bytes:
             raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
         if self._size is None:
@@ -109,25 +111,18 @@ class ImageDecoder:
 
         return out, self._decode_all(strings, put)
 
-    def _decode_unsized(self, strings: Ragged) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
         # Kept one by one until their sizes are known to be true.
         found: dict[int, npt.NDArray[np.uint8]] = {}
         good = self._decode_all(strings, found.__setitem__)
-        shapes = {row: found[row].shape for row in sorted(found)}
-        first = next(iter(shapes), 0)
-        for row, shape in shapes.items():
-            if shape != shapes[first]:
-                one, other = (f"{s[0]}x{s[1]}" for s in (shapes[first], shape))
-                raise ImageError(
-                    f"field {self.column!r}: images of different sizes in a batch: row {first:,} "
-                    f"is {one}, row {row:,} {other} (height x width; give size=)",
-                    field=self.column,
-                )
-        shape = shapes.get(first, (0, 0, self._channels))
-        out = np.zeros((len(strings), *shape), self._dtype)
-        for row, pixels in found.items():
-            self._store(pixels, out[row])
-        return out, good
+        shapes = [found[row].shape[:2] if row in found else (0, 0) for row in range(len(strings))]
+        heights, widths = np.array(shapes, np.int64).reshape(-1, 2).T
+        lines, pixels = _ends(np.repeat(widths, heights)), _ends(heights * widths)
+        values = np.empty((int(pixels[-1]), self._channels), self._dtype)
+        for row in sorted(found):
+            flat = found.pop(row).reshape(-1, self._channels)
+            self._store(flat, values[pixels[row] : pixels[row + 1]])
+        return Ragged(Ragged(values, lines), _ends(heights)), good
 
     def _decode_all(
         self, strings: Ragged, put: Callable[[int, npt.NDArray[np.uint8]], None]
@@ -197,6 +192,10 @@ class ImageDecoder:
         else:
             wide = np.float64 if self._dtype == np.float64 else np.float32
             np.divide(pixels, wide(255), out=out, casting="same_kind")
+
+
+def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _converted(image: Any, mode: str) -> Any:

@@ -13,7 +13,7 @@ from recmap.files.machine import parse_size
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.rows import Rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
-from recmap.pipeline.state import digest
+from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.steps import Rowset, Step, run_steps, settle
 from recmap.pipeline.workers import Workers
 from recmap.types import Batch, Field, Schema
@@ -21,6 +21,7 @@ from recmap.types import Batch, Field, Schema
 __all__ = ["Plan", "Settled", "Shard"]
 
 _MEMORY = parse_size("512MB")
+_START = Cursor()
 # Rows that come one by one are read so many together.
 _SINGLES_SIZE = 1 << 20
 _SINGLES_MOST = 256
@@ -138,21 +139,30 @@ class Plan:
             ]
         )
 
-    def count(self) -> int | None:
-        """Batches (or rows, if they are not grouped) of an iteration; None if nobody
-        knows before.
+    def count(self, start: Cursor = _START) -> int | None:
+        """Batches (or rows, if they are not grouped) of an iteration, from a place on; None
+        if nobody knows before.
         """
-        groups = self.groups
-        known = not self.drops and isinstance(groups, Batches | Singles)
+        known = not self.drops and isinstance(self.groups, Batches | Singles)
         if self.repeat is None or self.rows.count is None or not known:
             return None
-        rows, size = len(self.share), groups.block
-        each = rows
-        if isinstance(groups, Batches):
-            each = rows // size if groups.drop_last else -(-rows // size)
+        share = self.share if start.left is None else replace(self.share, left=start.left)
+        rest = self._batches(max(0, len(share) - start.at))
+        whole = self._batches(len(self.share))
+        turns = self.repeat - start.turn - 1
+        return self._wanted(start.given, rest) + turns * self._wanted(0, whole)
+
+    def _batches(self, rows: int) -> int:
+        if not isinstance(self.groups, Batches):
+            return rows
+        size = self.groups.block
+        return rows // size if self.groups.drop_last else -(-rows // size)
+
+    def _wanted(self, given: int, batches: int) -> int:
+        """How many of so many batches take and skip leave, after others of an epoch."""
         skip, take = self.given
-        each = max(0, each - skip)
-        return self.repeat * (each if take is None else min(each, take))
+        end = given + batches if take is None else min(given + batches, skip + take)
+        return max(0, end - max(given, skip))
 
     def settled(self) -> Settled:
         """The plan once its functions have seen some rows."""

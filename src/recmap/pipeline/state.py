@@ -14,7 +14,7 @@ from recmap.errors import OptionError
 from recmap.pipeline.grouping import Grouping
 from recmap.pipeline.share import ENDLESS, Remaining, Share
 
-__all__ = ["Cursor", "digest", "load", "save"]
+__all__ = ["Cursor", "digest", "load", "redealt", "save"]
 
 _VERSION = 1
 
@@ -97,6 +97,22 @@ def load(
         given=max(state["given"] for state in states),
         left=old.remaining(taken, held),
     )
+
+
+def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) -> Cursor:
+    """The same place, from which what is left of the epoch is dealt out anew, so that
+    several processes of the rank can split it.
+    """
+    old = share if cursor.left is None else replace(share, left=cursor.left)
+    if old.world > 1 and step is None:
+        raise OptionError(
+            "what is left of a filtered, bucketed or packed epoch of one rank of several cannot be "
+            "split; finish that epoch with num_workers=0"
+        )
+    state = {"rank": old.rank, "at": cursor.at, "held": cursor.held}
+    taken, held = _taken([state], old, grouping, step)
+    left = old.remaining(taken, held)
+    return Cursor(epoch=cursor.epoch, turn=cursor.turn, given=cursor.given, left=left)
 
 
 def _check(state: Mapping[str, Any], chain: str) -> None:

@@ -1,0 +1,201 @@
+"""model.fit, stopped in the middle of an epoch, and gone on with: the same rows, the same
+weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = 60
+BATCH = 10
+
+
+def pipeline(chain: str = "shuffle") -> rm.Pipeline:
+    x = np.random.default_rng(1).standard_normal((ROWS, 3)).astype(np.float32)
+    ds = rm.from_arrays({"x": x, "y": x @ np.array([1, -2, 3], np.float32)})
+    if chain == "filter":
+        return ds.shuffle(1).filter(lambda row: row["x"][0] > -1).batch(8)
+    if chain == "workers":
+        return ds.shuffle(1).map(noisy, workers=2).batch(BATCH)
+    return ds.shuffle(1).batch(BATCH)
+
+
+def noisy(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**row, "x": row["x"] + rng.normal(size=3).astype(np.float32)}
+
+
+def new_model() -> Any:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.layers[0].set_weights([np.ones((3, 1), np.float32), np.zeros(1, np.float32)])
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    return model
+
+
+class Save(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
+    """Saves the model and the place after a batch of an epoch, and ends there."""
+
+    def __init__(self, state: Any, epoch: int, batch: int) -> None:
+        super().__init__()
+        self.state, self.at = state, (epoch, batch)
+        self.epoch = 0
+        self.saved: tuple[Any, str] | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self.epoch, batch) == self.at:
+            self.saved = self.model.get_weights(), json.dumps(self.state(batch + 1))
+            self.model.stop_training = True
+
+
+def weights(model: Any) -> list[float]:
+    return [float(value) for array in model.get_weights() for value in array.reshape(-1)]
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of an epoch that is not whole
+@pytest.mark.parametrize("chain", ["shuffle", "filter", "workers"])
+def test_a_dataset_of_tensorflow_goes_on_after_the_batch_it_was_trained_on(chain: str) -> None:
+    whole = pipeline(chain)
+    undisturbed = new_model()
+    for _ in range(3):
+        undisturbed.fit(whole.to_tf(features="x", label="y"), shuffle=False, verbose=0)
+
+    train, model = pipeline(chain), new_model()
+    model.fit(train.to_tf(features="x", label="y"), shuffle=False, verbose=0)
+    save = Save(train.state, 0, 2)
+    stopped = train.to_tf(features="x", label="y")
+    model.fit(stopped, shuffle=False, verbose=0, callbacks=[save])
+
+    assert save.saved is not None
+    again, model = pipeline(chain), new_model()
+    model.set_weights(save.saved[0])
+    again.restore(json.loads(save.saved[1]))
+    model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)  # the rest
+    model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)
+    assert weights(model) == weights(undisturbed)
+
+
+PROGRAM = """
+import json, sys, warnings
+import keras, numpy as np
+from tests.test_fit_resumed import Save, new_model, pipeline, weights
+
+def fit(train, model, state=None, more=(), **how):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        follow = [train.follow(state), *more]
+        model.fit(train, shuffle=False, verbose=0, callbacks=follow, **how)
+    return model
+
+def batches():
+    return pipeline(sys.argv[1]).to_keras(features="x", label="y")
+
+train = batches()
+undisturbed = fit(train, new_model(), epochs=4)
+first = train.state()["epoch"] - 4  # Keras may have passed over some when it looked
+
+train, model = batches(), new_model()
+save = Save(lambda _: train.state(), 1, 2)
+fit(train, model, epochs=4, more=[save])
+assert save.saved is not None
+state = json.loads(save.saved[1])
+assert (state["epoch"], state["at"]) == (first + 1, 30), state
+
+# Built from nothing, as after a crash; the rest, then two whole epochs, in one call.
+train, model = batches(), new_model()
+model.set_weights(save.saved[0])
+fit(train, model, state, epochs=4, initial_epoch=1)
+assert weights(model) == weights(undisturbed)
+print(train.state()["epoch"] - first)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "chain"),
+    [("tensorflow", "workers"), ("jax", "shuffle"), ("torch", "shuffle")],
+    ids=["tensorflow", "jax", "torch"],
+)
+def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, chain: str) -> None:
+    root = os.path.dirname(os.path.dirname(__file__))
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, chain],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4"]
+
+
+def test_an_epoch_of_keras_that_is_gone_on_with_is_shorter_than_those_behind_it() -> None:
+    whole = pipeline()
+    epochs = [[batch["y"].tolist() for batch in whole] for _ in range(2)]
+    begun = pipeline()
+    next(iter(begun))
+    train = pipeline().to_keras()
+    train.begin(begun.state())
+    for expected in (epochs[0][1:], epochs[1]):
+        assert len(train) == len(expected)
+        assert [train[i]["y"].tolist() for i in range(len(train))] == expected
+        train.trained(len(train))
+        train.on_epoch_end()
+    assert train.state()["epoch"] == 2
+
+
+def test_what_keras_has_trained_on_is_known_only_in_turn() -> None:
+    train = pipeline().to_keras()
+    with pytest.raises(rm.OptionError, match=r"callbacks=\[train.follow\(\)\]"):
+        train.state()
+    begun = pipeline()
+    next(iter(begun))
+    train.begin(begun.state())
+    with pytest.raises(rm.OptionError, match="shuffle=False"):
+        train[3]
+    with pytest.raises(rm.OptionError, match="in turn"):
+        pipeline().to_keras(workers=2).follow()
+
+
+def test_the_state_after_some_batches_is_not_that_of_those_taken_ahead() -> None:
+    train = pipeline()
+    expected = [batch["y"].tolist() for batch in train]
+    train.epoch = 0
+    batches = iter(train.to_tf())
+    for _ in range(2):
+        next(batches)
+    rest = pipeline().restore(train.state(batches=2))
+    assert [batch["y"].tolist() for batch in rest] == expected[2:]
+
+
+def test_the_state_after_the_last_batch_is_the_end_of_the_epoch() -> None:
+    def make() -> rm.Pipeline:
+        # What comes behind the last batch is left out.
+        return rm.from_arrays({"i": np.arange(50)}).filter(lambda row: row["i"] < 10).batch(5)
+
+    train = make()
+    assert len(list(train)) == 2
+    assert len(list(make().restore(train.state(batches=2)))) == 2
+    assert len(list(make().restore(train.state(batches=1)))) == 1
+    assert len(list(make().restore(train.state(batches=0)))) == 2
+
+
+def test_only_places_that_are_known_have_a_state() -> None:
+    train = rm.from_arrays({"i": np.arange(1000)}).batch(1)
+    assert len(list(train)) == 1000
+    assert train.state(batches=1000) == train.state()
+    for wrong in (1001, 743, -1):
+        with pytest.raises(rm.OptionError, match="1,000 have been given out"):
+            train.state(batches=wrong)
+    assert train.state(batches=744)["at"] == 744
