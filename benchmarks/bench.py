@@ -28,6 +28,7 @@ _MODULES = {
     "tf training": "benchmarks.peers_tf_training",
     "torch": "benchmarks.peers_torch",
     "grain": "benchmarks.peers_grain",
+    "questions": "benchmarks.questions",
     **dict.fromkeys(
         ("adapter plain", "adapter to_tf", "adapter to_torch"), "benchmarks.ours_adapters"
     ),

@@ -9,7 +9,6 @@ import argparse
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -31,6 +30,8 @@ def answer(folder: str) -> int:
 
 
 def check(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     x = np.memmap(f"{folder}/x.dat", np.float32, "r", shape=(rows, WIDTH))
     spec = {"data": tf.io.FixedLenFeature([], tf.string)}
     records = tf.data.TFRecordDataset(f"{folder}/x.tfrecord").batch(rows)

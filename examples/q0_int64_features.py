@@ -6,7 +6,6 @@ import argparse
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -27,6 +26,8 @@ def answer(folder: str) -> int:
 
 
 def check(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     counts = np.memmap(f"{folder}/counts.dat", np.int32, "r", shape=(rows, WIDTH))
     spec = {"data": tf.io.FixedLenFeature([WIDTH], tf.int64)}
     records = tf.data.TFRecordDataset(f"{folder}/counts.tfrecord").batch(rows)

@@ -6,7 +6,6 @@ import argparse
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -27,6 +26,8 @@ def answer(folder: str) -> int:
 
 
 def check(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     spec = {"data": tf.io.FixedLenFeature([WIDTH], tf.float32)}
     records = tf.data.TFRecordDataset(f"{folder}/x.tfrecord").batch(rows)
     (parsed,) = (tf.io.parse_example(batch, spec) for batch in records)

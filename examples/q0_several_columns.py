@@ -7,7 +7,6 @@ import glob
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -28,6 +27,8 @@ def answer(folder: str) -> int:
 
 
 def check(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     # float64 does not fit a float feature, so it is stored as its bytes.
     spec = {
         "x": tf.io.FixedLenFeature([WIDTH], tf.float32),

@@ -6,7 +6,6 @@ import argparse
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -14,6 +13,8 @@ SHAPE = (64, 64)
 
 
 def make(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     rng = np.random.default_rng(0)
     with tf.io.TFRecordWriter(f"{folder}/x.tfrecord") as writer:
         for _ in range(rows):

@@ -6,7 +6,6 @@ import argparse
 import tempfile
 
 import numpy as np
-import tensorflow as tf
 
 import recmap as rm
 
@@ -19,6 +18,8 @@ def images_and_labels(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make(folder: str, rows: int) -> None:
+    import tensorflow as tf
+
     with tf.io.TFRecordWriter(f"{folder}/x.tfrecord") as writer:
         for image, label in zip(*images_and_labels(rows), strict=True):
             pixels = tf.train.BytesList(value=[image.tobytes()])

@@ -23,6 +23,11 @@ def answer(folder: str) -> int:
     return rm.convert(f"{folder}/x.npy", f"{folder}/x.h5", options=how).rows
 
 
+def read(folder: str) -> int:
+    window = rm.open(f"{folder}/x.h5").shuffle(seed=1, window=4096).batch(256)
+    return sum(len(batch["data"]) for batch in window)
+
+
 def check(folder: str) -> None:
     x = np.load(f"{folder}/x.npy", mmap_mode="r")
     with h5py.File(f"{folder}/x.h5") as file:
@@ -40,6 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
         print(f"wrote {answer(folder):,} rows in gzip chunks of 256 rows")
+        print(f"read {read(folder):,} rows in a random order of blocks")
         check(folder)
         print("h5py reads the values of the .npy file; windows of 16 chunks give each row once")
 
