@@ -67,7 +67,7 @@ def main() -> None:
             table = _TABLES[name](bench)
             tables.append(table)
             if name == "questions" and options.pages:
-                fill(options.pages, table, facts)
+                fill(options.pages, table, facts | {"use by others": quiet.describe()})
             print(markdown([table]), flush=True)
     verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
     facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"

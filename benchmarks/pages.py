@@ -37,4 +37,5 @@ def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:
         lines.append(f"| {case} | {row.ours} | `{row.peer}.py`: {row.theirs} | {row.ratio:.3g}x |")
     where = f"{facts['cores']} cores of {facts['CPU']}, {facts['memory']}"
     versions = f"Python {facts['Python']}, TensorFlow {facts['tensorflow']}"
-    return "\n".join([*lines, "", f"Measured {facts['date']}: {where}, {versions}.", ""])
+    busy = f"Use of the processors by others before each run: {facts['use by others']}."
+    return "\n".join([*lines, "", f"Measured {facts['date']}: {where}, {versions}. {busy}", ""])

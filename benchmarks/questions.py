@@ -38,11 +38,12 @@ def run(script: str, function: str, folder: str, rows: int | None = None) -> Mea
     )
     child.start()
     sender.close()
-    found: Measure | str = receiver.recv()
+    measured: Measure | None
+    measured, error = receiver.recv()
     child.join()
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    return found
+    if measured is None:
+        raise RuntimeError(error)
+    return measured
 
 
 def _measured(sender: Connection, script: str, function: str, given: tuple[object, ...]) -> None:
@@ -52,9 +53,9 @@ def _measured(sender: Connection, script: str, function: str, given: tuple[objec
         with cost:
             kept = work(*given)  # held while its memory is looked at
         del kept
-        sender.send(Measure(cost.seconds, 0, peak=cost.peak))
+        sender.send((Measure(cost.seconds, 0, peak=cost.peak), ""))
     except Exception:
-        sender.send(f"{script}.{function}: {traceback.format_exc()}")
+        sender.send((None, f"{script}.{function}: {traceback.format_exc()}"))
 
 
 JOBS = {"run": run}

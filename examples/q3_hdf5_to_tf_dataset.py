@@ -16,8 +16,9 @@ WIDTH = 100
 
 def make(folder: str, rows: int) -> None:
     values = np.random.default_rng(0).integers(0, 1000, (rows, WIDTH)).astype(np.float32)
+    chunks = (min(1000, rows), WIDTH)
     with h5py.File(f"{folder}/x.h5", "w") as file:
-        file.create_dataset("x", data=values, chunks=(1000, WIDTH), compression="gzip")
+        file.create_dataset("x", data=values, chunks=chunks, compression="gzip")
 
 
 def answer(folder: str) -> int:

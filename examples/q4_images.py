@@ -18,7 +18,7 @@ def make(folder: str, rows: int) -> None:
     with tf.io.TFRecordWriter(f"{folder}/x.tfrecord") as writer:
         for row in range(rows):
             colour = (row % 256, row // 256 % 256, 128)
-            jpeg = tf.io.encode_jpeg(np.full((64, 64, 3), colour, np.uint8), quality=95)
+            jpeg = tf.io.encode_jpeg(np.full((320, 320, 3), colour, np.uint8), quality=95)
             features = {
                 "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg.numpy()])),
                 "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[row])),

@@ -25,10 +25,12 @@ def loss_of(model: dict[str, Any], x: Any, y: Any) -> Any:
     return jnp.mean((hidden @ model["w2"] + model["b2"] - y) ** 2)
 
 
-@jax.jit
-def step(model: dict[str, Any], x: Any, y: Any) -> tuple[Any, dict[str, Any]]:
+def advance(model: dict[str, Any], x: Any, y: Any) -> tuple[Any, dict[str, Any]]:
     loss, slopes = jax.value_and_grad(loss_of)(model, x, y)
     return loss, {name: model[name] - 0.1 * slopes[name] for name in model}
+
+
+step = jax.jit(advance)
 
 
 def fresh() -> dict[str, Any]:

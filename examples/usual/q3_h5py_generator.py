@@ -17,8 +17,9 @@ CHUNK = 1_000
 
 def make(folder: str, rows: int) -> None:
     values = np.random.default_rng(0).integers(0, 1000, (rows, WIDTH)).astype(np.float32)
+    shape = (min(1000, rows), WIDTH)
     with h5py.File(f"{folder}/x.h5", "w") as file:
-        file.create_dataset("x", data=values, chunks=(1000, WIDTH), compression="gzip")
+        file.create_dataset("x", data=values, chunks=shape, compression="gzip")
 
 
 def chunks(folder: str) -> Iterator[tf.Tensor]:

@@ -15,9 +15,10 @@ SIDE = 256
 
 
 def make(folder: str, rows: int) -> None:
-    """Small JPEG files, which the model wants as 256 x 256."""
+    """JPEG files of 320 x 320 pixels, which the model wants as 256 x 256."""
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (16, 64, 64, 3), np.uint8)
+    tiles = rng.integers(0, 256, (16, 40, 40, 3), np.uint8)
+    pixels = tiles.repeat(8, axis=1).repeat(8, axis=2)
     encoded = [tf.io.encode_jpeg(image).numpy() for image in pixels]
     with rm.TFRecordWriter(f"{folder}/x.tfrecord", index=False) as writer:
         jpegs = [encoded[row % len(encoded)] for row in range(rows)]
