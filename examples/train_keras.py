@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from larger_than_memory import WIDTH, limit_memory, make
+from larger_than_memory import WIDTH, prepare
 
 import recmap as rm
 
@@ -41,15 +41,13 @@ def save(folder: str, model: Any, state: dict[str, Any], losses: list[float]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where the data and the checkpoints are")
-    parser.add_argument("--size", type=int, default=320, help="MB of data")
-    parser.add_argument("--limit", type=int, default=256, help="MB of memory beside the imports")
+    parser.add_argument("--size", type=int, default=480, help="MB of data")
+    parser.add_argument("--limit", type=int, default=400, help="MB of memory beside the imports")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     path, checkpoint = f"{options.folder}/train.tfrecord", f"{options.folder}/keras.json"
-    if not os.path.exists(path):
-        make(path, options.size)
-    limit_memory(path, options.limit)
-    data = rm.open(path).shuffle(seed=1).batch(2048)
+    prepare(path, options.size, options.limit)
+    data = rm.open(path).shuffle(seed=1).batch(4096)
     model, losses = fresh(), []
     if os.path.exists(checkpoint):
         with open(checkpoint) as file:

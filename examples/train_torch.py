@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from larger_than_memory import WIDTH, limit_memory, make
+from larger_than_memory import WIDTH, prepare
 from torch.utils.data import DataLoader
 
 import recmap as rm
@@ -25,7 +25,7 @@ class Training:
     def __init__(self, path: str) -> None:
         torch.manual_seed(0)
         torch.set_num_threads(1)  # a model this small gains nothing from more
-        self.data = rm.open(path).shuffle(seed=1).batch(2048).to_torch(features="x", label="y")
+        self.data = rm.open(path).shuffle(seed=1).batch(4096).to_torch(features="x", label="y")
         self.model = torch.nn.Sequential(
             torch.nn.Linear(WIDTH, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)
         )
@@ -56,14 +56,12 @@ class Training:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where the data and the checkpoint are")
-    parser.add_argument("--size", type=int, default=320, help="MB of data")
-    parser.add_argument("--limit", type=int, default=256, help="MB of memory beside the imports")
+    parser.add_argument("--size", type=int, default=480, help="MB of data")
+    parser.add_argument("--limit", type=int, default=400, help="MB of memory beside the imports")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     path, checkpoint = f"{options.folder}/train.tfrecord", f"{options.folder}/torch.pt"
-    if not os.path.exists(path):
-        make(path, options.size)
-    limit_memory(path, options.limit)
+    prepare(path, options.size, options.limit)
     training = Training(path)
     if os.path.exists(checkpoint):
         training.restore(checkpoint)

@@ -52,6 +52,23 @@ def run_and_kill(script: str, folder: str, after: bytes) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def test_the_memory_is_limited() -> None:
+    program = """
+import numpy as np
+from larger_than_memory import limit_memory
+limit_memory(16)
+try:
+    np.ones(20_000_000, np.uint8)
+except MemoryError:
+    print("refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
+    )  # fmt: skip
+    assert done.stdout == "refused\n", done.stderr
+
+
 @pytest.mark.parametrize("script", ["train_torch.py", "train_jax.py", "train_keras.py"])
 def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(script: str) -> None:
     os.mkdir("whole")
@@ -63,6 +80,8 @@ def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(scrip
     run_and_kill(script, "killed", b"\nstep 60 ")
     assert not os.path.exists("killed/losses.npy")
     printed = run(script, "killed")
+    for folder in ("whole", "killed"):
+        os.unlink(f"{folder}/train.tfrecord")  # folders of tests are kept for a while
 
     whole, killed = np.load("whole/losses.npy"), np.load("killed/losses.npy")
     went_on = re.search(r"went on after step (\d+)", printed)

@@ -46,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(folder, parser.parse_args().rows)
         seen = [len(np.unique(labels)) for _, labels in dataset(folder).batch(32).take(10)]
-        print(f"not shuffled, the first 10 batches hold {max(seen)} of 10 labels each")
+        print(f"not shuffled, the first 10 batches hold at most {max(seen)} of 10 labels")
         train = dataset(folder).shuffle(1000, seed=1).batch(32).take(10)
         found = np.concatenate([labels for _, labels in train])
         print(f"with shuffle(1000) they hold labels {found.min()} to {found.max()} of 0 to 9")
