@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
+from benchmarks.pages import fill
 from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
@@ -26,6 +27,7 @@ from benchmarks.tables import (
     imports,
     memory,
     pad,
+    questions,
     ray,
     read,
     scan,
@@ -50,6 +52,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "images": images.measure,
     "adapters": adapters.measure,
     "ray": ray.measure,
+    "questions": questions.measure,
 }
 
 
@@ -65,6 +68,8 @@ def main() -> None:
         for name in options.only or _TABLES:
             table = _TABLES[name](bench)
             tables.append(table)
+            if name == "questions" and options.pages:
+                fill(options.pages, table, facts | {"use by others": quiet.describe()})
             print(markdown([table]), flush=True)
     verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
     facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"
@@ -83,6 +88,10 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
+    parser.add_argument(
+        "--pages", type=Path, metavar="FOLDER",
+        help="write the figures of the questions into these pages: docs/questions",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(
         "--only", action="append", choices=_TABLES, metavar="NAME",

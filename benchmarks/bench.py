@@ -29,6 +29,7 @@ _MODULES = {
     "torch": "benchmarks.peers_torch",
     "grain": "benchmarks.peers_grain",
     "ray": "benchmarks.on_ray",
+    "questions": "benchmarks.questions",
     **dict.fromkeys(
         ("adapter plain", "adapter to_tf", "adapter to_torch"), "benchmarks.ours_adapters"
     ),

@@ -1,0 +1,61 @@
+"""The programs in examples/: what recmap answers to a question, and what is usual.
+
+Each runs in a fork of a process that has imported what they need, but has not used it: so
+their memory is their own, and TensorFlow is imported once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.timing import Measure
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+# They are scripts, which find each other in their folder.
+_EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path[:0] = [str(_EXAMPLES), str(_EXAMPLES / "usual")]
+
+for _package in ("PIL.Image", "h5py", "keras", "tensorflow"):
+    importlib.import_module(_package)
+
+__all__ = ["JOBS"]
+
+
+def run(script: str, function: str, folder: str, rows: int | None = None) -> Measure:
+    """A function of a script; with ``rows``, one that makes so many."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    given = (folder,) if rows is None else (folder, rows)
+    child = multiprocessing.get_context("fork").Process(
+        target=_measured, args=(sender, script, function, given)
+    )
+    child.start()
+    sender.close()
+    measured: Measure | None
+    measured, error = receiver.recv()
+    child.join()
+    if measured is None:
+        raise RuntimeError(error)
+    return measured
+
+
+def _measured(sender: Connection, script: str, function: str, given: tuple[object, ...]) -> None:
+    try:
+        work = getattr(importlib.import_module(script), function)
+        cost = importlib.import_module("cost").Cost()
+        with cost:
+            kept = work(*given)  # held while its memory is looked at
+        del kept
+        sender.send((Measure(cost.seconds, 0, peak=cost.peak), ""))
+    except Exception:
+        sender.send((None, f"{script}.{function}: {traceback.format_exc()}"))
+
+
+JOBS = {"run": run}

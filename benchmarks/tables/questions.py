@@ -1,0 +1,94 @@
+"""The five questions: recmap's answer beside the usual one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.report import Row, Table
+from benchmarks.timing import Measure
+
+__all__ = ["measure"]
+
+_NOTE = (
+    "A program of examples/ and the one of examples/usual/ on the same data, each in a process of "
+    "its own, once; imports do not count. The memory is the most that was held and that no file "
+    "backs, with worker processes, above what was held after the imports."
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``ours``, ``usual`` and ``before``, which makes what ours reads, are scripts and their
+    functions.
+    """
+
+    title: str
+    ours: str
+    usual: str
+    rows: int
+    before: str | None = None
+
+
+# A few seconds of work for the slower of the two. The first word is the page.
+_CASES = (
+    Case("q0 rows as bytes", "q0_bytes_features.answer", "q0_loop_of_bytes.usual", 200_000),
+    Case("q0 rows of float64", "q0_float64.answer", "q0_loop_of_floats.usual", 100_000),
+    Case("q1 batch by batch", "q1_batch_by_batch.answer", "q1_batches_in_a_list.usual", 12_000),
+    Case("q1 row by row", "q1_row_by_row.answer", "q1_rows_in_a_list.usual", 20_000),
+    Case("q1 out to disk", "q1_out_to_disk.answer", "q1_append_with_save.usual", 12_000),
+    Case("q2 shuffled batches", "q2_memmap_training.answer", "q2_generator.usual", 6_000),
+    Case(
+        "q2 augmentation, 2 processes", "q2_parallel_augmentation.answer",
+        "q2_pool_apply.usual", 6_000,
+    ),
+    Case("q3 .npy to tf.data", "q3_npy_to_tf_dataset.answer", "q3_memmap_of_npy.usual", 500_000),
+    Case("q3 HDF5 to tf.data", "q3_hdf5_to_tf_dataset.answer", "q3_h5py_generator.usual", 20_000),
+    Case(
+        "q3 chunks, blocks at random", "q3_chunks.read", "q3_guessed_chunks.usual", 200_000,
+        before="q3_chunks.answer",
+    ),
+    Case("q4 images", "q4_images.answer", "q4_images_in_a_buffer.usual", 1_500),
+    Case("q4 padded text", "q4_padded_text.answer", "q4_padded_batch.usual", 30_000),
+    Case("q4 boxes", "q4_boxes.answer", "q4_boxes_of_zeros.usual", 30_000),
+)  # fmt: skip
+
+
+def measure(bench: Bench) -> Table:
+    table = Table("Questions", _NOTE)
+    if sys.platform != "linux" or bench.worker("questions").missing:
+        table.note += " Not measured: it needs Linux, which reports the memory, and TensorFlow."
+        return table
+    table.rows = [_row(bench, case) for case in _CASES]
+    return table
+
+
+def _row(bench: Bench, case: Case) -> Row:
+    rows = case.rows // 10 if bench.quick else case.rows
+    folder = Path(bench.folder, case.title.replace(" ", "-"))
+    folder.mkdir()
+    peer, _ = case.usual.split(".")
+    _run(bench, f"{peer}.make", folder, rows)
+    if case.before is not None:
+        _run(bench, case.before, folder)
+    # What was just written must not be on its way to the disk meanwhile.
+    os.sync()
+    theirs, ours = _run(bench, case.usual, folder), _run(bench, case.ours, folder)
+    bench.races.append({"case": case.title, "ours": asdict(ours), "usual": asdict(theirs)})
+    ratio = theirs.seconds / ours.seconds
+    return Row(f"{case.title}, {rows:,} rows", _text(ours), peer, _text(theirs), ratio)
+
+
+def _run(bench: Bench, what: str, folder: Path, rows: int | None = None) -> Measure:
+    script, function = what.split(".")
+    bench.quiet.wait()
+    return bench.worker("questions").call(
+        "run", script=script, function=function, folder=str(folder), rows=rows
+    )
+
+
+def _text(run: Measure) -> str:
+    return f"{run.seconds:.2f} s, {run.peak / 1e6:,.0f} MB"

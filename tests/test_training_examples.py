@@ -1,0 +1,92 @@
+"""The programs that train: killed in the middle, they go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# Frameworks start threads for each processor, and the stacks of all count as memory.
+TWO_PROCESSORS = (
+    "import os, runpy, sys; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]); "
+    "sys.argv = sys.argv[1:]; sys.path[0] = os.path.dirname(sys.argv[0]); "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+
+
+def command(script: str, folder: str) -> list[str]:
+    return [sys.executable, "-c", TWO_PROCESSORS, str(EXAMPLES / script), folder]
+
+
+def run(script: str, folder: str) -> str:
+    done = subprocess.run(command(script, folder), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_and_kill(script: str, folder: str, after: bytes) -> None:
+    """Kills it when it has printed that. It cannot be far ahead: it waits until somebody
+    reads what it prints, and a pipe this small does not hold the rest.
+    """
+    with subprocess.Popen(
+        command(script, folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        pipesize=4096, bufsize=0,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        printed = b""
+        while after not in printed:
+            piece = process.stdout.read(256)
+            assert piece, printed
+            printed += piece
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_the_memory_is_limited() -> None:
+    program = """
+import numpy as np
+from larger_than_memory import limit_memory
+limit_memory(16)
+try:
+    np.ones(20_000_000, np.uint8)
+except MemoryError:
+    print("refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
+    )  # fmt: skip
+    assert done.stdout == "refused\n", done.stderr
+
+
+@pytest.mark.parametrize("script", ["train_torch.py", "train_jax.py", "train_keras.py"])
+def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(script: str) -> None:
+    os.mkdir("whole")
+    os.mkdir("killed")
+    size, limit = re.findall(r"(\d+) MB", run(script, "whole"))
+    assert int(size) > int(limit)
+    os.link("whole/train.tfrecord", "killed/train.tfrecord")
+
+    run_and_kill(script, "killed", b"\nstep 60 ")
+    assert not os.path.exists("killed/losses.npy")
+    printed = run(script, "killed")
+    for folder in ("whole", "killed"):
+        os.unlink(f"{folder}/train.tfrecord")  # folders of tests are kept for a while
+
+    whole, killed = np.load("whole/losses.npy"), np.load("killed/losses.npy")
+    went_on = re.search(r"went on after step (\d+)", printed)
+    assert went_on is not None
+    assert 0 < int(went_on[1]) < len(whole)
+    assert killed.shape == whole.shape
+    assert np.array_equal(killed, whole)
+    assert whole[-1] < whole[0] / 10
