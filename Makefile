@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
 BUILD := build/native
+# A link that leads nowhere is an error; with --quiet it would not be. The variable silences an
+# advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native check bench fuzz stubs format clean
+.PHONY: help demo test test-native check docs bench fuzz stubs format clean
 
 help:
 	@echo "make demo    build recmap and run the main job end to end"
 	@echo "make test    run every test, with every package installed"
-	@echo "make check   ruff, mypy, import-linter, clang-format, stubs"
+	@echo "make check   ruff, mypy, import-linter, clang-format, stubs, links of the docs"
+	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   measure against the peers"
 	@echo "make fuzz    fuzz the native core (needs clang)"
 
@@ -39,7 +43,7 @@ test-native:
 	cmake --build $(BUILD)/tests --parallel 2
 	$(BUILD)/tests/native/tests/recmap_tests
 
-check: $(VENV)/recmap $(VENV)/check-group
+check: $(VENV)/recmap $(VENV)/check-group $(VENV)/docs-group
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -47,6 +51,11 @@ check: $(VENV)/recmap $(VENV)/check-group
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cc')
 	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o build/_core.pyi
 	diff build/_core.pyi src/recmap/_core.pyi || (echo "run make stubs"; false)
+	$(MKDOCS)
+
+docs: $(VENV)/recmap $(VENV)/docs-group
+	$(BIN)/python -m docs.make.command_line
+	$(MKDOCS)
 
 stubs: $(VENV)/recmap $(VENV)/check-group
 	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o src/recmap/_core.pyi

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-import pytest
-
-README = Path(__file__).parent.parent / "README.md"
+from tests.pages import ROOT, blocks, run_python
 
 
-def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    exec(blocks[0], {})
-    assert capsys.readouterr().out.splitlines() == [
+def test_the_first_example_runs() -> None:
+    page = ROOT / "README.md"
+    first = next(block for block in blocks(page) if block.language == "python")
+    assert run_python(first, page, {}).splitlines() == [
         "100000 Schema(data: float32[10], label: int64) 7 (3, 10)",
         "True True",
     ]

@@ -28,7 +28,7 @@ class ColumnView:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The dtype of the values."""
         return self.field.dtype
 
     @property

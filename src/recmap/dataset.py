@@ -69,7 +69,7 @@ def open(
     ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
     other; or a dict of columns from different files: ``{"image": "images.npy",
     "label": "labels.npy"}``. The format is seen from the file, or given:
-    ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"zarr"`` or ``"raw"``.
+    ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``.
 
     ``fields`` names the columns to read and gives types to TFRecord features stored
     as raw bytes (``{"data": "float32[10]"}``); without it all are read, with the types
@@ -197,7 +197,7 @@ def convert(
     ``rows``, ``columns``, ``rename`` and ``cast`` choose and change on the way;
     ``shuffle`` is the seed of a random order of all rows. ``options`` are those of the
     format that is written (``{"compression": "gzip"}``), everything else is passed to
-    :func:`recmap.open`.
+    ``rm.open``.
 
     With ``engine="ray"`` a Ray cluster does the work, each file in a task of its own:
     the one this program is connected to, or that at ``address``. The result is the same.
@@ -289,7 +289,7 @@ class Dataset(Verbs):
 
     ``ds[7]`` is a row (a dict of values), ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are
     batches (dicts of columns), ``ds["name"]`` is a column: a view of the mapped
-    file where it lies there as an array, else a :class:`ColumnView` that reads
+    file where it lies there as an array, else a ``ColumnView`` that reads
     what is indexed.
     """
 
@@ -478,7 +478,7 @@ class Dataset(Verbs):
 
     def save(self, dst: PathLike, **options: Any) -> Report:
         """Writes all rows to ``dst``, in any format and in bounded memory: the options
-        are those of :func:`recmap.convert`.
+        are those of ``rm.convert``.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows

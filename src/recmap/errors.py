@@ -101,7 +101,7 @@ class OutputError(RecmapError, OSError):
 
 
 class MissingPackageError(RecmapError, ImportError):
-    """A format, or images, need a package that is not installed."""
+    """What was asked for needs a package that is not installed."""
 
 
 class FieldNotFoundError(RecmapError, KeyError):

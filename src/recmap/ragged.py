@@ -71,7 +71,7 @@ class Ragged:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values; ``S1`` for byte strings."""
+        """The dtype of the values; ``S1`` for byte strings."""
         return self.values.dtype
 
     @property

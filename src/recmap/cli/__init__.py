@@ -34,7 +34,7 @@ from recmap.errors import (
     RecmapError,
 )
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, completion)
 _USAGE = (
@@ -56,25 +56,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Names in files may hold letters that the terminal does not.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
+    args = parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(args)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Every verb with its options."""
+    command = argparse.ArgumentParser(
         prog="recmap",
         description="Maps record and array files, and converts any into any other.",
         epilog="recmap VERB --help says more, with examples.",
     )
-    parser.add_argument("--version", action="version", version=f"recmap {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the trace of an error")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    command.add_argument("--version", action="version", version=f"recmap {__version__}")
+    command.add_argument("--debug", action="store_true", help="show the trace of an error")
+    verbs = command.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in _VERBS:
         verb.add(verbs)
-    parser.set_defaults(parser=parser)
-    return parser
+    command.set_defaults(parser=command)
+    return command
 
 
 def _run(args: argparse.Namespace) -> int:

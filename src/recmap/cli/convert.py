@@ -103,8 +103,12 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--columns", action="append", metavar="NAME,...", help="only these columns, in this order"
     )
-    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
-    group.add_argument("--cast", action="append", default=[], metavar="NAME=DTYPE")
+    group.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="call a column otherwise"
+    )
+    group.add_argument(
+        "--cast", action="append", default=[], metavar="NAME=DTYPE", help="store it as another type"
+    )
     group.add_argument(
         "--casting",
         choices=("same_value", "unsafe"),

@@ -34,7 +34,13 @@ def add(verbs: Any) -> None:
         examples=_EXAMPLES,
     )
     add_source(parser)
-    parser.add_argument("--as", dest="form", choices=("tf", "torch", "json"), default="json")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("tf", "torch", "json"),
+        default="json",
+        help="code for TensorFlow, for PyTorch, or JSON, which is the default",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

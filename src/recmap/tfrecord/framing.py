@@ -96,7 +96,7 @@ def write_records(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """Writes raw records to a file, which appears when all are written; how many."""
+    """Writes raw records to a file, which appears when all are written. Returns how many."""
     target = os.fspath(path)
     refuse_existing(target, overwrite)
     spooler = Spooler()
