@@ -101,6 +101,17 @@ class Pipeline(Verbs):
         return self._plan.workers is not None or self._plan.rows.in_order
 
     @property
+    def end_to_end(self) -> bool:
+        """Whether several batches of one size may lie end to end in memory."""
+        ready = self.settled()
+        return self.batched and ready.together > 1 and not ready.finish
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch; the last may have fewer."""
+        return self._plan.groups.block
+
+    @property
     def resumed(self) -> bool:
         """Whether the next iteration goes on in the middle of one."""
         return self._next != Cursor(epoch=self._next.epoch)

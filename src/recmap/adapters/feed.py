@@ -58,6 +58,16 @@ class Feed(Protocol):
         ...
 
     @property
+    def end_to_end(self) -> bool:
+        """Whether several batches of one size may lie end to end in memory."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch; the last may have fewer."""
+        ...
+
+    @property
     def resumed(self) -> bool:
         """Whether the next iteration goes on in the middle of one."""
         ...

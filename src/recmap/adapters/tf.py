@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from recmap.adapters.aligned import Aligned
+from recmap.adapters.blocks import joined
 from recmap.adapters.feed import Feed
 from recmap.adapters.pairs import Names, as_pairs
 from recmap.adapters.tf_features import feature_spec
@@ -24,7 +25,8 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     """A ``tf.data.Dataset``. Iterating it is iterating the feed.
 
     Batches come from a generator: the pipeline works ahead in threads or processes of
-    its own, so that calls by number, several at a time, were no faster.
+    its own, so that calls by number, several at a time, were no faster. What TensorFlow
+    takes for an element of a generator, it takes for a block of batches where it can.
     """
     sample = feed.sample()
     pairs = as_pairs(sample, features, label)
@@ -32,10 +34,11 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
         TensorColumn.like(name, sample[name], feed.schema.get(name), feed.batched, ragged)
         for name in pairs.names
     ]
-    aligned = Aligned()
+    aligned, in_blocks = Aligned(), feed.end_to_end
 
     def arrays() -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
-        for values in feed:
+        batches = iter(feed)
+        for values in joined(batches) if in_blocks else batches:
             flat = [array for column in columns for array in column.arrays(values[column.name])]
             yield tuple(aligned.of(array) for array in flat)
 
@@ -44,11 +47,19 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
         return pairs.of({column.name: column.tensor(parts) for column in columns})
 
     signature = tuple(spec for column in columns for spec in column.specs())
-    dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature).map(tensors)
+    dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature)
+    if in_blocks:
+        dataset = dataset.flat_map(lambda *block: _cut(block, feed.batch_size))
+    dataset = dataset.map(tensors)
     count = None if feed.resumed else _count(feed)
     if count is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(_AHEAD)
+
+
+def _cut(block: Any, size: int) -> Any:
+    """The batches of a block: slices of its tensors, that copy nothing."""
+    return tf.data.Dataset.from_tensors(block).rebatch(size)
 
 
 def _count(feed: Feed) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ _SINGLES_MOST = 256
 _TRIED = 64
 # Threads that read batches before they are asked for.
 _READERS = 2
+# Small batches are read several at a time, up to so many bytes and rows: to hand one
+# from thread to thread takes as long as to read it.
+_TOGETHER_BYTES = 1 << 24
+_TOGETHER_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,22 @@ class Settled:
     #: The column that tells rows from those that fill up, if there is one.
     mask: str | None
     row_bytes: int
+
+    @cached_property
+    def together(self) -> int:
+        """Batches to be read at a time."""
+        plan, size = self.plan, self.plan.groups.block
+        alone = plan.pool.kind != "threads" or plan.workers or plan.ahead is not None
+        if alone or plan.steps or not plan.plain or self.mask is not None:
+            return 1
+        # Functions of batches are called with one at a time, and in their turn.
+        if not all(step.ours and not step.drops for step in self.finish):
+            return 1
+        # The rows of a ragged batch would not have memory of their own.
+        if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
+            return 1
+        fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
+        return max(1, min(fitting, _TOGETHER_ROWS // size))
 
 
 def _text(described: list[Any]) -> str:

@@ -32,10 +32,6 @@ __all__ = ["stream"]
 
 # Batches that are made before they are asked for, unless the user says how many.
 _AHEAD = 2
-# Small batches are read several at a time, up to so many bytes and rows: to hand one
-# from thread to thread takes as long as to read it.
-_TOGETHER_BYTES = 1 << 22
-_TOGETHER_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class _Run:
 
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
         """Blocks that are batches."""
-        together, place = self._together(), cursor
+        together, place = self._ready.together, cursor
         if together > 1:
             failed = yield from self._several(cursor, together)
             if failed is None:
@@ -127,21 +123,6 @@ class _Run:
         except Exception:
             return after
         return None
-
-    def _together(self) -> int:
-        """Batches to be read at a time."""
-        plan, size = self._plan, self._groups.block
-        alone = plan.pool.kind != "threads" or plan.workers or plan.ahead is not None
-        if alone or plan.steps or self._ready.mask is not None:
-            return 1
-        # Functions of batches are called with one at a time, and in their turn.
-        if not all(step.ours and not step.drops for step in self._ready.finish):
-            return 1
-        # The rows of a ragged batch would not have memory of their own.
-        if not all(isinstance(column, np.ndarray) for column in self._ready.sample.values()):
-            return 1
-        fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self._ready.row_bytes * size)
-        return max(1, min(fitting, _TOGETHER_ROWS // size))
 
     def grouped(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
         """Blocks of which batches are made."""
