@@ -47,10 +47,10 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
         return pairs.of({column.name: column.tensor(parts) for column in columns})
 
     signature = tuple(spec for column in columns for spec in column.specs())
-    dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature)
+    dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature).map(tensors)
     if in_blocks:
-        dataset = dataset.flat_map(lambda *block: _cut(block, feed.batch_size))
-    dataset = dataset.map(tensors)
+        size = feed.batch_size
+        dataset = dataset.flat_map(lambda *parts: _cut(parts if len(parts) > 1 else parts[0], size))
     count = None if feed.resumed else _count(feed)
     if count is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
