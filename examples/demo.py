@@ -1,4 +1,5 @@
-"""A memmap of numbers becomes TFRecord shards, is verified, read, and converted back.
+"""A memmap of numbers, several times its memory budget, becomes TFRecord shards, is
+verified, read, shuffled, trained on, and converted back.
 
 Run it with `make demo`. It needs nothing but recmap.
 """
@@ -16,7 +17,8 @@ import numpy as np
 
 import recmap as rm
 
-ROWS, WIDTH, SHARDS = 4_000_000, 10, 4
+ROWS, WIDTH, SHARDS = 8_000_000, 10, 4
+MEMORY = "64MB"
 
 
 def anonymous_memory() -> int:
@@ -65,22 +67,24 @@ def step(name: str, size: int, work: Callable[[], int]) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = np.memmap(f"{folder}/x.dat", np.float32, "w+", shape=(ROWS, WIDTH))
+        rng = np.random.default_rng(0)
         for start in range(0, ROWS, 100_000):
-            rows = np.arange(start, start + 100_000, dtype=np.float32)
-            source[start : start + 100_000] = rows[:, None] + np.arange(WIDTH)
+            source[start : start + 100_000] = rng.integers(0, 256, (100_000, WIDTH))
         source.flush()
         pattern = f"{folder}/out/"
 
         def write() -> int:
             report = rm.convert(
                 f"{folder}/x.dat", pattern, dtype="float32", shape=(-1, WIDTH), shards=SHARDS,
-                memory="64MB",
+                memory=MEMORY,
             )  # fmt: skip
             return report.rows
 
         def back() -> int:
-            report = rm.convert(pattern, f"{folder}/y.npy", memory="64MB")
-            assert np.array_equal(np.load(f"{folder}/y.npy", mmap_mode="r"), source)
+            report = rm.convert(pattern, f"{folder}/y.npy", memory=MEMORY)
+            made = np.load(f"{folder}/y.npy", mmap_mode="r")
+            for start in range(0, ROWS, 100_000):
+                assert np.array_equal(made[start:][:100_000], source[start:][:100_000])
             return report.rows
 
         def verify() -> int:
@@ -97,18 +101,41 @@ def main() -> None:
             assert total == expected, (total, expected)
             return rows
 
+        def shuffle() -> int:
+            total, rows = 0.0, 0
+            for batch in rm.open(pattern).shuffle(seed=1).batch(4096):
+                total += float(batch["data"].sum(dtype=np.float64))
+                rows += len(batch["data"])
+            assert total == float(source.sum(dtype=np.float64))  # of whole numbers: exact
+            return rows
+
+        def train() -> int:
+            wanted, weights, losses = np.arange(WIDTH) / WIDTH, np.zeros(WIDTH), []
+            batches = rm.open(pattern).shuffle(seed=1).batch(256).take(2000)
+            for batch in batches:
+                x = batch["data"] / 255 - 0.5
+                error = x @ (weights - wanted)
+                losses.append(float((error**2).mean()))
+                weights -= x.T @ error / len(x)
+            print(f"    loss {losses[0]:.4f} to {losses[-1]:.1e} in {len(losses):,} steps")
+            assert losses[-1] < losses[0] / 1000
+            return len(losses) * 256
+
         def gather() -> int:
             picked = np.random.default_rng(0).integers(0, ROWS, 500_000)
             assert np.array_equal(rm.open(pattern)[picked]["data"], source[picked])
             return len(picked)
 
         row = WIDTH * 4
-        print(f"{ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB, as a memmap")
+        print(f"{ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB, as a memmap;")
+        print(f"conversions may hold {MEMORY}.")
         print(f"  {'step':<24} {'rows':>11} {'time':>10} {'rate':>12} {'data':>11} {'memory':>10}")
         step(f"convert to {SHARDS} TFRecords", ROWS * row, write)
         step("verify every CRC", ROWS * row, verify)
         step("read in batches of 4096", ROWS * row, read)
         step("gather 500,000 at random", 500_000 * row, gather)
+        step("shuffle all, batches", ROWS * row, shuffle)
+        step("train on 2,000 batches", 2000 * 256 * row, train)
         step("convert to .npy", ROWS * row, back)
         size = sum(entry.stat().st_size for entry in os.scandir(f"{folder}/out"))
         print(f"The shards take {size / 1e6:,.0f} MB. All values were compared with the memmap.")

@@ -28,6 +28,8 @@ __all__ = ["PlainShard"]
 # that what the search has touched is still in the processor's cache.
 _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
+# The same where every record's offset is kept: small ones have many.
+_WINDOW_SIZE = 16 << 20
 _LARGE_RECORD = 16 << 10
 # What a sample takes from the beginning, and from each other place, which is
 # searched for a record that far.
@@ -254,7 +256,7 @@ class PlainShard:
         file = self.file
         begin, record = 0, 0
         while begin < self.size:
-            stop = min(begin + _SCAN_SIZE, self.size)
+            stop = min(begin + _WINDOW_SIZE, self.size)
             found = _core.scan(file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count())
             first, next_begin, skipped = record, found.end, []
             record += found.records
