@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
 from benchmarks.pages import fill
+from benchmarks.plots import draw
 from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
@@ -68,8 +69,8 @@ def main() -> None:
         for name in options.only or _TABLES:
             table = _TABLES[name](bench)
             tables.append(table)
-            if name == "questions" and options.pages:
-                fill(options.pages, table, facts | {"use by others": quiet.describe()})
+            if name == "questions" and options.docs:
+                fill(options.docs / "questions", table, facts | {"use by others": quiet.describe()})
             print(markdown([table]), flush=True)
     verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
     facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"
@@ -77,8 +78,11 @@ def main() -> None:
     spent = time.perf_counter() - begin - quiet.waited
     facts["took"] = f"{spent:.0f} s, and {quiet.waited:.0f} s of waiting for others"
     print(facts_table({name: facts[name] for name in ("targets", "use by others", "took")}))
-    if options.markdown:
-        options.markdown.write_text(f"# Benchmarks\n\n{facts_table(facts)}\n\n{markdown(tables)}")
+    if options.docs:
+        drawings = draw(bench.races, facts, options.docs / "images")
+        shown = "".join(f"![{path.stem}](images/{path.name})\n\n" for path in drawings)
+        text = f"# Benchmarks\n\n{facts_table(facts)}\n\n{shown}{markdown(tables)}"
+        (options.docs / "benchmarks.md").write_text(text)
     if options.json:
         raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}
         options.json.write_text(json.dumps(raw, indent=1) + "\n")
@@ -87,10 +91,9 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     parser.add_argument(
-        "--pages", type=Path, metavar="FOLDER",
-        help="write the figures of the questions into these pages: docs/questions",
+        "--docs", type=Path, metavar="FOLDER",
+        help="write tables, drawings and the figures of the questions there: docs",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,21 +137,21 @@ def scan(path: str) -> Measure:
 
 def peak_memory(path: str, batch: int) -> Measure:
     """A pass in batches, and by how much anonymous memory rose above what it was before."""
-    before = _anonymous()
-    peak = before
+    before, begin = _anonymous(), time.perf_counter()
+    seen: list[tuple[float, int]] = []
     done = threading.Event()
 
     def watch() -> None:
-        nonlocal peak
         while not done.wait(0.001):
-            peak = max(peak, _anonymous())
+            seen.append((time.perf_counter() - begin, _anonymous() - before))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     run = read(path, batch)
     done.set()
     watcher.join()
-    return Measure(run.seconds, run.rows, peak=peak - before)
+    peak = max((held for _, held in seen), default=0)
+    return Measure(run.seconds, run.rows, peak=peak, memory=seen[:: max(1, len(seen) // 300)])
 
 
 def _anonymous() -> int:

@@ -24,12 +24,15 @@ class DifferentDataError(Exception):
 
 @dataclass(frozen=True)
 class Measure:
-    """One run. ``check`` is a sum over the values it read, if that was asked for."""
+    """One run. ``check`` is a sum over the values it read, if that was asked for; ``memory``
+    is what was held while it ran, at seconds and in bytes, and ``peak`` the most of it.
+    """
 
     seconds: float
     rows: int
     check: float | None = None
     peak: int = 0
+    memory: list[tuple[float, int]] = field(default_factory=list)
 
 
 class Clock:

@@ -1,0 +1,102 @@
+"""Drawings of what a run measured, for the documentation."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["draw"]
+
+# Seen on white and on black.
+_OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"), "#808080"
+_SIZES = ("40 B rows", "4 KB rows", "256 KB rows")
+
+
+def draw(races: Sequence[dict[str, Any]], facts: dict[str, str], folder: Path) -> list[Path]:
+    """Writes those drawings for which there are figures; gives their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    where = f"{facts['cores']} cores of {facts['CPU']}, {facts['date']}"
+    made = []
+    reads = {size: _rates(races, f"read {size}, float_list") for size in _SIZES}
+    if all(reads.values()):
+        path = folder / "throughput.svg"
+        _throughput(reads, where, path)
+        made.append(path)
+    passes = [race for race in races if race["case"].startswith("memory 4 KB") and race["memory"]]
+    if passes:
+        path = folder / "memory.svg"
+        _memory(passes, where, path)
+        made.append(path)
+    return made
+
+
+def _rates(races: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
+    """Bytes per second of each entrant of a race, the best of its runs."""
+    for race in races:
+        if race["case"] == case:
+            return {
+                entrant["name"]: max(
+                    run["rows"] * entrant["row_bytes"] / run["seconds"] for run in entrant["runs"]
+                )
+                for entrant in race["entrants"]
+            }
+    return {}
+
+
+def _throughput(reads: dict[str, dict[str, float]], where: str, path: Path) -> None:
+    figure, axes = _figure(where)
+    names = [
+        "recmap",
+        *dict.fromkeys(n for rates in reads.values() for n in rates if n != "recmap"),
+    ]
+    colors = dict(zip(names, (_OURS, *_OTHERS), strict=False))
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        places = [j + (i - (len(names) - 1) / 2) * width for j in range(len(reads))]
+        values = [rates.get(name, 0) / 1e9 for rates in reads.values()]
+        bars = axes.bar(places, values, width * 0.92, color=colors[name], label=name)
+        axes.bar_label(bars, [f"{v:.2g}" for v in values], color=_TEXT, fontsize=8, padding=2)
+    axes.set_yscale("log")
+    axes.set_ylabel("GB/s, log scale", color=_TEXT)
+    axes.set_xticks(range(len(reads)), list(reads))
+    axes.set_ylim(top=axes.get_ylim()[1] * 4)
+    title = "TFRecord to NumPy batches; recmap and TensorFlow check every CRC"
+    axes.set_title(title, color=_TEXT, fontsize=11)
+    axes.legend(frameon=False, labelcolor=_TEXT, fontsize=8, loc="upper center", ncols=len(names))
+    _save(figure, path)
+
+
+def _memory(passes: Sequence[dict[str, Any]], where: str, path: Path) -> None:
+    figure, axes = _figure(where)
+    for color, run in zip((_OTHERS[0], _OTHERS[3], _OURS), passes, strict=False):
+        seconds = [at / run["seconds"] * 100 for at, _ in run["memory"]]
+        held = [size / 1e6 for _, size in run["memory"]]
+        name = run["case"].split(", ", 1)[1]
+        axes.plot(seconds, held, color=color, label=name, linewidth=1.4)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 120)
+    axes.set_xlabel("how much of the pass is done, %", color=_TEXT)
+    axes.set_ylabel("memory held, MB", color=_TEXT)
+    axes.set_title("Memory of a pass over 4 KB rows", color=_TEXT, fontsize=11)
+    axes.legend(frameon=False, labelcolor=_TEXT, fontsize=8)
+    _save(figure, path)
+
+
+def _figure(where: str) -> tuple[Any, Any]:
+    # Not pyplot, which wants a screen.
+    figure = importlib.import_module("matplotlib.figure").Figure((7, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(_TEXT)
+    axes.tick_params(colors=_TEXT, labelsize=9)
+    axes.annotate(where, (1, -0.21), xycoords="axes fraction", ha="right", color=_TEXT, fontsize=7)
+    return figure, axes
+
+
+def _save(figure: Any, path: Path) -> None:
+    # The same figures are the same file: no date, and names that are not drawn by lot.
+    matplotlib = importlib.import_module("matplotlib")
+    with matplotlib.rc_context({"svg.hashsalt": "recmap", "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
