@@ -153,7 +153,7 @@ def test_repair_lists_and_reports_what_was_lost(capsys: pytest.CaptureFixture[st
     assert main(args) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("x.tfrecord: record 1 at byte 17: data CRC is")
-    assert out[1] == "2 sound records in y.tfrecord, 34 bytes; damage at 1 places was left out"
+    assert out[1] == "2 sound records in y.tfrecord, 34 bytes; damage at 1 place was left out"
     assert Path("y.tfrecord").read_bytes() == frames[0] + frames[2]
     lost = json.loads(Path("lost.jsonl").read_text())
     assert (lost["record"], lost["byte"]) == (1, 17)

@@ -37,7 +37,9 @@ def add(verbs: Any) -> None:
     )
     add_source(parser)
     group = parser.add_argument_group("the loop")
-    group.add_argument("--batch", type=int, default=256, metavar="ROWS", help="rows of a batch")
+    group.add_argument(
+        "--batch", type=int, default=256, metavar="ROWS", help="rows of a batch (256)"
+    )
     group.add_argument("--shuffle", type=int, metavar="SEED", help="in a random order")
     group.add_argument(
         "--window", type=int, metavar="ROWS", help="shuffled within windows of so many rows"
@@ -46,7 +48,7 @@ def add(verbs: Any) -> None:
         "--pad", action="store_true", help="rows of different lengths padded to the longest"
     )
     group.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="how long to read, at most"
+        "--seconds", type=float, default=5.0, metavar="S", help="how long to read, at most (5)"
     )
     group.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -19,6 +19,7 @@ _EXAMPLES = """  recmap index train.tfrecord
   recmap index 'train-*.tfrecord'
   recmap index --text train.tfrecord     # train.tfrecord.idx, for DALI and others
 """
+_REMEDY = "recmap repair copies the sound records to a new file"
 
 
 def add(verbs: Any) -> None:
@@ -52,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
         if e.byte or e.file is None or format_of(e.file) == "tfrecord":
-            raise
+            # An index leaves nothing out.
+            text = str(e).replace('use errors="skip" to drop it, or recmap repair', _REMEDY)
+            raise CorruptRecordError(text, file=e.file, record=e.record, byte=e.byte) from e
         raise OptionError(
             f"{e.file} does not begin with a TFRecord record, and nothing else has an index; if it "
             "is a damaged TFRecord file, recmap repair copies its sound records; if not, recmap "

@@ -42,7 +42,11 @@ def add(verbs: Any) -> None:
     group.add_argument("--batch", type=int, metavar="ROWS", help="only batches of so many rows")
     group.add_argument("--in-order", action="store_true", help="no shuffle")
     group.add_argument(
-        "--seconds", type=float, default=15.0, metavar="S", help="how long all trials take, about"
+        "--seconds",
+        type=float,
+        default=15.0,
+        metavar="S",
+        help="how long all trials take, about (15)",
     )
     cache = group.add_mutually_exclusive_group()
     cache.add_argument(

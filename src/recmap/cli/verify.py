@@ -53,6 +53,6 @@ def run(args: argparse.Namespace) -> int:
         print(printable(str(damage)))
     print(
         f"{found.records:,} sound records, {len(found.damage):,} damaged, in {found.files:,} "
-        f"files of {found.size:,} bytes"
+        f"{'file' if found.files == 1 else 'files'} of {found.size:,} bytes"
     )
     return 0 if found.ok else 1

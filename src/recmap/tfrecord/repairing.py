@@ -30,9 +30,10 @@ class Repaired:
     damage: list[Skipped] = field(default_factory=list)
 
     def __str__(self) -> str:
+        places = "1 place" if len(self.damage) == 1 else f"{len(self.damage):,} places"
         return (
             f"{self.records:,} sound records in {self.path}, {self.size:,} bytes; "
-            f"damage at {len(self.damage):,} places was left out"
+            f"damage at {places} was left out"
         )
 
 
