@@ -226,8 +226,10 @@ def test_remedies_are_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--field a='... = 0'" in capsys.readouterr().err
     frame = wire.frame(b"abc")
     Path("bad.tfrecord").write_bytes(frame[:-1] + b"?")
-    assert main(["index", "bad.tfrecord", "--text"]) == 1
+    assert main(["head", "bad.tfrecord"]) == 1
     assert "(use --errors skip to drop it, or recmap repair)" in capsys.readouterr().err
+    assert main(["index", "bad.tfrecord", "--text"]) == 1
+    assert "(recmap repair copies the sound records to a new file)" in capsys.readouterr().err
     np.save("x.npy", np.zeros(3))
     assert main(["convert", "x.npy", "x.tfrecord"]) == 2
     assert "(use --overwrite to replace it)" in capsys.readouterr().err

@@ -448,3 +448,16 @@ def content(path: str) -> Any:
             return file.read()
     files = [os.path.join(d, name) for d, _, names in os.walk(path) for name in names]
     return {os.path.relpath(file, path): content(file) for file in files}
+
+
+def test_a_dtype_is_for_those_of_several_files_that_have_no_header() -> None:
+    x, y = np.arange(20, dtype=np.float32).reshape(2, 10), np.arange(2)
+    x.tofile("x.dat")
+    np.save("y.npy", y)
+    with rm.TFRecordWriter("z.tfrecord") as writer:
+        writer.write({"z": y + 5})
+    paths = {"x": "x.dat", "y": "y.npy", "z": "z.tfrecord"}
+    dataset = rm.open(paths, dtype="float32", shape=(-1, 10))
+    assert np.array_equal(dataset[:]["x"], x)
+    assert dataset[:]["y"].tolist() == [0, 1]
+    assert dataset[:]["z"].tolist() == [5, 6]

@@ -24,7 +24,7 @@ from recmap.files.paths import PathLike, PathsLike, absolute
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.opening import Opening
-from recmap.formats.registry import OpenOptions, open_source, select
+from recmap.formats.registry import OpenOptions, for_column, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
 from recmap.notebook import table
 from recmap.ragged import Ragged, concatenate
@@ -269,7 +269,10 @@ def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
     """A column from a file, a dataset or an array, under the name it is given."""
     if isinstance(part, np.ndarray | Ragged):
         return from_arrays({name: part})
-    dataset = part if isinstance(part, Dataset) else Dataset(open_source(part, None, options))
+    if isinstance(part, Dataset):
+        dataset = part
+    else:
+        dataset = Dataset(open_source(part, None, for_column(part, options)))
     columns = list(dataset.schema)
     if columns == [name]:
         return dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "OpenOptions",
     "create_sink",
     "detect",
+    "for_column",
     "format_of",
     "open_source",
     "read_copies",
@@ -138,6 +139,19 @@ def detect(path: str) -> str:
     if os.path.exists(description_path(path)):
         return "raw"
     return format_of(path) or ("hdf5" if _is_late_hdf5(path) else "tfrecord")
+
+
+def for_column(paths: PathsLike, options: OpenOptions) -> OpenOptions:
+    """The options for one of several files side by side: what is said of numbers without a
+    header is said of those files that are such.
+    """
+    if options.dtype is None or options.format is not None:
+        return options
+    file = expand(paths)[0]
+    known = format_of(file) or detect(file)
+    if known == "raw" or (known == "tfrecord" and format_of(file) is None):
+        return options
+    return replace(options, dtype=None, shape=None, offset=0)
 
 
 def _is_late_hdf5(path: str) -> bool:
