@@ -226,3 +226,16 @@ def test_sizes_of_rows_far_apart_are_found_member_by_member() -> None:
     assert (sizes >= rows).all()
     assert (sizes < rows + 100).all()
     assert sizes[1] == sizes[3]
+
+
+@pytest.mark.parametrize("byte", [3, 15])
+def test_a_first_record_that_is_left_out_does_not_take_the_columns_along(byte: int) -> None:
+    with rm.TFRecordWriter("x.tfrecord", index=False) as writer:
+        writer.write({"x": np.arange(5000)})
+    damaged = bytearray(Path("x.tfrecord").read_bytes())
+    damaged[byte] ^= 1
+    Path("x.tfrecord.gz").write_bytes(gzip.compress(bytes(damaged)))
+    with pytest.warns(rm.SkippedRecordsWarning):
+        dataset = rm.open("x.tfrecord.gz", errors="skip")
+    assert list(dataset.schema) == ["x"]
+    assert dataset[:]["x"].tolist() == list(range(1, 5000))

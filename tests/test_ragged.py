@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,23 @@ def test_nested() -> None:
 def test_repr(ragged: rm.Ragged) -> None:
     assert repr(ragged) == "Ragged(4 rows of int64, longest 3)"
     assert repr(rm.Ragged.from_bytes([b"ab"])) == "Ragged(1 rows of bytes, longest 2)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [("int8", 1000, "int64"), ("float32", 1e300, "float64"), ("uint8", 0.5, "float64")],
+)
+def test_arrays_of_different_sizes_keep_their_values(first: str, second: Any, dtype: str) -> None:
+    rows = [np.zeros((2, 3), first), np.full((3, 2), second)]
+    dataset = rm.from_arrays({"x": rows})
+    assert str(dataset.schema["x"]) == f"{dtype}[*,*]"
+    assert dataset[1]["x"].pad().tolist() == rows[1].tolist()
+
+
+def test_arrays_that_cannot_be_joined_are_refused_by_name() -> None:
+    for rows in (
+        [np.zeros((2, 3)), np.zeros((2, 3, 4))],
+        [np.zeros((2, 2)), np.zeros((3, 3), "S3")],
+    ):
+        with pytest.raises(rm.ColumnError, match="field 'x'"):
+            rm.from_arrays({"x": rows})

@@ -159,3 +159,32 @@ def test_columns_are_not_chosen_between_bucket_and_batch() -> None:
     ds = rm.from_arrays({"x": X, "t": rm.Ragged.from_rows([[1] * (i % 5) for i in range(ROWS)])})
     with pytest.raises(rm.OptionError, match="followed by batch"):
         ds.bucket("t", [2]).select("x")
+
+
+def test_fields_of_files_side_by_side_read_no_others() -> None:
+    np.save("wide.npy", np.zeros((4, 1000)))
+    np.save("narrow.npy", np.arange(4))
+    dataset = rm.open({"wide": "wide.npy", "narrow": "narrow.npy"}, fields=["narrow"])
+    assert dataset.source.row_bytes() == 8
+    assert dataset[:]["narrow"].tolist() == [0, 1, 2, 3]
+
+
+def test_many_files_weigh_what_their_chosen_columns_do() -> None:
+    for number in range(70):
+        with h5py.File(f"{number:02}.h5", "w") as file:
+            file["label"] = np.arange(4)
+            file.create_dataset("image", data=np.zeros((4, 1000)), chunks=(4, 1000))
+    whole = rm.open("*.h5").source
+    chosen = whole.select(["label"])
+    assert (chosen.row_bytes(), chosen.band_bytes, chosen.chunk_rows) == (8, 0, 1)
+    assert (whole.row_bytes(), whole.band_bytes, whole.chunk_rows) == (8008, 32_000, 4)
+    assert len(chosen.read(0, 280)["label"]) == 280
+
+
+@pytest.mark.parametrize("files", [1, 65])
+def test_fields_may_be_a_generator(files: int) -> None:
+    for number in range(files):
+        np.savez(f"{number:02}.npz", a=np.arange(3), b=np.arange(3), c=np.arange(3))
+    dataset = rm.open("*.npz", fields=(name for name in ["a", "b"]))
+    assert list(dataset.schema) == ["a", "b"]
+    assert len(dataset[:]["b"]) == 3 * files

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.pipeline.stream import _Run
+from recmap.pipeline.telemetry import Meter
 
 _ROWS = 1003
 
@@ -132,3 +134,30 @@ def test_no_threads_cannot_read_ahead() -> None:
         _dataset().batch(10).prefetch(2, threads=0)
     with pytest.raises(rm.OptionError, match="one thread or more"):
         _dataset().batch(10).prefetch(0, threads=2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 32])
+def test_the_place_after_any_batch_is_known_under_tensorflow(size: int) -> None:
+    train = rm.from_arrays({"x": np.arange(40_000)}).batch(size).take(1500)
+    for number, batch in enumerate(train.to_tf(), 1):
+        if number % 100 == 1:
+            place = train.state(batches=number)
+            rest = rm.from_arrays({"x": np.arange(40_000)}).batch(size).take(1500).restore(place)
+            assert next(iter(rest))["x"][0] == int(batch["x"][-1]) + 1
+
+
+def test_few_padded_batches_are_read_together_for_their_size_is_a_guess() -> None:
+    lengths = [2000 if row % 32 == 0 else 5 for row in range(4096)]
+    rows = rm.Ragged.from_rows([np.zeros(n, np.int64) for n in lengths])
+    train = rm.from_arrays({"tokens": rows}).batch(32, pad="longest")
+    assert train.settled().together <= 4
+
+
+def test_what_is_ahead_counts_the_batches_that_are_read_together() -> None:
+    values = np.zeros((100_000, 256), np.float32)
+    train = rm.from_arrays({"x": values}).shuffle(1).batch(64)
+    many = train.prefetch(threads=16, memory="64MB")
+    ready = many.settled()
+    block = ready.row_bytes * 64 * ready.together
+    run = _Run(ready, Meter([], 1))
+    assert (run._ahead() + 1) * block <= 64e6

@@ -67,3 +67,26 @@ def test_more_of_something_must_be_clearly_faster() -> None:
     assert _choose(tried, 1.1) is tried[0]
     faster = Trial("threads", Choice(1, threads=4), 120, 0)
     assert _choose([*tried, faster], 1.1) is faster
+
+
+@pytest.mark.parametrize("rows", [1, 5, 31])
+def test_a_file_of_few_rows_is_one_batch(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(rows)
+    assert main(["tune", "x.npy", "--seconds", "0.1"]) == 0
+    assert f".batch({rows})" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_where_there_is_one_way_it_is_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    _write()
+    rm.convert("x.npy", "x.tfrecord.gz")
+    call = ["tune", "x.tfrecord.gz", "--batch", "4", "--in-order", "--seconds", "0.1"]
+    assert main(call) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(".batch(4)")
+
+
+def test_a_batch_larger_than_the_file_stays_what_was_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _write(100)
+    assert main(["tune", "x.npy", "--batch", "5000", "--seconds", "0.1"]) == 0
+    assert ".batch(5000)" in capsys.readouterr().out.splitlines()[-1]

@@ -10,6 +10,10 @@ namespace {
 
 // A piece smaller than this is not worth a thread.
 constexpr uint64_t kMinPiece = uint64_t{1} << 20;
+// Lengths may be made to look sound anywhere, each before data that is not. So much of
+// it is checked in vain, and a few times the file; then only that of small records is.
+constexpr uint64_t kPatience = uint64_t{1} << 30;
+constexpr uint64_t kSmallRecord = 4096;
 
 bool length_is_sound(const uint8_t* header) {
   return masked_crc32c(header, 8) == load_le<uint32_t>(header + 8);
@@ -112,11 +116,15 @@ Scan scan(Bytes file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t ev
 
 uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop) {
   stop = std::min<uint64_t>(stop, file.size());
+  uint64_t patience = kPatience + 2 * file.size();
   for (uint64_t at = begin; at < stop && file.size() - at >= kFrameSize; ++at) {
     if (!length_is_sound(file.data() + at)) continue;
+    const uint64_t length = load_le<uint64_t>(file.data() + at);
+    if (patience == 0 && length > kSmallRecord) continue;
     Bytes data;
-    Fault ignored;
-    if (read_frame(file, at, true, data, ignored)) return at;
+    Fault fault;
+    if (read_frame(file, at, true, data, fault)) return at;
+    if (fault.code == FaultCode::kDataCrc) patience -= std::min(patience, length);
   }
   return stop;
 }

@@ -217,5 +217,17 @@ TEST(FindRecordLooksOnlyBeforeStop) {
   CHECK_EQ(find_record({}, 0, 0), 0);
 }
 
+TEST(LengthsThatAreSoundBeforeDataThatIsNotAreNotTriedForEver) {
+  // Each would have half a megabyte checked.
+  Buffer file(size_t{1} << 20);
+  for (size_t at = 0; at + kFrameSize < file.size() / 2; at += kHeaderSize) {
+    write_header(file.data() + at, file.size() / 2 - kFrameSize);
+  }
+  const Buffer sound = framed({Buffer(100, uint8_t{1})});
+  file.insert(file.end(), sound.begin(), sound.end());
+  // A small record is found behind them all the same.
+  CHECK_EQ(find_record(file, 0, file.size()), size_t{1} << 20);
+}
+
 }  // namespace
 }  // namespace recmap

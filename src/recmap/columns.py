@@ -115,10 +115,27 @@ def string_column(array: npt.NDArray[Any]) -> Ragged:
     return column
 
 
-def _nested(rows: Sequence[Any]) -> Ragged:
+def _nested(name: str, rows: Sequence[Any]) -> Ragged:
     """Rows that are ragged themselves, or arrays of different sizes, such as images."""
     parts = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
-    return Ragged(concatenate(parts), np.cumsum([0, *map(len, parts)]))
+    dtypes = {part.dtype for part in parts}
+    try:
+        if len(dtypes) > 1:
+            if any(dtype.kind in "SUO" for dtype in dtypes):
+                raise TypeError("strings among numbers")
+            # As NumPy joins arrays: to a dtype that holds the values of all.
+            common = np.result_type(*dtypes)
+            parts = [_of_dtype(part, common) for part in parts]
+        joined = concatenate(parts)
+    except (TypeError, ValueError) as e:
+        raise ColumnError(f"field {name!r}: rows that cannot be joined: {e}") from e
+    return Ragged(joined, np.cumsum([0, *map(len, parts)]))
+
+
+def _of_dtype(column: Ragged, dtype: np.dtype[Any]) -> Ragged:
+    values = column.flat
+    inside = _of_dtype(values, dtype) if isinstance(values, Ragged) else values.astype(dtype)
+    return Ragged(inside, column.offsets - column.offsets[0])
 
 
 def _lines(array: npt.NDArray[Any]) -> Ragged:
@@ -144,12 +161,12 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
         return Ragged(_strings(name, items), ends)
     nested = all(isinstance(r, Ragged) or (isinstance(r, np.ndarray) and r.ndim > 1) for r in rows)
     if nested and any(isinstance(row, Ragged) for row in rows):
-        return _nested(rows)
+        return _nested(name, rows)
     try:
         return Ragged.from_rows(rows)
     except (TypeError, ValueError) as e:
         if nested:
-            return _nested(rows)
+            return _nested(name, rows)
         raise ColumnError(f"field {name!r}: rows that are no arrays of numbers: {e}") from e
 
 

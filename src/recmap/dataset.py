@@ -92,6 +92,10 @@ def open(
     >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
     array([10., 11., 12.], dtype=float32)
     """
+    if index is not None:
+        index = os.path.abspath(index)
+    if fields is not None:  # once: it may be a generator
+        fields = dict(fields) if isinstance(fields, Mapping) else list(fields)
     options = OpenOptions(format, errors, verify, compression, index, dtype, shape, offset)
     opened = {**asdict(options), "fields": fields}
     if isinstance(path, Mapping):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.chain import Verbs
+from recmap.files.disk import size_on_disk
 from recmap.training import Pipeline
 
 __all__ = ["Choice", "Trial", "fits_memory", "tune"]
@@ -62,7 +63,7 @@ class Trial:
 
 def fits_memory(paths: list[str]) -> bool:
     """Whether files are read from memory after the first epoch: they fill half of it at most."""
-    total = sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    total = sum(map(size_on_disk, paths))
     return total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -89,10 +90,13 @@ def tune(
     if shuffle:
         stages.append(("order", [{"window": window} for window in orders], _MUCH))
     if batch is None:
-        stages.append(("batch", [{"batch": size} for size in _BATCHES if size <= most], _CLEARLY))
+        sizes = [size for size in _BATCHES if size <= most] or [most]
+        stages.append(("batch", [{"batch": size} for size in sizes], _CLEARLY))
     if not in_order:
         stages.append(("threads", [{"threads": n} for n in _THREADS], _CLEARLY))
-    best = Choice(min(batch or 256, most), orders[0] if shuffle else 0)
+    best = Choice(batch or min(256, most), orders[0] if shuffle else 0)
+    if not stages:
+        stages.append(("batch", [{}], _CLEARLY))  # there is only one way
     each = max(_SHORTEST, seconds / sum(len(changes) for _, changes, _ in stages))
     for stage, changes, margin in stages:
         if stage == "threads" and best.window:

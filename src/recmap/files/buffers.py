@@ -39,7 +39,11 @@ class Buffers:
         size = dtype.itemsize * math.prod(shape)
         if not self._smallest <= size <= self._largest or dtype.hasobject:
             return np.empty(shape, dtype)
-        buffer = self._get(size)
+        try:
+            buffer = self._get(size)
+        except OSError:  # no memory: NumPy says so as everybody expects
+            self._free.clear()
+            return np.empty(shape, dtype)
         # Not of an array: NumPy would have views hold that one, and pass over this.
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
         weakref.finalize(array, self._back, buffer).atexit = False

@@ -20,7 +20,7 @@ from recmap.errors import (
 )
 from recmap.files.description import description_path
 from recmap.files.paths import PathsLike, expand
-from recmap.formats.joined import ChainSource, SelectedSource
+from recmap.formats.joined import ChainSource
 from recmap.formats.reopened import MAX_OPEN, OpenSources, ReopenedSource
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
 from recmap.sources import Sink, Source
@@ -240,7 +240,7 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
             )
     if list(asked) == list(source.schema):
         return source
-    return SelectedSource(source, {name: name for name in asked})
+    return source.select(list(asked))
 
 
 def create_sink(path: str, format: str, schema: Schema, **options: Any) -> Sink:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -46,6 +47,19 @@ class OpenSources:
                 self._sources.popitem(last=False)
 
 
+@dataclass(frozen=True)
+class _Weight:
+    """What is known of a column without opening its file."""
+
+    row_bytes: int = 1
+    chunk_rows: int = 1
+    band_bytes: int = 0
+
+    @classmethod
+    def of(cls, column: Source) -> _Weight:
+        return cls(column.row_bytes(), column.chunk_rows, column.band_bytes)
+
+
 class ReopenedSource:
     """One of many files: what is known of it is kept, and it is opened when its rows are
     read. ``reopen`` is given the columns that it had.
@@ -55,8 +69,8 @@ class ReopenedSource:
         self, source: Source, reopen: Callable[[Schema], Source], kept: OpenSources
     ) -> None:
         self._schema, self._files, self._origin = source.schema, source.files, source.origin
-        self._rows, self._chunk_rows = len(source), source.chunk_rows
-        self._row_bytes, self._band_bytes = source.row_bytes(), source.band_bytes
+        self._rows = len(source)
+        self._parts = {name: _Weight.of(source.select([name])) for name in source.schema}
         self._reopen, self._kept = reopen, kept
         self._whole = source.schema
 
@@ -98,11 +112,16 @@ class ReopenedSource:
 
     @property
     def chunk_rows(self) -> int:
-        return self._chunk_rows
+        # Of the column that weighs most, as in a file that is open.
+        heaviest = max(self._weights(), key=lambda part: part.row_bytes, default=_Weight())
+        return heaviest.chunk_rows
 
     @property
     def band_bytes(self) -> int:
-        return self._band_bytes
+        return sum(part.band_bytes for part in self._weights())
+
+    def _weights(self) -> list[_Weight]:
+        return [self._parts[name] for name in self._schema]
 
     def __len__(self) -> int:
         return self._rows
@@ -128,7 +147,7 @@ class ReopenedSource:
         return self._open().column(name)
 
     def row_bytes(self) -> int:
-        return self._row_bytes
+        return max(1, sum(part.row_bytes for part in self._weights()))
 
     def info(self) -> Info:
         return self._open().info()

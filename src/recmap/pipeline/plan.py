@@ -30,10 +30,11 @@ _SINGLES_MOST = 256
 _TRIED = 64
 # Threads that read batches before they are asked for.
 _READERS = 2
-# Small batches are read several at a time, up to so many bytes and rows: to hand one
-# from thread to thread takes as long as to read it.
+# Small batches are read several at a time, up to so many bytes, rows and batches: to hand
+# one from thread to thread takes as long as to read it. But who keeps one keeps them all.
 _TOGETHER_BYTES = 1 << 24
 _TOGETHER_ROWS = 1 << 14
+_TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,9 @@ class Settled:
         if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
-        return max(1, min(fitting, _TOGETHER_ROWS // size))
+        # What padded rows take is a guess.
+        most = _TOGETHER_PADDED if self.finish else _TOGETHER_BATCHES
+        return max(1, min(fitting, most, _TOGETHER_ROWS // size))
 
 
 def _text(described: list[Any]) -> str:

@@ -278,7 +278,7 @@ class _Run:
         elif plan.readers is not None:
             wanted = max(wanted, plan.readers)
         queues = 1 + plan.rows.in_order + (not plan.plain and bool(self._ready.finish))
-        size = self._ready.row_bytes * self._groups.block
+        size = self._ready.row_bytes * self._groups.block * self._ready.together
         return max(1, min(wanted, plan.memory // queues // max(1, size) - 1))
 
 

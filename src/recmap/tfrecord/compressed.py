@@ -254,8 +254,8 @@ class CompressedShard:
         windows, seen = self._records.windows(skip), list[tuple[Entry, Window]]()
         for entry, window in windows:
             seen.append((entry, window))
-            if not window.scan.records and not window.skipped:
-                continue  # it says that a large record follows
+            if not window.scan.records and (skip or not window.skipped):
+                continue  # it says that a large record follows, or what was left out
             self._row_bytes = max(1, window.scan.end // max(window.scan.records, 1))
             if not skip:  # the first pass goes on from here
                 self._sampled = chain(seen, windows)
