@@ -263,3 +263,14 @@ def test_slices_and_gathers_are_padded_like_their_rows(
         for row, items in zip(got, wanted, strict=True):
             kept = items[:length]
             assert row.tolist() == [*kept.tolist(), *[9] * (length - len(kept))]
+
+
+def test_an_array_to_write_to_must_fit_and_be_writable() -> None:
+    column = rm.Ragged.from_rows([[1, 2], [3]])
+    out = np.empty((2, 2), np.int64)
+    assert column.pad(out=out) is out
+    assert out.tolist() == [[1, 2], [3, 0]]
+    out.flags.writeable = False
+    for wrong in (out, np.empty((2, 3), np.int64), np.empty((2, 2)), np.empty((2, 4), int)[:, ::2]):
+        with pytest.raises(rm.OptionError, match="out="):
+            column.pad(out=wrong)

@@ -160,10 +160,15 @@ class Ragged:
         shape = (len(self), width, *values.shape[1:])
         if out is None:
             out = np.empty(shape, values.dtype)
-        elif out.shape != shape or out.dtype != values.dtype or not out.flags.c_contiguous:
+        elif (
+            out.shape != shape
+            or out.dtype != values.dtype
+            or not out.flags.c_contiguous
+            or not out.flags.writeable
+        ):
             raise OptionError(
-                f"out= is {out.dtype} of shape {out.shape}, not contiguous {values.dtype} of "
-                f"shape {shape}"
+                f"out= is {out.dtype} of shape {out.shape}, not {values.dtype} of shape {shape}, "
+                "contiguous and writable"
             )
         if out.size:
             item = np.full(values.shape[1:], fill, values.dtype)

@@ -203,6 +203,8 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in train.restore(train.state(batches=1))]
         [[2, 3], [4, 5]]
         """
+        if batches is not None:
+            batches = verbs.check_whole("state(batches)", batches)
         place, share = self._trail.after(batches), self._plan.share
         if place.left is not None:
             share = replace(share, left=place.left)
