@@ -87,7 +87,7 @@ def convert_source(
     )
     todo: list[Shard] = []
     try:
-        with manifest.running() as mark, ExitStack() as stack:
+        with manifest.running(), ExitStack() as stack:
             todo = manifest.begin(resume, overwrite)
             counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
@@ -102,10 +102,12 @@ def convert_source(
                 durable=durable,
                 options=dict(options or {}),
                 notes=manifest.notes,
-                mark=mark,
+                mark=manifest.mark,
             )
             runner.run(job, todo, counter)
             counter.finish()
+            if manifest.mark.lost:
+                raise manifest.mark.taken_over(dst)
             sizes = {shard.path: size_on_disk(shard.path) for shard in shard_list}
             rows = len(source) if rows is None else rows
             manifest.finish({"rows": rows, "bytes": list(sizes.values())}, manifest.worth_keeping)
