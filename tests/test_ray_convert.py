@@ -206,6 +206,26 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
     assert not list(Path().glob(".*.tmp"))
 
 
+@pytest.mark.parametrize("shards", [1, SHARDS])
+@pytest.mark.usefixtures("cluster")
+def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
+    def take_over(_: Progress) -> None:
+        for mark in Path("out").glob(".*.running.*"):
+            mark.unlink()
+
+    with pytest.raises(rm.OutputExistsError, match="taken over"):
+        rm.convert(
+            source,
+            "out/x.h5",
+            shards=shards,
+            options=SLOW,
+            engine="ray",
+            progress=take_over,
+            workers=1,
+        )
+    assert len(list(Path("out").glob("*.h5"))) < shards
+
+
 # Those that die.
 
 

@@ -52,10 +52,24 @@ def test_what_belongs_to_the_one_that_took_over_stays() -> None:
     values = np.arange(40_000.0).reshape(-1, 4)
     np.save("x.npy", values)
     other = Other()
-    with pytest.raises(OSError):  # noqa: PT011 - which one is said by the next test
+    with pytest.raises(rm.OutputExistsError, match="out/ .* taken over"):
         rm.convert("x.npy", "out/", shards=2, workers=1, progress=other)
     assert "_manifest.json" in other.left
     assert other.left <= set(os.listdir("out"))
     other.finish()
     assert np.array_equal(rm.open("out/")["data"][:], values)
     assert not list(Path("out").glob(".*.tmp"))
+
+
+def test_an_interrupt_stays_one_and_still_leaves_all_alone() -> None:
+    np.save("x.npy", np.arange(40_000.0).reshape(-1, 4))
+    other = Other()
+
+    def watch(progress: object) -> None:
+        other(progress)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rm.convert("x.npy", "out/", shards=2, workers=1, progress=watch)
+    assert other.left <= set(os.listdir("out"))
+    other.finish()

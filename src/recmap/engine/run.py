@@ -116,6 +116,9 @@ def convert_source(
         if manifest.begun and done == 0:
             manifest.discard()
         explained = _explained(e, done, len(shard_list))
+        if manifest.mark.lost:
+            # Its files were removed, or its tasks stopped: what failed first says nothing.
+            explained = manifest.mark.taken_over(dst) if isinstance(e, Exception) else e
         if explained is e:
             raise
         raise explained from e
