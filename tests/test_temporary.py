@@ -50,3 +50,29 @@ def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
     with pytest.raises(rm.OutputExistsError, match="taken over"):
         rm.from_arrays({"x": np.arange(10)}).save("out/", progress=take_over)
     assert not [name for name in os.listdir("out") if name.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize("mark", ["", ".recmap", ".running", ".shuffle", ".write-0123456789ab"])
+def test_those_of_a_longer_name_are_not_cleared(mark: str) -> None:
+    own = temporary_path("a.tfrecord", mark)
+    Path(own).touch()
+    other = temporary_path("a.tfrecord.gz", mark)
+    Path(other).touch()
+    clear_temporary(["a.tfrecord", ".a.tfrecord.manifest.json"])
+    assert os.listdir() == [other]
+
+
+def test_a_description_that_was_cut_is_cleared_with_its_file() -> None:
+    Path(temporary_path("x.bin.recmap.json")).touch()
+    clear_temporary(["x.bin"])
+    assert os.listdir() == []
+
+
+def test_names_of_which_one_begins_the_other_are_written_at_a_time() -> None:
+    def meanwhile(_: object) -> None:
+        if not os.path.exists("a.tfrecord"):
+            rm.from_arrays({"x": np.arange(5)}).save("a.tfrecord")
+
+    rm.from_arrays({"x": np.arange(1000)}).save("a.tfrecord.gz", progress=meanwhile)
+    assert len(rm.open("a.tfrecord")) == 5
+    assert len(rm.open("a.tfrecord.gz")) == 1000

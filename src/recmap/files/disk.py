@@ -15,6 +15,7 @@ from uuid import uuid4
 __all__ = [
     "Process",
     "acting_for",
+    "names_of",
     "process_of",
     "remove",
     "size_on_disk",
@@ -25,6 +26,8 @@ __all__ = [
 
 _END = ".tmp"
 _OWNER = re.compile(r"(?P<machine>\w+)-(?P<number>\d+)-[0-9a-f]{12}")
+# What may stand behind the name of a file, for what is made beside it.
+_MARK = re.compile(r"\.(recmap|recmap\.json|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
 _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)
 
 
@@ -73,6 +76,17 @@ def process_of(path: str) -> Process | None:
         return None
     owner = _OWNER.fullmatch(name.removesuffix(_END).rpartition(".")[2])
     return Process(owner["machine"], int(owner["number"])) if owner else None
+
+
+def names_of(path: str) -> set[str]:
+    """The names of files that a temporary name can be for: that before the process, with
+    and without a mark.
+
+    >>> sorted(names_of(temporary_path("out/x.npy", mark=".shuffle")))
+    ['x.npy', 'x.npy.shuffle']
+    """
+    name = os.path.basename(path).removesuffix(_END).rpartition(".")[0][1:]
+    return {name, _MARK.sub("", name)}
 
 
 def sync(path: str) -> None:
