@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +78,23 @@ def test_names_of_which_one_begins_the_other_are_written_at_a_time() -> None:
     rm.from_arrays({"x": np.arange(1000)}).save("a.tfrecord.gz", progress=meanwhile)
     assert len(rm.open("a.tfrecord")) == 5
     assert len(rm.open("a.tfrecord.gz")) == 1000
+
+
+@pytest.mark.parametrize("end", ["fghij", "abcdE", "abcde.example.org", "abcd-e", "abcd_e"])
+def test_machines_whose_names_begin_alike_are_told_apart(end: str) -> None:
+    program = f"""
+import socket
+socket.gethostname = lambda: "raycluster-prod-worker-group-{end}"
+from recmap.files.disk import temporary_path
+print(temporary_path("x.npy"))
+"""
+    names = [
+        subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for text in (program, program.replace(end, "abcde"))
+    ]
+    one, other = map(process_of, names)
+    assert one is not None
+    assert other is not None
+    assert one.machine != other.machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -41,8 +42,11 @@ class Process:
 
 def this_process() -> Process:
     """The one that runs here."""
-    # Names of files are short, and a dot ends the part that is read again.
-    return Process(re.sub(r"\W", "_", socket.gethostname())[:24] or "_", os.getpid())
+    # Names of files are short, and a dot ends the part that is read again. The first letters
+    # are for people: those of a cluster's machines may all be the same.
+    host = socket.gethostname()
+    shown = re.sub(r"\W", "_", host, flags=re.ASCII)[:11]
+    return Process(f"{shown}_{_digest(host)}", os.getpid())
 
 
 @contextmanager
@@ -87,6 +91,10 @@ def names_of(path: str) -> set[str]:
     """
     name = os.path.basename(path).removesuffix(_END).rpartition(".")[0][1:]
     return {name, _MARK.sub("", name)}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]
 
 
 def sync(path: str) -> None:
