@@ -98,3 +98,24 @@ print(temporary_path("x.npy"))
     assert one is not None
     assert other is not None
     assert one.machine != other.machine
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "漢"])
+@pytest.mark.parametrize("size", [180, 181, 214, 255])
+def test_a_name_may_be_as_long_as_the_system_allows(letter: str, size: int) -> None:
+    name = letter * ((size - 4) // len(letter.encode())) + ".npy"
+    values = np.arange(10)
+    rm.from_arrays({"data": values}).save(name)
+    assert os.listdir() == [name]
+    assert np.array_equal(np.load(name), values)
+
+
+def test_those_of_long_names_are_cleared_and_told_apart() -> None:
+    one, other = "x" * 230 + "1.npy", "x" * 230 + "2.npy"
+    for name in (one, f"{one}.recmap.json"):
+        Path(temporary_path(name)).touch()
+    Path(temporary_path(one, ".running")).touch()
+    kept = temporary_path(other)
+    Path(kept).touch()
+    clear_temporary([one])
+    assert os.listdir() == [kept]

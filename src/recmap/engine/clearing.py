@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
 from recmap.files.description import description_path
-from recmap.files.disk import Process, names_of, process_of, remove, this_process
+from recmap.files.disk import Process, names_of, process_of, remove, short_name, this_process
 from recmap.files.paths import is_store
 from recmap.tfrecord.sidecar import sidecar_path
 
@@ -22,7 +22,8 @@ def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
-        names.setdefault(folder, set()).add(name)
+        own_names = (name, description_path(name))
+        names.setdefault(folder, set()).update(map(short_name, own_names))
     for folder, wanted in names.items():
         if not os.path.isdir(folder or "."):
             continue

@@ -18,7 +18,7 @@ from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
 from recmap.engine.threads import Threads
 from recmap.errors import OptionError, OutputError
-from recmap.files.disk import size_on_disk
+from recmap.files.disk import short_name, size_on_disk
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
 
@@ -151,7 +151,7 @@ def _manifest_path(dst: str, shards: list[Shard]) -> str:
     folder, name = os.path.split(shards[0].path)
     if is_folder(dst):
         return os.path.join(folder, "_manifest.json")
-    return os.path.join(folder, f".{os.path.basename(dst) or name}.manifest.json")
+    return os.path.join(folder, f".{short_name(os.path.basename(dst) or name)}.manifest.json")
 
 
 def _explained(error: BaseException, done: int, total: int) -> BaseException:

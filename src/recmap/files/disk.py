@@ -19,6 +19,7 @@ __all__ = [
     "names_of",
     "process_of",
     "remove",
+    "short_name",
     "size_on_disk",
     "sync",
     "temporary_path",
@@ -28,7 +29,9 @@ __all__ = [
 _END = ".tmp"
 _OWNER = re.compile(r"(?P<machine>\w+)-(?P<number>\d+)-[0-9a-f]{12}")
 # What may stand behind the name of a file, for what is made beside it.
-_MARK = re.compile(r"\.(recmap|recmap\.json|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
+_MARK = re.compile(r"\.(recmap|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
+# Bytes of a name that leave room, of the 255 there are, for all that is put around it.
+_ROOM = 180
 _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)
 
 
@@ -70,7 +73,21 @@ def temporary_path(path: str, mark: str = "") -> str:
     folder, name = os.path.split(path)
     owner = _ACTING_FOR.get() or this_process()
     unique = f"{owner.machine}-{owner.number}-{uuid4().hex[:12]}"
-    return os.path.join(folder, f".{name}{mark}.{unique}{_END}")
+    return os.path.join(folder, f".{short_name(name)}{mark}.{unique}{_END}")
+
+
+def short_name(name: str) -> str:
+    """A name itself; of one that leaves no room for more, its beginning and a digest.
+
+    >>> short_name("x.npy"), len(short_name("x" * 250))
+    ('x.npy', 180)
+    """
+    whole = os.fsencode(name)
+    if len(whole) <= _ROOM:
+        return name
+    digest = _digest(name)
+    # A letter of several bytes is not cut: some systems refuse that.
+    return whole[: _ROOM - len(digest) - 1].decode(errors="ignore") + "~" + digest
 
 
 def process_of(path: str) -> Process | None:
@@ -83,8 +100,8 @@ def process_of(path: str) -> Process | None:
 
 
 def names_of(path: str) -> set[str]:
-    """The names of files that a temporary name can be for: that before the process, with
-    and without a mark.
+    """The short names of files that a temporary name can be for: that before the process,
+    with and without a mark.
 
     >>> sorted(names_of(temporary_path("out/x.npy", mark=".shuffle")))
     ['x.npy', 'x.npy.shuffle']
