@@ -421,6 +421,17 @@ def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> No
         rm.convert(source, "x.npy", engine="ray", workers=0)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"columns": ["y"]}, {"shards": 0}, {"options": {"level": 9, "nothing": 1}}], ids=str
+)
+@pytest.mark.usefixtures("cluster")
+def test_what_is_refused_leaves_no_folder(source: Path, wrong: dict[str, Any]) -> None:
+    Path("there").mkdir()
+    with pytest.raises(rm.RecmapError):
+        rm.convert(source, "there/new/x.h5", engine="ray", **wrong)
+    assert list(Path().rglob("*")) == [Path("there")]
+
+
 # Finding the records of one file.
 
 

@@ -24,7 +24,7 @@ from recmap.formats.tfrecord import TFRecordSource
 from recmap.ray.failures import result
 from recmap.ray.finding import find_records
 from recmap.ray.home import TASK_CPUS, Home
-from recmap.ray.nodes import check_visible, working_nodes
+from recmap.ray.nodes import check_visible, output_folder, working_nodes
 from recmap.ray.package import connect
 from recmap.ray.tally import Teller, start_tally, told
 from recmap.sources import Source
@@ -55,7 +55,7 @@ def on_cluster(
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     home = Home.here()
-    with connect(address) as ray:
+    with connect(address) as ray, output_folder(dst):
         check_visible(ray, home, source.files, dst)
         find_records(ray, home, source)
         yield Tasks(ray, home, source, workers)
