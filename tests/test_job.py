@@ -13,6 +13,7 @@ import recmap as rm
 from recmap.engine.budget import choose_budget, least_budget
 from recmap.engine.job import Job, StoppedError
 from recmap.engine.manifest import Manifest
+from recmap.engine.mark import Mark
 from recmap.engine.plan import plan_shards
 
 ROWS = 30_000
@@ -25,8 +26,8 @@ def planned() -> tuple[Manifest, Job]:
     shards = plan_shards("out/", "tfrecord", ROWS, 16, 2, None, None)
     budget = choose_budget(least_budget(source, "1MB", 0), source, "1MB", 1, 2, 16)
     manifest = Manifest("out/_manifest.json", shards, source.schema, "tfrecord", source.files, {})
-    job = Job(source, "tfrecord", budget, True, False, {}, manifest.notes, "mark")
-    Path("mark").touch()
+    job = Job(source, "tfrecord", budget, True, False, {}, manifest.notes, Mark("mark"))
+    job.mark.hold()
     manifest.begin(resume=True, overwrite=False)
     return manifest, job
 

@@ -206,6 +206,26 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
     assert not list(Path().glob(".*.tmp"))
 
 
+@pytest.mark.parametrize("shards", [1, SHARDS])
+@pytest.mark.usefixtures("cluster")
+def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
+    def take_over(_: Progress) -> None:
+        for mark in Path("out").glob(".*.running.*"):
+            mark.unlink()
+
+    with pytest.raises(rm.OutputExistsError, match="taken over"):
+        rm.convert(
+            source,
+            "out/x.h5",
+            shards=shards,
+            options=SLOW,
+            engine="ray",
+            progress=take_over,
+            workers=1,
+        )
+    assert len(list(Path("out").glob("*.h5"))) < shards
+
+
 # Those that die.
 
 
@@ -399,6 +419,17 @@ def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> No
         rm.convert(source, "x.npy", engine="ray", address="192.0.2.77:1")
     with pytest.raises(rm.OptionError, match="workers must be 1"):
         rm.convert(source, "x.npy", engine="ray", workers=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"columns": ["y"]}, {"shards": 0}, {"options": {"level": 9, "nothing": 1}}], ids=str
+)
+@pytest.mark.usefixtures("cluster")
+def test_what_is_refused_leaves_no_folder(source: Path, wrong: dict[str, Any]) -> None:
+    Path("there").mkdir()
+    with pytest.raises(rm.RecmapError):
+        rm.convert(source, "there/new/x.h5", engine="ray", **wrong)
+    assert list(Path().rglob("*")) == [Path("there")]
 
 
 # Finding the records of one file.

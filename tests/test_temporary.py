@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +52,70 @@ def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
     with pytest.raises(rm.OutputExistsError, match="taken over"):
         rm.from_arrays({"x": np.arange(10)}).save("out/", progress=take_over)
     assert not [name for name in os.listdir("out") if name.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize("mark", ["", ".recmap", ".running", ".shuffle", ".write-0123456789ab"])
+def test_those_of_a_longer_name_are_not_cleared(mark: str) -> None:
+    own = temporary_path("a.tfrecord", mark)
+    Path(own).touch()
+    other = temporary_path("a.tfrecord.gz", mark)
+    Path(other).touch()
+    clear_temporary(["a.tfrecord", ".a.tfrecord.manifest.json"])
+    assert os.listdir() == [other]
+
+
+def test_a_description_that_was_cut_is_cleared_with_its_file() -> None:
+    Path(temporary_path("x.bin.recmap.json")).touch()
+    clear_temporary(["x.bin"])
+    assert os.listdir() == []
+
+
+def test_names_of_which_one_begins_the_other_are_written_at_a_time() -> None:
+    def meanwhile(_: object) -> None:
+        if not os.path.exists("a.tfrecord"):
+            rm.from_arrays({"x": np.arange(5)}).save("a.tfrecord")
+
+    rm.from_arrays({"x": np.arange(1000)}).save("a.tfrecord.gz", progress=meanwhile)
+    assert len(rm.open("a.tfrecord")) == 5
+    assert len(rm.open("a.tfrecord.gz")) == 1000
+
+
+@pytest.mark.parametrize("end", ["fghij", "abcdE", "abcde.example.org", "abcd-e", "abcd_e"])
+def test_machines_whose_names_begin_alike_are_told_apart(end: str) -> None:
+    program = f"""
+import socket
+socket.gethostname = lambda: "raycluster-prod-worker-group-{end}"
+from recmap.files.disk import temporary_path
+print(temporary_path("x.npy"))
+"""
+    names = [
+        subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for text in (program, program.replace(end, "abcde"))
+    ]
+    one, other = map(process_of, names)
+    assert one is not None
+    assert other is not None
+    assert one.machine != other.machine
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "漢"])
+@pytest.mark.parametrize("size", [180, 181, 214, 255])
+def test_a_name_may_be_as_long_as_the_system_allows(letter: str, size: int) -> None:
+    name = letter * ((size - 4) // len(letter.encode())) + ".npy"
+    values = np.arange(10)
+    rm.from_arrays({"data": values}).save(name)
+    assert os.listdir() == [name]
+    assert np.array_equal(np.load(name), values)
+
+
+def test_those_of_long_names_are_cleared_and_told_apart() -> None:
+    one, other = "x" * 230 + "1.npy", "x" * 230 + "2.npy"
+    for name in (one, f"{one}.recmap.json"):
+        Path(temporary_path(name)).touch()
+    Path(temporary_path(one, ".running")).touch()
+    kept = temporary_path(other)
+    Path(kept).touch()
+    clear_temporary([one])
+    assert os.listdir() == [kept]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
 from recmap.files.description import description_path
-from recmap.files.disk import Process, process_of, remove, this_process
+from recmap.files.disk import Process, names_of, process_of, remove, short_name, this_process
 from recmap.files.paths import is_store
 from recmap.tfrecord.sidecar import sidecar_path
 
@@ -22,14 +22,16 @@ def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
-        names.setdefault(folder, set()).add(name)
+        own_names = (name, description_path(name))
+        names.setdefault(folder, set()).update(map(short_name, own_names))
     for folder, wanted in names.items():
         if not os.path.isdir(folder or "."):
             continue
-        for entry in os.listdir(folder or "."):
+        # The mark first: one that is taken over sees by it why its files are gone.
+        for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
             # Those of its own are of a call that failed, or of a process before a restart.
             process = process_of(entry)
-            if process is None or not _owner(entry[1:], wanted):
+            if process is None or wanted.isdisjoint(names_of(entry)):
                 continue
             left = os.path.join(folder, entry)
             if process != own and _is_running(process):
@@ -37,16 +39,6 @@ def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
                     f"{left} is being written by process {process.number}; wait for it, or stop it"
                 )
             remove(left)
-
-
-def _owner(entry: str, names: set[str]) -> bool:
-    """Whether a temporary name is that of one of these names: ``name.more.tmp``."""
-    at = entry.find(".")
-    while at >= 0:
-        if entry[:at] in names:
-            return True
-        at = entry.find(".", at + 1)
-    return False
 
 
 def remove_output(path: str) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from recmap.engine.budget import Budget
 from recmap.engine.check import RecordCheck, check_values, check_written
+from recmap.engine.mark import Mark
 from recmap.engine.notes import Notes
 from recmap.engine.plan import Shard
 from recmap.engine.steps import Steps
-from recmap.errors import DataError, OutputExistsError
+from recmap.errors import DataError
 from recmap.files.description import description_path
 from recmap.files.disk import remove
 from recmap.formats.registry import create_sink
@@ -42,8 +42,7 @@ class Job:
     durable: bool
     options: Mapping[str, Any]
     notes: Notes
-    #: A file that is there for as long as the conversion runs.
-    mark: str
+    mark: Mark
 
     def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         """Writes the rows of a file, checks it, notes that it is finished, and gives it its
@@ -57,11 +56,8 @@ class Job:
             rows = self._move(shard, sink, check, count, stopped)
             temporary = sink.finish()
             self._check(shard, temporary, rows, check)
-            if not os.path.exists(self.mark):
-                raise OutputExistsError(
-                    f"{shard.path} was not written: another conversion to the same place has "
-                    "taken over"
-                )
+            if not self.mark.there:
+                raise self.mark.taken_over(shard.path)
             self.notes.add(shard.number, temporary)
             if self.format not in ("raw", "npy"):
                 remove(description_path(shard.path))  # of a file of another format before

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from recmap.engine.clearing import clear_temporary, remove_output
+from recmap.engine.mark import Mark
 from recmap.engine.notes import Notes, state_of
 from recmap.engine.plan import Shard
 from recmap.errors import OptionError, OutputExistsError
@@ -61,13 +62,14 @@ class Manifest:
         # As it will be read again.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._older: list[str] = []
-        #: Whether what lies at the path is this plan, and not that of others.
-        self.begun = False
+        #: There while this conversion runs.
+        self.mark = Mark(temporary_path(path, mark=".running"))
+        self._begun = False
 
     @contextmanager
-    def running(self) -> Iterator[str]:
-        """Keeps others, here and in other processes, from writing to the same place. A file
-        is there meanwhile, whose name this gives.
+    def running(self) -> Iterator[None]:
+        """Keeps others, here and in other processes, from writing to the same place. The
+        mark is there meanwhile.
         """
         key = os.path.realpath(self.path)
         with _RUNNING_LOCK:
@@ -75,16 +77,18 @@ class Manifest:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
             clear_temporary([self.path, *(shard.path for shard in self.shards)])
             _RUNNING.add(key)
-        mark = temporary_path(self.path, mark=".running")
         try:
-            os.makedirs(os.path.dirname(mark) or ".", exist_ok=True)
-            with open(mark, "w", encoding="utf-8"):
-                pass
-            yield mark
+            self.mark.hold()
+            yield
         finally:
-            remove(mark)
+            self.mark.release()
             with _RUNNING_LOCK:
                 _RUNNING.discard(key)
+
+    @property
+    def begun(self) -> bool:
+        """Whether what lies at the path is this plan, and not that of others."""
+        return self._begun and not self.mark.lost
 
     def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
         """The files that are still to be written. What is there already stays until it
@@ -97,7 +101,7 @@ class Manifest:
             left = [shard for i, shard in enumerate(self.shards) if i not in finished]
             if overwrite or not any(_exists(shard) for shard in left):
                 self._older = self._paths_of(known.get("replaces"))
-                self.begun = True
+                self._begun = True
                 return left
         planned = [shard.path for shard in self.shards]
         existing = [path for path in planned if os.path.exists(path)]
@@ -113,7 +117,7 @@ class Manifest:
                 "same files (use overwrite=True to replace it)"
             )
         self.notes.forget()
-        self.begun = True
+        self._begun = True
         self._save(complete=False)
         return list(self.shards)
 

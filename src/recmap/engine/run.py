@@ -18,7 +18,7 @@ from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
 from recmap.engine.threads import Threads
 from recmap.errors import OptionError, OutputError
-from recmap.files.disk import size_on_disk
+from recmap.files.disk import short_name, size_on_disk
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
 
@@ -87,7 +87,7 @@ def convert_source(
     )
     todo: list[Shard] = []
     try:
-        with manifest.running() as mark, ExitStack() as stack:
+        with manifest.running(), ExitStack() as stack:
             todo = manifest.begin(resume, overwrite)
             counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
@@ -102,10 +102,12 @@ def convert_source(
                 durable=durable,
                 options=dict(options or {}),
                 notes=manifest.notes,
-                mark=mark,
+                mark=manifest.mark,
             )
             runner.run(job, todo, counter)
             counter.finish()
+            if manifest.mark.lost:
+                raise manifest.mark.taken_over(dst)
             sizes = {shard.path: size_on_disk(shard.path) for shard in shard_list}
             rows = len(source) if rows is None else rows
             manifest.finish({"rows": rows, "bytes": list(sizes.values())}, manifest.worth_keeping)
@@ -114,6 +116,9 @@ def convert_source(
         if manifest.begun and done == 0:
             manifest.discard()
         explained = _explained(e, done, len(shard_list))
+        if manifest.mark.lost:
+            # Its files were removed, or its tasks stopped: what failed first says nothing.
+            explained = manifest.mark.taken_over(dst) if isinstance(e, Exception) else e
         if explained is e:
             raise
         raise explained from e
@@ -146,7 +151,7 @@ def _manifest_path(dst: str, shards: list[Shard]) -> str:
     folder, name = os.path.split(shards[0].path)
     if is_folder(dst):
         return os.path.join(folder, "_manifest.json")
-    return os.path.join(folder, f".{os.path.basename(dst) or name}.manifest.json")
+    return os.path.join(folder, f".{short_name(os.path.basename(dst) or name)}.manifest.json")
 
 
 def _explained(error: BaseException, done: int, total: int) -> BaseException:

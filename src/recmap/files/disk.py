@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -15,8 +16,10 @@ from uuid import uuid4
 __all__ = [
     "Process",
     "acting_for",
+    "names_of",
     "process_of",
     "remove",
+    "short_name",
     "size_on_disk",
     "sync",
     "temporary_path",
@@ -25,6 +28,10 @@ __all__ = [
 
 _END = ".tmp"
 _OWNER = re.compile(r"(?P<machine>\w+)-(?P<number>\d+)-[0-9a-f]{12}")
+# What may stand behind the name of a file, for what is made beside it.
+_MARK = re.compile(r"\.(recmap|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
+# Bytes of a name that leave room, of the 255 there are, for all that is put around it.
+_ROOM = 180
 _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)
 
 
@@ -38,8 +45,11 @@ class Process:
 
 def this_process() -> Process:
     """The one that runs here."""
-    # Names of files are short, and a dot ends the part that is read again.
-    return Process(re.sub(r"\W", "_", socket.gethostname())[:24] or "_", os.getpid())
+    # Names of files are short, and a dot ends the part that is read again. The first letters
+    # are for people: those of a cluster's machines may all be the same.
+    host = socket.gethostname()
+    shown = re.sub(r"\W", "_", host, flags=re.ASCII)[:11]
+    return Process(f"{shown}_{_digest(host)}", os.getpid())
 
 
 @contextmanager
@@ -63,7 +73,21 @@ def temporary_path(path: str, mark: str = "") -> str:
     folder, name = os.path.split(path)
     owner = _ACTING_FOR.get() or this_process()
     unique = f"{owner.machine}-{owner.number}-{uuid4().hex[:12]}"
-    return os.path.join(folder, f".{name}{mark}.{unique}{_END}")
+    return os.path.join(folder, f".{short_name(name)}{mark}.{unique}{_END}")
+
+
+def short_name(name: str) -> str:
+    """A name itself; of one that leaves no room for more, its beginning and a digest.
+
+    >>> short_name("x.npy"), len(short_name("x" * 250))
+    ('x.npy', 180)
+    """
+    whole = os.fsencode(name)
+    if len(whole) <= _ROOM:
+        return name
+    digest = _digest(name)
+    # A letter of several bytes is not cut: some systems refuse that.
+    return whole[: _ROOM - len(digest) - 1].decode(errors="ignore") + "~" + digest
 
 
 def process_of(path: str) -> Process | None:
@@ -73,6 +97,21 @@ def process_of(path: str) -> Process | None:
         return None
     owner = _OWNER.fullmatch(name.removesuffix(_END).rpartition(".")[2])
     return Process(owner["machine"], int(owner["number"])) if owner else None
+
+
+def names_of(path: str) -> set[str]:
+    """The short names of files that a temporary name can be for: that before the process,
+    with and without a mark.
+
+    >>> sorted(names_of(temporary_path("out/x.npy", mark=".shuffle")))
+    ['x.npy', 'x.npy.shuffle']
+    """
+    name = os.path.basename(path).removesuffix(_END).rpartition(".")[0][1:]
+    return {name, _MARK.sub("", name)}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]
 
 
 def sync(path: str) -> None:

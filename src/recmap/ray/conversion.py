@@ -19,13 +19,12 @@ from recmap.engine.job import Job
 from recmap.engine.plan import Shard
 from recmap.engine.progress import Counter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.files.disk import remove
 from recmap.files.machine import size_text
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.ray.failures import result
 from recmap.ray.finding import find_records
 from recmap.ray.home import TASK_CPUS, Home
-from recmap.ray.nodes import check_visible, working_nodes
+from recmap.ray.nodes import check_visible, output_folder, working_nodes
 from recmap.ray.package import connect
 from recmap.ray.tally import Teller, start_tally, told
 from recmap.sources import Source
@@ -56,7 +55,7 @@ def on_cluster(
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     home = Home.here()
-    with connect(address) as ray:
+    with connect(address) as ray, output_folder(dst):
         check_visible(ray, home, source.files, dst)
         find_records(ray, home, source)
         yield Tasks(ray, home, source, workers)
@@ -98,8 +97,10 @@ class Tasks:
             self._stop(job, list(running))
             raise
         finally:
-            # Of tasks that died: those that failed left nothing.
-            clear_temporary([shard.path for shard in shards], self._home.process)
+            # Of tasks that died: those that failed left nothing. What is there after somebody
+            # has taken over is his.
+            if not job.mark.lost:
+                clear_temporary([shard.path for shard in shards], self._home.process)
 
     def _run(
         self, job: Job, waiting: deque[Shard], running: dict[Any, Shard], counter: Counter
@@ -131,7 +132,7 @@ class Tasks:
         """Has the tasks end at their next step, or when they are about to begin. They are not
         cancelled by Ray, which may take this process down if one of them ends meanwhile.
         """
-        remove(job.mark)
+        job.mark.release()
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_PATIENCE)
 
@@ -160,13 +161,14 @@ def _write(job: bytes, shard: Shard, home: Home, tally: Any) -> tuple[int, int]:
 
 
 def _write_at_home(job: Job, shard: Shard, home: Home, tally: Any, node: str) -> tuple[int, int]:
-    if not os.path.exists(job.mark):
+    if not job.mark.there:
+        folder = os.path.abspath(os.path.dirname(job.mark.path))
         raise PathNotFoundError(
-            f"{os.path.abspath(os.path.dirname(job.mark))}: node {node} does not see the driver's "
-            "files there; use storage that all nodes see under the same path"
+            f"{folder}: node {node} does not see the driver's files there; use storage "
+            "that all nodes see under the same path"
         )
     # What an attempt before this one left when it died.
     clear_temporary([shard.path], home.process)
     teller = Teller(tally, shard.number)
-    job.write(shard, teller.add, lambda: not os.path.exists(job.mark))
+    job.write(shard, teller.add, lambda: not job.mark.there)
     return teller.rows, teller.size

@@ -13,7 +13,7 @@ from recmap.errors import PathNotFoundError, WorkerDiedError
 from recmap.files.disk import remove, temporary_path
 from recmap.ray.home import TASK_CPUS, Home
 
-__all__ = ["Node", "check_visible", "working_nodes"]
+__all__ = ["Node", "check_visible", "output_folder", "working_nodes"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Seen:
 
 def check_visible(ray: Any, home: Home, files: Sequence[str], dst: str | None = None) -> None:
     """Refuses files that a node does not see, or sees otherwise, and a place for the output
-    that is not that of the driver. It is looked for there by a file that the driver makes.
+    that is not that of the driver. It is looked for by a file that the driver puts there.
     """
     with nullcontext() if dst is None else _nonce(dst) as nonce:
         seen = [_Seen.here(path) for path in [*files, *([nonce] if nonce else [])]]
@@ -101,20 +101,33 @@ def _last_line(error: Exception) -> str:
 @contextmanager
 def _nonce(dst: str) -> Iterator[str]:
     """A file where the output will be, for a moment."""
-    folder = os.path.join(".", (dst if is_folder(dst) else os.path.dirname(dst)).rstrip(os.sep))
-    made = _missing(folder)
-    os.makedirs(folder, exist_ok=True)
-    path = temporary_path(os.path.join(folder, "visible"))
+    path = temporary_path(os.path.join(_folder(dst), "visible"))
     try:
         with open(path, "x", encoding="utf-8"):
             pass
         yield path
-    except BaseException:
+    finally:
         remove(path)
-        for empty in made:
-            os.rmdir(empty)
+
+
+@contextmanager
+def output_folder(dst: str) -> Iterator[None]:
+    """Makes the folder that the output will be in. After a failure it is gone again, unless
+    something is in it.
+    """
+    made = _missing(_folder(dst))
+    os.makedirs(_folder(dst), exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            if os.path.isdir(folder) and not os.listdir(folder):
+                os.rmdir(folder)
         raise
-    remove(path)
+
+
+def _folder(dst: str) -> str:
+    return os.path.join(".", (dst if is_folder(dst) else os.path.dirname(dst)).rstrip(os.sep))
 
 
 def _missing(folder: str) -> list[str]:
