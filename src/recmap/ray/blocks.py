@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from recmap.errors import ColumnError, FieldTextError
+from recmap.errors import ColumnError, FieldNotFoundError, FieldTextError
 from recmap.ragged import BYTE, Column, Ragged, concatenate
 from recmap.ray.bases import ArrowVariableShapedTensorType, get_arrow_extension_tensor_types
 from recmap.ray.tables import FIELD_KEY
@@ -30,6 +30,11 @@ def schema_of(arrow: Any, told: Mapping[str, Field]) -> Schema:
     """The schema of a table; ``told`` are the fields of columns whose types do not say
     enough.
     """
+    for name in told:
+        if name not in arrow.names:
+            raise FieldNotFoundError(
+                f"fields: no column {name!r}; there are: {', '.join(arrow.names)}"
+            )
     return Schema({column.name: told.get(column.name) or _field(column) for column in arrow})
 
 

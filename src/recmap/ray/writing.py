@@ -50,8 +50,9 @@ def write(
 
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")
-    if (shards or 1) < 1 or (min_rows_per_file or 1) < 1:
-        raise OptionError("shards and min_rows_per_file must be 1 or more")
+    for option, count in (("shards", shards), ("min_rows_per_file", min_rows_per_file)):
+        if count is not None and count < 1:
+            raise OptionError(f"{option} must be 1 or more, not {count}")
     begun = time.monotonic()
     given = os.fspath(path)
     dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")

@@ -1,0 +1,58 @@
+"""What ``rm.ray.write`` refuses, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+
+import recmap as rm
+
+pytestmark = [
+    # Ray leaves pipes and logs of its processes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # Its settings read some that it has deprecated itself.
+    pytest.mark.filterwarnings(r"ignore:.use_\w+. is deprecated:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray would ask servers on the network what nobody here wants to know.
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=80 << 20,
+        )
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.execution_options.preserve_order = True
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("option", ["shards", "min_rows_per_file"])
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_files_or_no_rows_in_a_file_are_refused(option: str, count: int) -> None:
+    np.save("x.npy", np.arange(5))
+    with pytest.raises(rm.OptionError, match=f"{option} must be 1 or more"):
+        rm.ray.write(ray.data.range(5), "x.npy", overwrite=True, **{option: count})  # type: ignore[arg-type]
+    assert np.load("x.npy").tolist() == list(range(5))
+
+
+def test_a_field_that_the_rows_do_not_have_is_refused() -> None:
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
+        rm.ray.write(ray.data.range(5), "out/", fields={"idd": "int32"})
+    unknown = ray.data.range(5).map_batches(lambda batch: batch)
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
+        rm.ray.write(unknown, "out/", fields={"idd": "int32"})
