@@ -56,3 +56,25 @@ def test_a_field_that_the_rows_do_not_have_is_refused() -> None:
     unknown = ray.data.range(5).map_batches(lambda batch: batch)
     with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
         rm.ray.write(unknown, "out/", fields={"idd": "int32"})
+
+
+def test_files_of_other_formats_in_the_folder_are_left_alone() -> None:
+    Path("out").mkdir()
+    others = ["data.npy", "data.bin", "data-1-of-2.raw"]
+    for name in others:
+        Path("out", name).write_text("precious")
+    rm.ray.write(ray.data.range(5), "out/", shards=1)
+    rm.ray.write(ray.data.range(5), "out/", shards=2, overwrite=True)
+    assert {name for name in os.listdir("out") if name[0] not in "._"} == {
+        *others,
+        "data-00000-of-00002.tfrecord",
+        "data-00001-of-00002.tfrecord",
+    }
+
+
+def test_what_the_manifest_names_is_replaced_whatever_its_format() -> None:
+    rm.from_arrays({"x": np.arange(4)}).save("out/", to="npz", shards=2)
+    with pytest.raises(rm.OutputExistsError, match=r"data-00000-of-00002\.npz"):
+        rm.ray.write(ray.data.range(5), "out/", shards=1)
+    rm.ray.write(ray.data.range(5), "out/", shards=1, overwrite=True)
+    assert [name for name in os.listdir("out") if name[0] not in "._"] == ["data.tfrecord"]
