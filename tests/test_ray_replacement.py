@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -104,21 +105,13 @@ def test_a_kill_at_any_step_leaves_the_old_files_or_all_new_ones(
     assert not outcomes[-1]
 
 
-def test_a_conversion_after_a_kill_removes_no_old_file() -> None:
-    dst, nth = old_folder(), 0
+@pytest.mark.parametrize("nth", [3, 5, 7])
+def test_a_conversion_after_a_kill_removes_no_old_file(nth: int) -> None:
+    dst = old_folder()
     wanted = {path.name: path.read_bytes() for path in Path(dst).glob("data*")}
-    shutil.copytree("out", "copy")
-    while nth < 99:
-        nth += 1
-        shutil.rmtree("out")
-        shutil.copytree("copy", "out")
-        if not killed_at(dst, "tfrecord", 1, nth):
-            break
-        np.save("y.npy", np.arange(4))
-        try:
-            rm.convert("y.npy", dst, shards=3)
-        except rm.OutputExistsError:
-            continue
-        left = {path.name: path.read_bytes() for path in Path("out").rglob("data*")}
-        assert wanted.items() <= left.items()
-    assert nth > 6
+    assert killed_at(dst, "tfrecord", 1, nth)
+    np.save("y.npy", np.arange(4))
+    with suppress(rm.OutputExistsError):
+        rm.convert("y.npy", dst, shards=5)
+    left = {path.name: path.read_bytes() for path in Path("out").rglob("data*")}
+    assert wanted.items() <= left.items()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import ray
 
@@ -78,3 +80,50 @@ def test_what_the_manifest_names_is_replaced_whatever_its_format() -> None:
         rm.ray.write(ray.data.range(5), "out/", shards=1)
     rm.ray.write(ray.data.range(5), "out/", shards=1, overwrite=True)
     assert [name for name in os.listdir("out") if name[0] not in "._"] == ["data.tfrecord"]
+
+
+@pytest.mark.parametrize(
+    ("field", "rows"),
+    [
+        ("int64[*]", [[1, 2], []]),
+        ("bytes[*]", [[b"a"], []]),
+        ("int64[*,*]", [[[1], [2, 3]], []]),
+        ("int64[*,*]", [[[1], [2, 3]], [[], []]]),
+    ],
+)
+def test_a_block_of_empty_lists_is_what_its_field_says(field: str, rows: list[Any]) -> None:
+    ds = ray.data.from_items([{"l": row} for row in rows], override_num_blocks=2)
+    rm.ray.write(ds, "out.npz", fields={"l": field})
+    back = rm.open("out-*.npz")
+    assert back.schema == rm.Schema({"l": field})
+    assert [row["l"].tolist() for row in back] == rows
+
+
+def test_empty_lists_alone_ask_for_their_field() -> None:
+    ds = ray.data.from_items([{"l": []}])
+    with pytest.raises(rm.ColumnError, match=r'\'l\' has no values.*fields={"l": "int64'):
+        rm.ray.write(ds, "out.npz")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_nan_in_a_block_of_pandas_is_a_number(dtype: str) -> None:
+    x = np.array([[1, np.nan, 2], [np.nan] * 3], dtype)
+    frames = [pd.DataFrame({"x": row, "n": np.arange(3)}) for row in x]
+    rm.ray.write(ray.data.from_pandas(frames), "a.npz", shards=1)
+    rm.ray.write(
+        ray.data.from_numpy(x.reshape(-1)).map_batches(
+            lambda frame: frame.rename(columns={"data": "x"}), batch_format="pandas"
+        ),
+        "b.npz",
+        shards=1,
+    )
+    for name in ("a.npz", "b.npz"):
+        written = rm.open(name)[:]["x"]
+        assert written.dtype == dtype
+        np.testing.assert_array_equal(written, x.reshape(-1))
+
+
+def test_none_in_a_block_of_pandas_is_a_missing_value() -> None:
+    frame = pd.DataFrame({"x": pd.array([1.0, None], "Float64")})
+    with pytest.raises(rm.ColumnError, match="'x' has 1 rows or items without a value"):
+        rm.ray.write(ray.data.from_pandas(frame), "out.npz")

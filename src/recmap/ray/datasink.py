@@ -13,8 +13,8 @@ from recmap.engine.check import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.ray.bases import BlockAccessor, Datasink
-from recmap.ray.blocks import batch_of, schema_of
+from recmap.ray.bases import Datasink
+from recmap.ray.blocks import batch_of, schema_of, table_of_block
 from recmap.ray.parts import Output, Part
 from recmap.sources import Sink
 from recmap.types import Field, Schema
@@ -57,7 +57,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
                 f"{self._stage} is not there on {socket.gethostname()}: write to storage that all "
                 "nodes of the cluster share"
             )
-        tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
+        tables = map(table_of_block, blocks)
         filled = (table for table in tables if table.num_rows)
         first = next(filled, None)
         if first is None:
