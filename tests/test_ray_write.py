@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,36 @@ def test_none_in_a_block_of_pandas_is_a_missing_value() -> None:
     frame = pd.DataFrame({"x": pd.array([1.0, None], "Float64")})
     with pytest.raises(rm.ColumnError, match="'x' has 1 rows or items without a value"):
         rm.ray.write(ray.data.from_pandas(frame), "out.npz")
+
+
+def known() -> ray.data.Dataset:
+    return ray.data.range(4)
+
+
+def unknown() -> ray.data.Dataset:
+    return ray.data.range(4).map_batches(lambda batch: batch)
+
+
+@pytest.mark.parametrize("make", [known, unknown])
+def test_an_error_names_the_output_and_says_nothing_of_ray(
+    make: Callable[[], ray.data.Dataset],
+) -> None:
+    with pytest.raises(rm.OptionError) as caught:
+        rm.ray.write(make(), "out/", options={"nope": 1})
+    text = str(caught.value)
+    assert text.startswith(f"{os.path.abspath('out')}/: tfrecord files have no such option")
+    assert text.endswith("'nope'")
+    with pytest.raises(rm.ColumnError) as unfit:
+        rm.ray.write(make(), "x.npy", fields={"id": "int64[*]"})
+    assert "x.npy" in str(unfit.value)
+    assert ".tmp" not in str(unfit.value)
+    assert "\n" not in str(unfit.value)
+    assert os.listdir("out") == []
+
+
+def test_an_unknown_option_is_refused_before_any_row_is_made() -> None:
+    rm.from_arrays({"x": np.arange(3)}).save("x.npy")
+    ds = rm.ray.read("x.npy")
+    os.unlink("x.npy")  # a task would find it missing
+    with pytest.raises(rm.OptionError, match="nope"):
+        rm.ray.write(ds, "out/", options={"nope": 1})

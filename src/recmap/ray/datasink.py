@@ -50,6 +50,13 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
     def min_rows_per_write(self) -> int | None:
         return self._min_rows
 
+    def check(self) -> None:
+        """Refuses options and columns that the format does not take, if the columns are
+        known before any task is.
+        """
+        if self._schema:
+            create_sink(self._path(0), self._output.format, self._schema, **self._options).abort()
+
     def write(self, blocks: Iterable[Any], ctx: Any) -> Part | None:
         """Writes the blocks of one task; None if they have no rows."""
         if not os.path.isdir(self._stage):
