@@ -298,11 +298,34 @@ def test_what_is_refused_before_any_work() -> None:
         rm.ray.read(rm.open("x.npy").shuffle(1))  # type: ignore[arg-type]
     with pytest.raises(rm.FieldNotFoundError, match="'y'"):
         rm.ray.read("x.npy", columns=["y"])
+    with pytest.raises(rm.OptionError, match=r"columns=\[\]"):
+        rm.ray.read("x.npy", columns=[])
     with pytest.raises(rm.OptionError, match="shape"):
         rm.ray.read("x.npy", shape=(-1, 3))
     rm.from_arrays({"b": np.zeros(3, ml_dtypes.bfloat16)}).save("b.npy")
     with pytest.raises(rm.FieldMismatchError, match=r"'b' is bfloat16.*cast"):
         rm.ray.read("b.npy")
+
+
+@pytest.mark.parametrize("dtype", ["S3", "V3"])
+def test_strings_along_an_axis_of_no_length_are_refused_before_any_work(dtype: str) -> None:
+    np.savez("x.npz", a=np.zeros((4, 0), dtype), b=np.arange(4), c=np.zeros((4, 0), "float32"))
+    with pytest.raises(rm.FieldMismatchError, match=r"'a' is .*\[0\].*columns="):
+        rm.ray.read("x.npz")
+    assert rm.ray.read("x.npz", columns=["b", "c"]).take_all()[3]["c"].shape == (0,)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_an_open_dataset_is_read_where_it_was_opened(
+    columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("x.npy", np.arange(8))
+    ds = rm.open({"data": "x.npy"} if columns else "x.npy")
+    Path("other").mkdir()
+    monkeypatch.chdir("other")
+    assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
+    np.save("x.npy", np.zeros(8, "int64"))  # of the same name, and not the one that was opened
+    assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
 
 
 def test_the_examples_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,33 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from recmap.errors import ColumnError, FieldTextError
+from recmap.columns import empty_column
+from recmap.errors import ColumnError, FieldNotFoundError, FieldTextError
 from recmap.ragged import BYTE, Column, Ragged, concatenate
-from recmap.ray.bases import ArrowVariableShapedTensorType, get_arrow_extension_tensor_types
+from recmap.ray.bases import (
+    ArrowVariableShapedTensorType,
+    BlockAccessor,
+    get_arrow_extension_tensor_types,
+)
 from recmap.ray.tables import FIELD_KEY
 from recmap.ray.tensors import shaped_rows
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["batch_of", "known_schema", "schema_of"]
+__all__ = ["batch_of", "known_schema", "schema_of", "table_of_block"]
+
+
+def table_of_block(block: Any) -> Any:
+    """A block of Ray's as a table. Of NumPy's numbers in a block of pandas' Ray makes those
+    that are NaN missing values, which they are not.
+    """
+    table = BlockAccessor.for_block(block).to_arrow()
+    if isinstance(block, pa.Table):
+        return table
+    for place, name in enumerate(table.column_names):
+        dtype = block[name].dtype
+        if isinstance(dtype, np.dtype) and dtype.kind == "f" and table.column(place).null_count:
+            table = table.set_column(place, name, pa.array(block[name].to_numpy()))
+    return table
 
 
 def known_schema(dataset: Any, told: Mapping[str, Field]) -> Schema | None:
@@ -30,6 +49,11 @@ def schema_of(arrow: Any, told: Mapping[str, Field]) -> Schema:
     """The schema of a table; ``told`` are the fields of columns whose types do not say
     enough.
     """
+    for name in told:
+        if name not in arrow.names:
+            raise FieldNotFoundError(
+                f"fields: no column {name!r}; there are: {', '.join(arrow.names)}"
+            )
     return Schema({column.name: told.get(column.name) or _field(column) for column in arrow})
 
 
@@ -79,6 +103,11 @@ def _is_large_bytes(arrow: Any) -> bool:
 
 
 def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
+    if types.is_null(arrow):
+        raise ColumnError(
+            f"column {name!r} has no values that would tell its type; say it, as in "
+            f'fields={{"{name}": "int64[*]"}}'
+        )
     if types.is_fixed_size_binary(arrow):
         return np.dtype(f"V{arrow.byte_width}")
     if types.is_date32(arrow):
@@ -127,13 +156,17 @@ def _column(name: str, array: Any, field: Field) -> Column:
         return shaped_rows(name, dense.reshape(-1), np.tile(shape, (len(dense), 1)), field)
     if types.is_dictionary(arrow):
         return _column(name, array.dictionary_decode(), field)
+    if types.is_null(arrow):  # the items of lists that are all empty
+        return empty_column(field)
+    # What is inside of a list has an axis less.
+    below = Field(field.dtype, field.shape[1:])
     if _is_list(arrow):
         offsets = array.offsets.to_numpy().astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
-        inside = _column(name, array.values.slice(first, last - first), field)
+        inside = _column(name, array.values.slice(first, last - first), below)
         return Ragged(inside, offsets - first)
     if types.is_fixed_size_list(arrow):
-        inside, size = _column(name, array.flatten(), field), arrow.list_size
+        inside, size = _column(name, array.flatten(), below), arrow.list_size
         if isinstance(inside, np.ndarray):
             return inside.reshape(len(array), size, *inside.shape[1:])
         return Ragged(inside, np.arange(len(array) + 1) * size)

@@ -13,8 +13,8 @@ from recmap.engine.check import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.ray.bases import BlockAccessor, Datasink
-from recmap.ray.blocks import batch_of, schema_of
+from recmap.ray.bases import Datasink
+from recmap.ray.blocks import batch_of, schema_of, table_of_block
 from recmap.ray.parts import Output, Part
 from recmap.sources import Sink
 from recmap.types import Field, Schema
@@ -50,6 +50,13 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
     def min_rows_per_write(self) -> int | None:
         return self._min_rows
 
+    def check(self) -> None:
+        """Refuses options and columns that the format does not take, if the columns are
+        known before any task is.
+        """
+        if self._schema:
+            create_sink(self._path(0), self._output.format, self._schema, **self._options).abort()
+
     def write(self, blocks: Iterable[Any], ctx: Any) -> Part | None:
         """Writes the blocks of one task; None if they have no rows."""
         if not os.path.isdir(self._stage):
@@ -57,7 +64,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
                 f"{self._stage} is not there on {socket.gethostname()}: write to storage that all "
                 "nodes of the cluster share"
             )
-        tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
+        tables = map(table_of_block, blocks)
         filled = (table for table in tables if table.num_rows)
         first = next(filled, None)
         if first is None:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
-from recmap.errors import WorkerDiedError
+from recmap.errors import RecmapError, WorkerDiedError
 
-__all__ = ["result"]
+__all__ = ["plain", "result"]
+
+# What Ray adds to the message of whatever a task raised.
+_ADDED = "\nFailed to apply "
+
+
+def plain(error: RecmapError, hidden: str, name: str) -> RecmapError:
+    """What a task raised, in its own words, with the name that the user knows for files in
+    a hidden folder.
+    """
+    cause = getattr(error, "cause", None)
+    found = cause if isinstance(cause, RecmapError) else error
+    text = str(found).partition(_ADDED)[0]
+    inside = re.escape(hidden + os.sep) + r"[^\s:,;()]*"
+    found.args = (re.sub(inside, lambda _: name, text), *found.args[1:])
+    return found
 
 
 def result(ray: Any, task: Any, what: str, retries: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -19,10 +19,9 @@ from uuid import uuid4
 from recmap.engine.manifest import Manifest
 from recmap.engine.plan import is_folder, plan_shards
 from recmap.errors import ColumnError, OutputExistsError
-from recmap.files.description import description_path
-from recmap.files.disk import remove, size_on_disk, sync, temporary_path
+from recmap.files.disk import remove, short_name, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
-from recmap.tfrecord.sidecar import sidecar_path
+from recmap.ray.replacement import Replacement, named_files, put_back
 from recmap.types import Schema
 
 __all__ = ["Output", "Part"]
@@ -50,8 +49,9 @@ class Output:
     @contextmanager
     def staged(self) -> Iterator[str]:
         """A hidden folder for parts, which is gone when this ends."""
-        self.refuse_existing()
-        with self._manifest([], Schema({})).running():
+        with self._manifest([], Schema({}), {}).running():
+            put_back(self._manifest_path)
+            self.refuse_existing()
             stage = self._hidden("write")
             os.mkdir(stage)
             try:
@@ -92,28 +92,22 @@ class Output:
                 strict=True,
             )
         ]
-        manifest = self._manifest(shards, ordered[0].schema)
-        moves = _Moves()
+        replacement = Replacement(self._manifest_path, self._existing())
+        manifest = self._manifest(shards, ordered[0].schema, replacement.note)
         try:
-            for number, old in enumerate([*self._existing(), manifest.path]):
-                for beside in (old, description_path(old), sidecar_path(old)):
-                    if os.path.exists(beside):
-                        kept = os.path.join(stage, f"old-{number}-{os.path.basename(beside)}")
-                        moves.move(beside, kept)
+            replacement.begin()
             manifest.begin(resume=False, overwrite=self.overwrite)
             for part, shard in zip(ordered, shards, strict=True):
-                for name in (description_path, sidecar_path):
-                    if os.path.exists(name(part.path)):
-                        moves.move(name(part.path), name(shard.path))
-                moves.move(part.path, shard.path)
+                replacement.put(part.path, shard.path)
+            replacement.keep_others([shard.path for shard in shards])
             if self.durable:
                 sync(os.path.dirname(shards[0].path))
             sizes = [size_on_disk(shard.path) for shard in shards]
-            manifest.finish({"rows": ends[-1], "bytes": sizes}, manifest.worth_keeping)
+            replacement.commit(stage)
+            results = {"rows": ends[-1], "bytes": sizes, "options": {}}
+            manifest.finish(results, manifest.worth_keeping)
         except BaseException:
-            if manifest.begun:
-                manifest.discard()
-            moves.undo()
+            replacement.undo()
             raise
         return [shard.path for shard in shards]
 
@@ -123,8 +117,8 @@ class Output:
             if list(part.schema.items()) != list(first.schema.items()):
                 raise ColumnError(f"{self.dst}: {_difference(part, first)}")
 
-    def _manifest(self, shards: Sequence[Any], schema: Schema) -> Manifest:
-        return Manifest(self._manifest_path, shards, schema, self.format, [], {})
+    def _manifest(self, shards: Sequence[Any], schema: Schema, note: Mapping[str, Any]) -> Manifest:
+        return Manifest(self._manifest_path, shards, schema, self.format, [], note)
 
     @property
     def _stem(self) -> str:
@@ -134,19 +128,24 @@ class Output:
     @property
     def _manifest_path(self) -> str:
         folder, name = os.path.split(self._stem)
-        own = "_manifest.json" if is_folder(self.dst) else f".{name}.manifest.json"
+        own = "_manifest.json" if is_folder(self.dst) else f".{short_name(name)}.manifest.json"
         return os.path.join(folder, own)
 
     def _existing(self) -> list[str]:
-        """What is there already under these names, with any number of files."""
+        """What is there already under these names, with any number of files, and what the
+        manifest names.
+        """
         folder, name = os.path.split(self._stem)
         suffixes = [s for format in FORMATS.values() for s in format.suffixes]
         mine = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
-        ends = suffixes if is_folder(self.dst) else [name[len(name) - len(mine) :]]
+        own = FORMATS[self.format].suffixes
+        ends = own if is_folder(self.dst) else [name[len(name) - len(mine) :]]
         stem = re.escape(name[: len(name) - len(mine)])
         wanted = re.compile(rf"{stem}(-\d+-of-\d+)?({'|'.join(map(re.escape, ends))})")
         found = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-        return [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
+        paths = [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
+        named = named_files(self._manifest_path)
+        return paths + [path for path in named if path not in paths]
 
 
 def _difference(part: Part, first: Part) -> str:
@@ -158,19 +157,3 @@ def _difference(part: Part, first: Part) -> str:
                 f'{first.task:,}; fields={{"{name}": ...}} says what all are to write'
             )
     return f"the columns of task {part.task:,} come in another order than those of {first.task:,}"
-
-
-class _Moves:
-    """Renames that can be taken back."""
-
-    def __init__(self) -> None:
-        self._done: list[tuple[str, str]] = []
-
-    def move(self, old: str, new: str) -> None:
-        os.rename(old, new)
-        self._done.append((old, new))
-
-    def undo(self) -> None:
-        while self._done:
-            old, new = self._done.pop()
-            os.rename(new, old)

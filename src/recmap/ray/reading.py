@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
 from recmap.files.disk import size_on_disk
-from recmap.files.paths import PathsLike, absolute
+from recmap.files.paths import PathsLike, absolute, expand
 from recmap.formats.opening import Opening
 from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord import FieldsLike
@@ -86,7 +86,7 @@ def _opened(
                 "them see, or use ray.data.from_numpy()"
             )
         skip = isinstance(src.reopen, Opening) and src.reopen.options.errors == "skip"
-        return src.source, src.reopen, skip
+        return _where_it_was(src.source, src.reopen), src.reopen, skip
     if isinstance(src, Mapping) or not isinstance(src, str | os.PathLike | Sequence):
         raise OptionError(
             f"rm.ray.read takes a path, a list of paths or what rm.open gives, not "
@@ -101,9 +101,24 @@ def _opened(
     return opening(), opening, chosen.errors == "skip"
 
 
+def _where_it_was(source: Source, reopen: Callable[[], Source]) -> Source:
+    """The source, or the same opened again, if its files have relative names and this
+    program may have gone to another folder since.
+    """
+    if all(map(os.path.isabs, source.files)):
+        return source
+    if isinstance(reopen, Opening):
+        now = [os.path.abspath(file) for file in source.files]
+        if now == expand(reopen.paths):
+            return source
+    return reopen()
+
+
 def _chosen(schema: Schema, columns: Sequence[str] | None) -> Schema:
     if columns is None:
         return schema
+    if not columns:
+        raise OptionError("columns=[] leaves nothing to read; name some, or leave it out for all")
     for name in columns:
         if name not in schema:
             raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(schema)}")

@@ -52,6 +52,7 @@ def _array(name: str, column: Column, field: Field) -> Any:
         return _shaped(column, field.inner)
     if isinstance(column, np.ndarray) and column.ndim > 1 and field.dtype.kind != "V":
         return ArrowTensorArray.from_numpy(_native(column), column_name=name)
+    _check_axes(name, field)
     return _nested(name, column, field.shape)
 
 
@@ -63,6 +64,15 @@ def _check(name: str, field: Field) -> None:
         raise FieldMismatchError(
             f"column {name!r} is {field}, and Arrow has no such type; leave it out with "
             f'columns=[...], or have rm.convert write it as another: cast={{"{name}": "float32"}}',
+            field=name,
+        )
+
+
+def _check_axes(name: str, field: Field) -> None:
+    if 0 in field.shape:
+        raise FieldMismatchError(
+            f"column {name!r} is {field}, and Arrow has no lists of 0 items each; leave it out "
+            "with columns=[...]",
             field=name,
         )
 

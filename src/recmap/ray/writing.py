@@ -12,6 +12,7 @@ from recmap.engine.progress import Report
 from recmap.errors import OptionError, RecmapError
 from recmap.files.disk import size_on_disk
 from recmap.files.paths import PathLike
+from recmap.ray.failures import plain
 from recmap.ray.package import load_ray
 from recmap.ray.parts import Output
 from recmap.types import FieldLike, as_field
@@ -50,8 +51,9 @@ def write(
 
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")
-    if (shards or 1) < 1 or (min_rows_per_file or 1) < 1:
-        raise OptionError("shards and min_rows_per_file must be 1 or more")
+    for option, count in (("shards", shards), ("min_rows_per_file", min_rows_per_file)):
+        if count is not None and count < 1:
+            raise OptionError(f"{option} must be 1 or more, not {count}")
     begun = time.monotonic()
     given = os.fspath(path)
     dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
@@ -63,13 +65,14 @@ def write(
         sink = RecmapDatasink(output, stage, schema, told, verify, sink_options, min_rows_per_file)
         rows = dataset if shards is None else dataset.repartition(shards)
         try:
+            sink.check()
             rows.write_datasink(sink, concurrency=concurrency)
         except RecmapError as e:
-            # Ray puts the whole traceback of the task into the message.
-            cause = getattr(e, "cause", None)
-            if not isinstance(cause, RecmapError):
+            error = plain(e, stage, dst)
+            if error is e:
                 raise
-            raise cause from e
+            # Ray puts the whole traceback of the task into the message.
+            raise error from e
     return Report(
         files=sink.files,
         rows=sink.rows,

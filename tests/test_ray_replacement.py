@@ -1,0 +1,117 @@
+"""A process that is killed while it gives files their names loses none that were there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.ray.parts import Output
+
+# Renames `new` rows into the place of what is there, and is killed before rename `nth`.
+PROGRAM = """
+import os, signal, sys
+import numpy as np
+import recmap as rm
+from recmap.ray.parts import Output, Part
+
+dst, format, count, nth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+output = Output(dst, format, overwrite=True, durable=False)
+with output.staged() as stage:
+    parts = []
+    for i in range(count):
+        path = f"{stage}/{i}.{format}"
+        rm.from_arrays({"x": np.full(3, i)}).save(path)
+        parts.append(Part(i, path, 3, rm.Schema({"x": "int64"})))
+    seen = 0
+
+    def killed(event, arguments):
+        global seen
+        if event in ("os.rename", "os.mkdir", "os.remove"):
+            seen += 1
+            if seen == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(killed)
+    output.publish(parts, stage)
+"""
+
+
+def killed_at(dst: str, format: str, count: int, nth: int) -> bool:
+    """Whether there was so many a step at which it could be killed."""
+    arguments = [sys.executable, "-c", PROGRAM, dst, format, str(count), str(nth)]
+    ended = subprocess.run(arguments, check=False).returncode
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0
+
+
+def content(folder: str) -> dict[str, bytes]:
+    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in files}
+
+
+def old_folder() -> str:
+    """Of the names of three new files two are taken, and there is one that none of them has."""
+    rm.from_arrays({"x": np.arange(9)}).save("out/", shards=3)
+    os.rename("out/data-00002-of-00003.tfrecord", "out/data.tfrecord")
+    os.unlink("out/.data-00002-of-00003.tfrecord.recmap")
+    return "out/"
+
+
+def old_store() -> str:
+    rm.from_arrays({"x": np.arange(9)}).save("out/x.zarr")
+    return "out/x.zarr"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "format", "count"),
+    [(old_folder, "tfrecord", 3), (old_store, "zarr", 1)],
+)
+def test_a_kill_at_any_step_leaves_the_old_files_or_all_new_ones(
+    prepare: Callable[[], str], format: str, count: int
+) -> None:
+    outcomes = []
+    for nth in range(1, 99):
+        dst = prepare()
+        before = content("out")
+        died = killed_at(dst, format, count, nth)
+        # The next call puts things right, before it writes anything.
+        with (
+            pytest.raises(rm.OutputExistsError, match="overwrite=True"),
+            Output(dst, format, overwrite=False, durable=False).staged(),
+        ):
+            pass
+        old = content("out") == before
+        if not old:
+            rows = rm.open(dst)[:]["x"].tolist()
+            assert rows == [i for i in range(count) for _ in range(3)]
+            assert not [name for name in os.listdir("out") if "before" in name]
+        outcomes.append(old)
+        shutil.rmtree("out")
+        if not died:
+            break
+    # First those that had not come far.
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert len(outcomes) > 6
+    assert not outcomes[-1]
+
+
+@pytest.mark.parametrize("nth", [3, 5, 7])
+def test_a_conversion_after_a_kill_removes_no_old_file(nth: int) -> None:
+    dst = old_folder()
+    wanted = {path.name: path.read_bytes() for path in Path(dst).glob("data*")}
+    assert killed_at(dst, "tfrecord", 1, nth)
+    np.save("y.npy", np.arange(4))
+    with suppress(rm.OutputExistsError):
+        rm.convert("y.npy", dst, shards=5)
+    left = {path.name: path.read_bytes() for path in Path("out").rglob("data*")}
+    assert wanted.items() <= left.items()
