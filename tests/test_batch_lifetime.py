@@ -91,3 +91,22 @@ def test_a_batch_is_gone_when_a_framework_has_let_go_of_it() -> None:
     train = rm.from_arrays({"x": np.zeros((ROWS, 1 << 17), "float32")}).batch(8)
     assert all(gone(iter(train.to_torch()), lambda batch: batch["x"]))
     assert all(gone(iter(train.to_jax(prefetch=0)), lambda batch: batch["x"]))
+
+
+def test_tensorflow_asks_for_a_batch_when_the_one_before_is_gone() -> None:
+    made: list[weakref.ref[Any]] = []
+    kept: list[bool] = []
+
+    def odd_place(batch: dict[str, Any]) -> dict[str, Any]:
+        kept.append(any(seen() is not None for seen in made))
+        # TensorFlow shares memory on a cache line only: it gets a copy of this.
+        x = np.zeros(len(batch["i"]) * (1 << 15) + 1, "float32")[1:].reshape(len(batch["i"]), -1)
+        made.append(weakref.ref(x))
+        return {"x": x}
+
+    train = memory().select("i").batch(8).map(odd_place).prefetch(0)
+    batches = train.to_tf()
+    made.clear()  # the first was a sample
+    kept.clear()
+    assert len(list(batches)) == 5
+    assert kept == [False] * 5

@@ -103,21 +103,27 @@ def batches():
 
 train = batches()
 undisturbed = fit(train, new_model(), epochs=4)
-first = train.state()["epoch"] - 4  # Keras may have passed over some when it looked
+assert train.state()["epoch"] == 4
+
+# In two calls, and half an epoch at a time.
+train, model = batches(), new_model()
+for _ in range(2):
+    fit(train, model, epochs=4, steps_per_epoch=3)
+assert weights(model) == weights(undisturbed)
 
 train, model = batches(), new_model()
 save = Save(lambda _: train.state(), 1, 2)
 fit(train, model, epochs=4, more=[save])
 assert save.saved is not None
 state = json.loads(save.saved[1])
-assert (state["epoch"], state["at"]) == (first + 1, 30), state
+assert (state["epoch"], state["at"]) == (1, 30), state
 
 # Built from nothing, as after a crash; the rest, then two whole epochs, in one call.
 train, model = batches(), new_model()
 model.set_weights(save.saved[0])
 fit(train, model, state, epochs=4, initial_epoch=1)
 assert weights(model) == weights(undisturbed)
-print(train.state()["epoch"] - first)
+print(train.state()["epoch"])
 """
 
 
@@ -138,6 +144,73 @@ def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, ch
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4"]
+
+
+class Places(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
+    """The place after each step, as epoch and row."""
+
+    def __init__(self, train: Any) -> None:
+        super().__init__()
+        self.train = train
+        self.found: list[tuple[int, int]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        state = self.train.state()
+        self.found.append((state["epoch"], state["at"]))
+
+
+def trained_on(epochs: int) -> list[float]:
+    """The weights after whole epochs, from the first on."""
+    train, model = pipeline(), new_model()
+    for _ in range(epochs):
+        model.fit(train.to_tf(features="x", label="y"), shuffle=False, verbose=0)
+    return weights(model)
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["alone", "followed"])
+def test_keras_passes_over_no_epoch_when_it_looks_at_batches(follows: bool) -> None:
+    train, model = pipeline().to_keras(features="x", label="y"), new_model()
+    for done in (2, 4):
+        callbacks = [train.follow()] if follows else []
+        model.fit(train, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+        if follows:
+            assert train.state()["epoch"] == done
+    assert weights(model) == trained_on(epochs=4)
+
+
+def test_a_fit_that_is_not_followed_goes_on_behind_one_that_was() -> None:
+    train, model = pipeline().to_keras(features="x", label="y"), new_model()
+    for callbacks in ([train.follow()], [], []):
+        model.fit(train, shuffle=False, verbose=0, callbacks=callbacks)
+    assert weights(model) == trained_on(epochs=3)
+
+
+def test_epochs_of_some_steps_go_on_with_the_order_of_the_pipeline() -> None:
+    train, model = pipeline().to_keras(features="x", label="y"), new_model()
+    places = Places(train)
+    callbacks = [train.follow(), places]
+    model.fit(train, epochs=4, steps_per_epoch=3, shuffle=False, verbose=0, callbacks=callbacks)
+    assert places.found == [(epoch, at) for epoch in (0, 1) for at in range(10, 61, 10)]
+    assert weights(model) == trained_on(epochs=2)
+
+
+def test_several_steps_at_a_time_may_end_behind_the_last_batch() -> None:
+    train, model = pipeline().to_keras(features="x", label="y"), new_model()
+    model.compile(keras.optimizers.SGD(0.05), "mse", steps_per_execution=4)
+    places = Places(train)
+    model.fit(train, epochs=2, shuffle=False, verbose=0, callbacks=[train.follow(), places])
+    assert places.found == [(0, 40), (0, 60), (1, 40), (1, 60)]
+    assert train.state()["epoch"] == 2
+
+
+def test_batches_that_somebody_else_asks_for_hide_what_was_trained_on() -> None:
+    train = pipeline().to_keras()
+    train.begin(None)
+    assert train[0]["y"].shape == (BATCH,)
+    train.trained(1)
+    assert train[3]["y"].shape == (BATCH,)
+    with pytest.raises(rm.OptionError, match=r"out of turn.*evaluate.*another to_keras"):
+        train.state()
 
 
 def test_an_epoch_of_keras_that_is_gone_on_with_is_shorter_than_those_behind_it() -> None:

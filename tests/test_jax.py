@@ -74,6 +74,23 @@ def test_state_is_that_of_what_was_given_out(ds: rm.Dataset) -> None:
     assert ids(again) == whole[1]
 
 
+@pytest.mark.parametrize("prefetch", [0, 2, 9])
+def test_batches_before_one_that_cannot_be_made_are_given_out(
+    ds: rm.Dataset, prefetch: int
+) -> None:
+    def picky(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 35:
+            raise ValueError("not this one")
+        return row
+
+    train = ds.select("id").map(picky).batch(10).to_jax(prefetch=prefetch)
+    found: list[list[int]] = []
+    with pytest.raises(rm.MapError, match="not this one"):
+        found.extend(batch["id"].tolist() for batch in train)
+    assert found == [list(range(start, start + 10)) for start in (0, 10, 20)]
+    assert train.state()["at"] == 30
+
+
 def test_numbers_of_64_bits_are_cut_to_32_and_that_is_said() -> None:
     chain = rm.from_arrays({"n": np.arange(3), "f": np.ones(3), "i": np.ones(3, np.int32)}).batch(3)
     with pytest.warns(UserWarning, match=r"jax_enable_x64.*'n' \(int64\), 'f' \(float64\)$"):

@@ -377,6 +377,41 @@ def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) 
     assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
+    ds: rm.Dataset, method: str
+) -> None:
+    chain = ds.select("id").shuffle(1).batch(10)
+    whole = [ids(chain) for _ in range(4)]
+    chain.epoch = 0
+    batches = iter(chain)
+    for _ in range(3):
+        next(batches)
+    middle = chain.state()
+    assert len(ids(batches)) == len(whole[0]) - 3
+    end = chain.state()
+
+    again = ds.select("id").shuffle(1).batch(10)
+    stream = again.to_torch()
+    loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
+    for _ in range(2):  # the same place once more is a place, too
+        again.restore(middle)
+        assert [ids(loader) for _ in range(2)] == [whole[0][3:], whole[1]]
+    again.restore(end)
+    assert ids(loader) == whole[1]
+    again.epoch = 3
+    assert ids(loader) == whole[3]
+    stream.set_epoch(2)
+    assert [ids(loader) for _ in range(2)] == whole[2:]
+
+
+def test_rows_by_number_cannot_be_restored(ds: rm.Dataset) -> None:
+    chain = ds.shuffle(1)
+    next(iter(chain))
+    with pytest.raises(rm.OptionError, match=r"sampler.*put batch\(n\) before"):
+        ds.shuffle(1).restore(chain.state()).to_torch()
+
+
 def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.Dataset) -> None:
     def make() -> Any:
         return ds.select("id").filter(lambda row: row["id"] >= 0).batch(4).shard(0, 2)

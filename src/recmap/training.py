@@ -46,6 +46,7 @@ class Pipeline(Verbs):
         self._plan = plan
         self._ready: Settled | None = None
         self._next = Cursor()  # where the next iteration begins
+        self._placed = 0
         self._trail = Trail(Cursor())  # where this one is, and has been
         self._meter: Meter | None = None
 
@@ -115,6 +116,11 @@ class Pipeline(Verbs):
     def resumed(self) -> bool:
         """Whether the next iteration goes on in the middle of one."""
         return self._next != Cursor(epoch=self._next.epoch)
+
+    @property
+    def placed(self) -> int:
+        """How often it was told where to begin: by ``restore()``, or an ``epoch``."""
+        return self._placed
 
     def __len__(self) -> int:
         """Batches of an epoch, or rows if there are no batches."""
@@ -232,6 +238,7 @@ class Pipeline(Verbs):
         place = load(states, plan.share, plan.chain(), plan.groups, plan.step)
         self._trail = Trail(place)
         self._next = Cursor(epoch=place.epoch + 1) if self._finished(place) else place
+        self._placed += 1
         return self
 
     def _finished(self, place: Cursor) -> bool:
@@ -254,6 +261,7 @@ class Pipeline(Verbs):
     def epoch(self, number: int) -> None:
         self._next = Cursor(epoch=verbs.check_whole("epoch", number))
         self._trail = Trail(self._next)
+        self._placed += 1
 
     def stats(self) -> Stats:
         """Where the time of the last iteration went; ``print`` it."""

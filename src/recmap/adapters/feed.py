@@ -72,6 +72,11 @@ class Feed(Protocol):
         """Whether the next iteration goes on in the middle of one."""
         ...
 
+    @property
+    def placed(self) -> int:
+        """How often it was told where to begin: by ``restore()``, or an ``epoch``."""
+        ...
+
     def sample(self) -> Batch:
         """What becomes of the first rows."""
         ...

@@ -71,10 +71,18 @@ class JaxBatches:
     def _given(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         ahead: deque[tuple[Any, dict[str, Any]]] = deque()
         put = map(self._put, batches)
-        while batch := list(islice(put, 1)):
-            ahead.append((batch.pop(), self._feed.state()))
-            if len(ahead) > self._prefetch:
-                yield self._next(ahead)
+        try:
+            while batch := list(islice(put, 1)):
+                ahead.append((batch.pop(), self._feed.state()))
+                if len(ahead) > self._prefetch:
+                    yield self._next(ahead)
+        except Exception:
+            # What was made before it failed comes first, as it would without a prefetch.
+            yield from self._rest(ahead)
+            raise
+        yield from self._rest(ahead)
+
+    def _rest(self, ahead: deque[tuple[Any, dict[str, Any]]]) -> Iterator[Any]:
         while ahead:
             yield self._next(ahead)
 

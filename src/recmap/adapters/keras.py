@@ -78,12 +78,16 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         self._epoch = feed.epoch
         self._running: Iterator[dict[str, Any]] | None = None
         self._turn: int | None = 0  # the next batch; None if they are asked for out of turn
+        self._asked = 0  # batches of this epoch
+        self._begun = False  # Keras has said that an epoch begins, and not yet that it ends
+        self._paused = False  # it has said that one ends, of which not all has come
         self._warned = False
         self._lock = Lock()
         # Of an epoch that is gone on with: from where, and how many batches came before.
         self._resumed: State | None = None
         self._done = 0
         self._trained: int | None = None  # batches of this epoch, if somebody tells
+        self._before = 0  # of these, what Keras counts to epochs before
 
     def __len__(self) -> int:
         return self._count - self._done
@@ -103,20 +107,25 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
     def state(self) -> dict[str, Any]:
         """The place after the last batch that was trained on."""
         with self._lock:
-            if self._trained is None or self._turn is None:
+            if self._trained is None:
                 raise OptionError(
                     "what was trained on is known with "
                     "fit(train, shuffle=False, callbacks=[train.follow()])"
+                )
+            if self._turn is None:
+                raise OptionError(
+                    "what was trained on is not known, for batches were asked for out of turn: use "
+                    "fit(..., shuffle=False), and give evaluate, predict and validation_data "
+                    "batches of their own, from another to_keras()"
                 )
             return self._feed.state(batches=self._trained)
 
     def begin(self, state: State | None) -> None:
         """Training begins now, at a state; what was asked for before was a look."""
         with self._lock:
-            self._running, self._turn, self._trained = None, 0, 0
-            self._resumed, self._done = None, 0
+            following, self._trained = self._epoch + self._feed.turns, 0
+            self._start(following if self._paused else self._epoch)
             if state is None:
-                self._feed.epoch = self._epoch
                 return
             self._feed.restore(state)
             self._epoch = self._feed.first_epoch
@@ -124,8 +133,9 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
                 self._resumed, self._done = state, self._count - self._feed.left()
 
     def trained(self, batches: int) -> None:
-        """So many batches of this epoch have been trained on."""
-        self._trained = batches
+        """So many batches have been trained on in what Keras takes for an epoch."""
+        # The last of several steps at a time may lie behind the last batch.
+        self._trained = min(self._before + batches, len(self))
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
@@ -137,24 +147,61 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
             batch, epoch = self._in_turn(index), self._epoch
         return self._given(self._feed.batch_at(index, epoch) if batch is None else batch)
 
+    def on_epoch_begin(self) -> None:
+        """Batches are asked for to be used from now on, or for another look."""
+        self._begun = True
+
     def on_epoch_end(self) -> None:
-        """The batches are those of the next epoch from now on."""
+        """The next epoch begins, if this one has; it waits until all of this one has come,
+        if Keras goes on with it.
+        """
         with self._lock:
-            self._epoch += self._feed.turns
-            self._running, self._turn = None, 0
-            self._resumed, self._done = None, 0
-            if self._trained is not None:
-                self._feed.epoch, self._trained = self._epoch, 0
+            looked, self._begun = self._looked(), False
+            if looked:
+                self._turn = self._turn or 0
+            elif self._ended():
+                self._start(self._epoch + self._feed.turns)
+            else:
+                self._paused, self._before = True, self._trained or 0
+
+    def _looked(self) -> bool:
+        """Whether Keras has not used batches since the epoch began. Before it trains, it asks
+        for one or two of them to see their types, and says that an epoch has ended.
+        """
+        if self._trained:
+            return False
+        if self.workers > 1 or self.use_multiprocessing:
+            return not self._begun  # they ask for batches before these are used
+        return self._asked < min(2, self._count) if self._begun else self._asked <= 2
+
+    def _ended(self) -> bool:
+        """Whether all of this epoch has come."""
+        if self._turn is None or self.workers > 1 or self.use_multiprocessing:
+            return True  # nobody knows what is left, or they do not go on with it
+        return (self._turn if self._trained is None else self._trained) == len(self)
+
+    def _start(self, epoch: int) -> None:
+        """Batches are those of this epoch from now on."""
+        self._epoch = epoch
+        self._running, self._turn, self._asked, self._paused = None, 0, 0, False
+        self._resumed, self._done, self._before = None, 0, 0
+        if self._trained is not None:
+            self._feed.epoch, self._trained = epoch, 0
 
     def _in_turn(self, index: int) -> dict[str, Any] | None:
         """The batch from the pipeline as it runs, if it is the next one."""
+        if index == 0 and self._paused:
+            self._start(self._epoch + self._feed.turns)
+        self._paused = False
         # Keras looks at the first few for their types, and begins again.
         if index == 0 and self._turn is not None:
+            self._asked = 0
             if self._resumed is None:
                 self._feed.epoch = self._epoch
             else:
                 self._feed.restore(self._resumed)
             self._running, self._turn = iter(self._feed), 0
+        self._asked += 1
         if self._running is None or self._turn is None or index != self._turn:
             if self._resumed is not None:
                 raise OptionError(

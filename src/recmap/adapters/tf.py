@@ -38,12 +38,15 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
 
     def arrays() -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
         batches = iter(feed)
-        for values in joined(batches) if in_blocks else batches:
-            flat = [array for column in columns for array in column.arrays(values[column.name])]
-            yield tuple(aligned.of(array) for array in flat)
+        # No loop, whose names would keep a batch until the next is asked for.
+        yield from map(flat, joined(batches) if in_blocks else batches)
 
-    def tensors(*flat: Any) -> Any:
-        parts = iter(flat)
+    def flat(values: dict[str, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+        parts = (part for column in columns for part in column.arrays(values[column.name]))
+        return tuple(aligned.of(part) for part in parts)
+
+    def tensors(*given: Any) -> Any:
+        parts = iter(given)
         return pairs.of({column.name: column.tensor(parts) for column in columns})
 
     signature = tuple(spec for column in columns for spec in column.specs())

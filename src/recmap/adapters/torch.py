@@ -25,7 +25,15 @@ def to_torch(
     if ragged not in ("nested", "list", "parts"):
         raise OptionError(f'ragged={ragged!r}: use "nested", "list" or "parts"')
     pairs = as_pairs(feed.sample(), features, label)
-    return TorchRows(feed, pairs, ragged) if feed.numbered else TorchStream(feed, pairs, ragged)
+    if not feed.numbered:
+        return TorchStream(feed, pairs, ragged)
+    if feed.resumed:
+        raise OptionError(
+            "to_torch(): rows by number come in the order of a sampler, which alone can go on in "
+            "the middle; leave restore() out, or put batch(n) before to_torch() for a stream that "
+            "goes on from a state"
+        )
+    return TorchRows(feed, pairs, ragged)
 
 
 class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
@@ -79,20 +87,18 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def __init__(self, feed: Feed, pairs: Pairs, ragged: RaggedAs) -> None:
         self._feed, self._pairs, self._ragged = feed, pairs, ragged
         # A worker ends with its epoch, so that nobody but the memory they share can
-        # tell the next one how many there were.
-        self._begun = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
-        self._first = torch.tensor([feed.first_epoch]).share_memory_()
-        # Whether the first iteration goes on where the pipeline was restored to.
-        self._resumes = torch.tensor([feed.resumed]).share_memory_()
+        # tell the one after it which is next. That holds until the pipeline is told
+        # where to begin, which it counts: then its own place is newer.
+        self._next = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
+        self._placed = torch.full([_WORKERS], -1).share_memory_()
         self._running: Feed | None = None
         self._state: Mapping[str, Any] | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch the next iteration is of; without it, they follow each other."""
-        self._first[0] = epoch
-        self._begun.zero_()
-        self._resumes.zero_()
         self._feed.epoch = epoch
+        self._next.fill_(epoch)
+        self._placed.fill_(self._feed.placed)
         self._running = self._state = None
 
     def __len__(self) -> int:
@@ -106,8 +112,8 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
             _check_workers(state, 0 if info is None else info.num_workers)
             feed.restore(state["state"])
         if info is not None:
-            begun = (feed.epoch - int(self._first[0])) // feed.turns
-            self._begun[info.id] = begun + 1
+            self._next[info.id] = feed.first_epoch + feed.turns
+            self._placed[info.id] = max(int(self._placed[info.id]), self._feed.placed)
         self._running = feed
         return map(self._tensors, iter(feed))
 
@@ -121,9 +127,10 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if info is None:
             return self._feed
         feed = self._feed.part(info.id, info.num_workers)
-        begun = int(self._begun[info.id])
-        if begun or not self._resumes[0]:
-            feed.epoch = int(self._first[0]) + begun * feed.turns
+        if int(self._placed[info.id]) >= self._feed.placed:
+            feed.epoch = int(self._next[info.id])
+        elif not self._feed.resumed:
+            feed.epoch = self._feed.epoch
         return feed
 
     def state_dict(self) -> dict[str, Any]:
