@@ -268,7 +268,11 @@ def test_only_places_that_are_known_have_a_state() -> None:
     train = rm.from_arrays({"i": np.arange(1000)}).batch(1)
     assert len(list(train)) == 1000
     assert train.state(batches=1000) == train.state()
-    for wrong in (1001, 743, -1):
+    for wrong in (1001, 743):
         with pytest.raises(rm.OptionError, match="1,000 have been given out"):
             train.state(batches=wrong)
+    odd: Any
+    for odd in (-1, 1.5):
+        with pytest.raises(rm.OptionError, match="a whole number of 0 or more"):
+            train.state(batches=odd)
     assert train.state(batches=744)["at"] == 744

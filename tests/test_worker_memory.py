@@ -52,6 +52,12 @@ def slots() -> int:
         return sum("recmap-slot" in line for line in maps)
 
 
+def slots_of_others() -> int:
+    """Those of batches that something still looks at: other tests, or a framework."""
+    gc.collect()
+    return slots()
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -108,10 +114,11 @@ def test_what_looks_at_a_batch_keeps_it(keep: Callable[[Any], Any]) -> None:
 
 
 def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+    others = slots_of_others()
     with pool_of(jobs.sized, "fork:2") as pool:
         seen = {address(batch["x"]) for _, batch in run(pool, sizes(*[1000] * 200), ahead=4)}
         assert len(seen) <= 20
-        assert slots() <= 30
+        assert slots() - others <= 30
 
 
 def test_memory_grows_with_the_batches() -> None:
@@ -123,29 +130,30 @@ def test_memory_grows_with_the_batches() -> None:
 
 
 def test_a_consumer_may_keep_every_batch() -> None:
-    before = descriptors()
+    before, others = descriptors(), slots_of_others()
     with pool_of(jobs.sized, "fork:2") as pool:
         kept = list(run(pool, sizes(*[100] * 600), ahead=8))
         assert all((batch["x"] == request.number).all() for request, batch in kept)
         # Many are in shared memory, but not so many that descriptors run out.
-        assert 64 < slots() < 200
+        assert 64 < slots() - others < 200
         assert descriptors() - before < 200
         # What they took is given back when they go.
         kept.clear()
         for _ in run(pool, sizes(*[100] * 20), ahead=0):
             pass
-        assert slots() < 20
+        assert slots() - others < 20
 
 
 def test_batches_outlive_their_pool() -> None:
+    others = slots_of_others()
     with pool_of(jobs.sized, "fork:2") as pool:
         kept = [batch["x"] for _, batch in run(pool, sizes(*[100] * 5), ahead=8)]
     del pool
     gc.collect()
     assert [x[99, 3] for x in kept] == [0, 1, 2, 3, 4]
-    assert slots() == 5
+    assert slots() - others == 5
     del kept[:3]
-    assert slots() == 2
+    assert slots() - others == 2
 
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
