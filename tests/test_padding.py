@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -97,7 +98,6 @@ def test_every_dtype_keeps_its_values(dtype: str) -> None:
 
 
 def test_bfloat16_is_padded() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     values = np.array([1.5, 2.5, -1], ml_dtypes.bfloat16)
     got = apply(Padding(Pad(fill=0.5)), rm.Ragged(values, [0, 1, 3]), "bfloat16[*]")["x"]
     assert got.tolist() == [[1.5, 0.5], [2.5, -1]]

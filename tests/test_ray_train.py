@@ -23,7 +23,6 @@ DOCS = Path(__file__).parent.parent / "docs" / "ray-data.md"
 
 
 def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pydantic", reason="Ray Train needs it")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     x = np.arange(400, dtype="float32").reshape(100, 4) / 400
     rm.from_arrays({"x": x, "y": x.sum(axis=1)}).save("train.tfrecord")

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from recmap import tfrecord
 from recmap.column_view import ColumnView
-from recmap.dataset import Dataset, convert, from_arrays, from_batches, open
+from recmap.converting import convert
+from recmap.dataset import Dataset, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
     CompressionError,

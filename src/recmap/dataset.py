@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +14,7 @@ import numpy.typing as npt
 from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
-from recmap.engine.job import Verify
 from recmap.engine.progress import Counter, Report, Watcher
-from recmap.engine.run import Runner, convert_source
-from recmap.engine.transform import Casting, transformed
 from recmap.errors import MemoryLimitError, OptionError, RowNotFoundError
 from recmap.files.paths import PathLike, PathsLike, absolute
 from recmap.formats.joined import BesideSource, SelectedSource
@@ -37,9 +33,8 @@ from recmap.types import Batch, FieldLike, Schema
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
 
-__all__ = ["ColumnView", "Dataset", "convert", "from_arrays", "from_batches", "open"]
+__all__ = ["ColumnView", "Dataset", "from_arrays", "from_batches", "open"]
 
-Engine: TypeAlias = Literal["local", "ray"]
 Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 # Bytes of the rows read at a time by a pass in batches; small batches are cut from it. The
@@ -160,113 +155,6 @@ def from_batches(
     [[0, 1, 2], [3]]
     """
     return Dataset(StreamSource(batches, None if schema is None else Schema(schema)), lasting=False)
-
-
-def convert(
-    src: PathsLike | Mapping[str, Any] | Dataset,
-    dst: PathLike,
-    *,
-    to: str | None = None,
-    memory: int | str = "512MB",
-    workers: int | None = None,
-    shards: int | None = None,
-    rows_per_shard: int | None = None,
-    shard_size: int | str | None = None,
-    resume: bool = True,
-    overwrite: bool = False,
-    verify: Verify = True,
-    durable: bool = True,
-    progress: Watcher | None = None,
-    rows: slice | None = None,
-    columns: Sequence[str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    cast: Mapping[str, npt.DTypeLike] | None = None,
-    casting: Casting = "same_value",
-    shuffle: int | None = None,
-    options: Mapping[str, Any] | None = None,
-    engine: Engine = "local",
-    address: str | None = None,
-    **source: Any,
-) -> Report:
-    """Writes the rows of any files, or of a dataset, into files of any format.
-
-    The format is that of the end of ``dst``, or ``to``; a folder (``"out/"``) gets
-    TFRecord files. ``shards``, ``rows_per_shard`` or ``shard_size`` make several files.
-    No more than ``memory`` is held, whatever the size of the input.
-
-    A file has its name only when it is whole and has been checked: its rows and CRCs
-    with ``verify=True``, every value against the source with ``"full"``. A conversion
-    that was stopped goes on from its finished files when it is called again.
-
-    ``rows``, ``columns``, ``rename`` and ``cast`` choose and change on the way;
-    ``shuffle`` is the seed of a random order of all rows. ``options`` are those of the
-    format that is written (``{"compression": "gzip"}``), everything else is passed to
-    ``rm.open``.
-
-    With ``engine="ray"`` a Ray cluster does the work, each file in a task of its own:
-    the one this program is connected to, or that at ``address``. The result is the same.
-
-    >>> import recmap as rm
-    >>> np.arange(40, dtype="float32").tofile("x.dat")
-    >>> report = rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10), shards=2)
-    >>> report.rows, len(report.files)
-    (4, 2)
-    >>> rm.open("out/").schema
-    Schema(data: float32[10])
-    """
-    dataset = src if isinstance(src, Dataset) else open(src, **source)
-    if isinstance(src, Dataset) and source:
-        raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
-    with _runner(engine, address, dataset.source, os.fspath(dst), workers) as runner:
-        chosen = transformed(
-            dataset.source,
-            rows=rows,
-            columns=columns,
-            rename=rename,
-            cast=cast,
-            casting=casting,
-        )
-        return convert_source(
-            chosen,
-            os.fspath(dst),
-            to=to,
-            memory=memory,
-            # On a cluster the memory is for a task, which writes one file.
-            workers=workers if runner is None else 1,
-            shards=shards,
-            rows_per_shard=rows_per_shard,
-            shard_size=shard_size,
-            # Rows from memory cannot be told from others, so there is nothing to go on with.
-            resume=resume and dataset.lasting,
-            overwrite=overwrite,
-            verify=verify,
-            durable=durable,
-            progress=progress,
-            shuffle=None if shuffle is None else int(shuffle),
-            described={
-                "rows": None if rows is None else str(rows),
-                "columns": None if columns is None else list(columns),
-                "rename": dict(rename or {}),
-                "opened": dataset.opened,
-            },
-            options=options,
-            runner=runner,
-        )
-
-
-def _runner(
-    engine: Engine, address: str | None, source: Source, dst: str, workers: int | None
-) -> AbstractContextManager[Runner | None]:
-    """Who writes the files; None for this process."""
-    if engine not in ("local", "ray"):
-        raise OptionError(f'engine={engine!r}: use "local" or "ray"')
-    if engine == "local":
-        if address is not None:
-            raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')
-        return nullcontext()
-    from recmap.ray.conversion import on_cluster
-
-    return on_cluster(address, source, dst, workers)
 
 
 def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
@@ -493,6 +381,8 @@ class Dataset(Verbs):
         >>> np.load("x.npy", mmap_mode="r").shape
         (3, 2)
         """
+        from recmap.converting import convert
+
         return convert(self, dst, **options)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,130 @@
+"""rm.convert: any files, or a dataset, into files of any format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, TypeAlias
+
+import numpy.typing as npt
+
+from recmap.dataset import Dataset, open
+from recmap.engine.job import Verify
+from recmap.engine.progress import Report, Watcher
+from recmap.engine.run import Runner, convert_source
+from recmap.engine.transform import Casting, transformed
+from recmap.errors import OptionError
+from recmap.files.paths import PathLike, PathsLike
+from recmap.sources import Source
+
+__all__ = ["convert"]
+
+Engine: TypeAlias = Literal["local", "ray"]
+
+
+def convert(
+    src: PathsLike | Mapping[str, Any] | Dataset,
+    dst: PathLike,
+    *,
+    to: str | None = None,
+    memory: int | str = "512MB",
+    workers: int | None = None,
+    shards: int | None = None,
+    rows_per_shard: int | None = None,
+    shard_size: int | str | None = None,
+    resume: bool = True,
+    overwrite: bool = False,
+    verify: Verify = True,
+    durable: bool = True,
+    progress: Watcher | None = None,
+    rows: slice | None = None,
+    columns: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    cast: Mapping[str, npt.DTypeLike] | None = None,
+    casting: Casting = "same_value",
+    shuffle: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    **source: Any,
+) -> Report:
+    """Writes the rows of any files, or of a dataset, into files of any format.
+
+    The format is that of the end of ``dst``, or ``to``; a folder (``"out/"``) gets
+    TFRecord files. ``shards``, ``rows_per_shard`` or ``shard_size`` make several files.
+    No more than ``memory`` is held, whatever the size of the input.
+
+    A file has its name only when it is whole and has been checked: its rows and CRCs
+    with ``verify=True``, every value against the source with ``"full"``. A conversion
+    that was stopped goes on from its finished files when it is called again.
+
+    ``rows``, ``columns``, ``rename`` and ``cast`` choose and change on the way;
+    ``shuffle`` is the seed of a random order of all rows. ``options`` are those of the
+    format that is written (``{"compression": "gzip"}``), everything else is passed to
+    ``rm.open``.
+
+    With ``engine="ray"`` a Ray cluster does the work, each file in a task of its own:
+    the one this program is connected to, or that at ``address``. The result is the same.
+
+    >>> import numpy as np, recmap as rm
+    >>> np.arange(40, dtype="float32").tofile("x.dat")
+    >>> report = rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10), shards=2)
+    >>> report.rows, len(report.files)
+    (4, 2)
+    >>> rm.open("out/").schema
+    Schema(data: float32[10])
+    """
+    dataset = src if isinstance(src, Dataset) else open(src, **source)
+    if isinstance(src, Dataset) and source:
+        raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
+    with _runner(engine, address, dataset.source, os.fspath(dst), workers) as runner:
+        chosen = transformed(
+            dataset.source,
+            rows=rows,
+            columns=columns,
+            rename=rename,
+            cast=cast,
+            casting=casting,
+        )
+        return convert_source(
+            chosen,
+            os.fspath(dst),
+            to=to,
+            memory=memory,
+            # On a cluster the memory is for a task, which writes one file.
+            workers=workers if runner is None else 1,
+            shards=shards,
+            rows_per_shard=rows_per_shard,
+            shard_size=shard_size,
+            # Rows from memory cannot be told from others, so there is nothing to go on with.
+            resume=resume and dataset.lasting,
+            overwrite=overwrite,
+            verify=verify,
+            durable=durable,
+            progress=progress,
+            shuffle=None if shuffle is None else int(shuffle),
+            described={
+                "rows": None if rows is None else str(rows),
+                "columns": None if columns is None else list(columns),
+                "rename": dict(rename or {}),
+                "opened": dataset.opened,
+            },
+            options=options,
+            runner=runner,
+        )
+
+
+def _runner(
+    engine: Engine, address: str | None, source: Source, dst: str, workers: int | None
+) -> AbstractContextManager[Runner | None]:
+    """Who writes the files; None for this process."""
+    if engine not in ("local", "ray"):
+        raise OptionError(f'engine={engine!r}: use "local" or "ray"')
+    if engine == "local":
+        if address is not None:
+            raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')
+        return nullcontext()
+    from recmap.ray.conversion import on_cluster
+
+    return on_cluster(address, source, dst, workers)
