@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import recmap as rm
-from recmap.pipeline.workers import Request
+from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
 from recmap.types import Batch
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "leave",
     "meanwhile",
     "negate",
+    "pool_of",
     "process",
     "raise_corrupt",
     "raise_own",
@@ -46,6 +47,11 @@ __all__ = [
     "until",
     "worker",
 ]
+
+
+def pool_of(work: Work, kind: str) -> Pool:
+    """Workers as ``map`` takes them; "here" are none."""
+    return open_pool(work, parse_workers(0 if kind == "here" else kind))
 
 
 def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[Request]:

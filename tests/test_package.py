@@ -7,6 +7,7 @@ import sys
 
 import jax
 import numpy as np
+import pytest
 import torch
 
 import recmap as rm
@@ -31,18 +32,30 @@ def test_every_error_is_a_recmap_error_and_a_builtin() -> None:
             assert str(kind("what is wrong")) == "what is wrong"
 
 
-def test_importing_recmap_imports_little() -> None:
-    program = "import sys, recmap; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+def packages(program: str) -> set[str]:
+    """Those of others that a program has imported."""
+    shown = "; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"import sys, recmap{program}{shown}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    third_party = set(run.stdout.split()) - set(sys.stdlib_module_names)
-    assert {name for name in third_party if name[0] != "_"} <= {
-        "isal",
-        "numpy",
-        "recmap",
-        "zlib_ng",
-    }
+    found = set(run.stdout.split()) - set(sys.stdlib_module_names)
+    return {name for name in found if name[0] != "_"}
+
+
+def test_importing_recmap_imports_nothing_yet() -> None:
+    assert packages("") == {"recmap"}
+    everything = "; [getattr(recmap, name) for name in recmap.__all__]"
+    assert packages(everything) == {"isal", "numpy", "recmap", "zlib_ng"}
+
+
+def test_names_that_are_found_late_are_listed_and_others_refused() -> None:
+    assert {*rm.__all__, "ray", "tf"} <= set(dir(rm))
+    assert rm.open is rm.open
+    with pytest.raises(AttributeError, match="module 'recmap' has no attribute 'opne'"):
+        rm.opne  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_columns_are_taken_by_pytorch_and_jax() -> None:

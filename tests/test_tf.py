@@ -13,30 +13,14 @@ import tensorflow as tf
 
 import recmap as rm
 from recmap.adapters.aligned import Aligned
+from tests.numbered import ids, numbered
 
 ROWS = 53
 
 
 @pytest.fixture
 def ds() -> rm.Dataset:
-    """A file of rows of which each knows its number."""
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((ROWS, 3), np.float32)
-    with rm.TFRecordWriter("x.tfrecord") as w:
-        w.write(
-            {
-                "id": np.arange(ROWS),
-                "x": x,
-                "y": x @ np.array([1, -2, 3], np.float32),
-                "t": rm.Ragged.from_rows([np.arange(i % 5) + i for i in range(ROWS)]),
-                "name": [b"row %d" % i for i in range(ROWS)],
-            }
-        )
-    return rm.open("x.tfrecord")
-
-
-def ids(batches: Any) -> list[list[int]]:
-    return [batch["id"].numpy().tolist() for batch in batches]
+    return numbered(ROWS)
 
 
 def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
@@ -57,6 +41,7 @@ def test_the_element_spec_tells_what_comes(ds: rm.Dataset) -> None:
         "x": tf.TensorSpec((None, 3), tf.float32),
         "y": tf.TensorSpec((None,), tf.float32),
         "t": tf.RaggedTensorSpec((None, None), tf.int64, 1, tf.int64),
+        "u": tf.RaggedTensorSpec((None, None), tf.int64, 1, tf.int64),
         "name": tf.TensorSpec((None,), tf.string),
     }
     for batch in dataset:
@@ -170,7 +155,7 @@ def test_a_model_of_a_dict_with_padded_rows_learns(ds: rm.Dataset) -> None:
 
 def test_features_and_labels(ds: rm.Dataset) -> None:
     features, label = ds.batch(4).to_tf(label="y").element_spec
-    assert set(features) == {"id", "x", "t", "name"}
+    assert set(features) == {"id", "x", "t", "u", "name"}
     assert label == tf.TensorSpec((None,), tf.float32)
     with pytest.raises(rm.FieldNotFoundError, match="no column 'z'"):
         ds.batch(4).to_tf(label="z")

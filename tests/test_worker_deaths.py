@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.pipeline.workers import Pool, Request
 from recmap.types import Batch
 from tests import jobs
+from tests.jobs import pool_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -30,10 +31,6 @@ PROCESSES = ["fork:2", "spawn:2"]
 def _in_time() -> Iterator[None]:
     with jobs.deadline():
         yield
-
-
-def pool_of(work: Work, kind: str) -> Pool:
-    return open_pool(work, parse_workers(kind))
 
 
 def workers_of(pool: Pool, count: int = 2) -> list[int]:
@@ -128,6 +125,7 @@ PROGRAM = """
 import os, sys
 from recmap.pipeline.workers import open_pool, parse_workers
 from tests import jobs
+from tests.jobs import pool_of
 
 def workers(pool):
     seen = set()

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.pipeline.workers import Request
 from recmap.types import Batch
 from tests import jobs
+from tests.jobs import pool_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -25,10 +26,6 @@ PROCESSES = KINDS[2:]
 def _in_time() -> Iterator[None]:
     with jobs.deadline():
         yield
-
-
-def pool_of(work: Work, kind: str) -> Pool:
-    return open_pool(work, parse_workers(0 if kind == "here" else kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)

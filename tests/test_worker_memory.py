@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import recmap as rm
-from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.pipeline.workers import Pool, Request
 from recmap.types import Batch
 from tests import jobs
+from tests.jobs import pool_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -29,10 +30,6 @@ pytestmark = [
 def _in_time() -> Iterator[None]:
     with jobs.deadline():
         yield
-
-
-def pool_of(work: Work, kind: str) -> Pool:
-    return open_pool(work, parse_workers(kind))
 
 
 def run(

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import Pool, Request, Work, Workers, open_pool, parse_workers
+from recmap.pipeline.workers import Request, Workers, parse_workers
 from recmap.types import Batch
 from tests import jobs
+from tests.jobs import pool_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -29,10 +30,6 @@ POOLS = KINDS[1:]
 def _in_time() -> Iterator[None]:
     with jobs.deadline():
         yield
-
-
-def pool_of(work: Work, kind: str) -> Pool:
-    return open_pool(work, parse_workers(0 if kind == "here" else kind))
 
 
 def test_what_workers_can_be() -> None:

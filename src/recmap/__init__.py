@@ -2,10 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from recmap import tfrecord
-from recmap.column_view import ColumnView
-from recmap.converting import convert
-from recmap.dataset import Dataset, from_arrays, from_batches, open
 from recmap.errors import (
     ColumnError,
     CompressionError,
@@ -34,37 +30,64 @@ from recmap.errors import (
     VerificationError,
     WorkerDiedError,
 )
-from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.ragged import Ragged
-from recmap.tfrecord.indexing import index
-from recmap.tfrecord.repairing import repair
-from recmap.tfrecord.verifying import verify
-from recmap.types import Field, Schema
 
 if TYPE_CHECKING:
     from recmap import ray as ray
+    from recmap import tfrecord as tfrecord
     from recmap.adapters import tf as tf
+    from recmap.column_view import ColumnView
+    from recmap.converting import convert
+    from recmap.dataset import Dataset, from_arrays, from_batches, open
+    from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.pipeline.padding import Pad
+    from recmap.ragged import Ragged
+    from recmap.tfrecord.indexing import index
+    from recmap.tfrecord.repairing import repair
+    from recmap.tfrecord.verifying import verify
     from recmap.training import Pipeline, mix, zip
+    from recmap.types import Field, Schema
 else:
-    # Where what most programs do without is found when it is asked for.
+    # Where names are found when they are asked for: no program uses them all.
     _LATE = {
+        "ColumnView": "recmap.column_view",
+        "Dataset": "recmap.dataset",
+        "Field": "recmap.types",
         "Pad": "recmap.pipeline.padding",
         "Pipeline": "recmap.training",
+        "Ragged": "recmap.ragged",
+        "Schema": "recmap.types",
+        "TFRecordWriter": "recmap.formats.tfrecord_sink",
+        "convert": "recmap.converting",
+        "from_arrays": "recmap.dataset",
+        "from_batches": "recmap.dataset",
+        "index": "recmap.tfrecord.indexing",
         "mix": "recmap.training",
+        "open": "recmap.dataset",
+        "repair": "recmap.tfrecord.repairing",
+        "verify": "recmap.tfrecord.verifying",
         "zip": "recmap.training",
     }
-    _LATE_MODULES = {"ray": "recmap.ray", "tf": "recmap.adapters.tf"}
+    _LATE_MODULES = {
+        "ray": "recmap.ray",
+        "tf": "recmap.adapters.tf",
+        "tfrecord": "recmap.tfrecord",
+    }
 
     def __getattr__(name):  # noqa: ANN001, ANN202
         """What is imported late."""
         from importlib import import_module
 
         if name in _LATE_MODULES:
-            return import_module(_LATE_MODULES[name])
-        if name not in _LATE:
+            found = import_module(_LATE_MODULES[name])
+        elif name in _LATE:
+            found = getattr(import_module(_LATE[name]), name)
+        else:
             raise AttributeError(f"module 'recmap' has no attribute {name!r}")
-        return getattr(import_module(_LATE[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__():  # noqa: ANN202
+        return sorted({*globals(), *_LATE, *_LATE_MODULES})
 
 
 __all__ = [

@@ -1,0 +1,43 @@
+"""Rows of which each knows its number, for the frameworks on the other side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+
+__all__ = ["double", "flat", "ids", "numbered"]
+
+
+def numbered(rows: int) -> rm.Dataset:
+    """A file of such rows: numbers, a target that a model can learn, lists, names."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((rows, 3), np.float32)
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write(
+            {
+                "id": np.arange(rows),
+                "x": x,
+                "y": x @ np.array([1, -2, 3], np.float32),
+                "t": rm.Ragged.from_rows([np.arange(i % 5) + i for i in range(rows)]),
+                "u": rm.Ragged.from_rows([np.arange(i % 5) * 2 for i in range(rows)]),
+                "name": [b"row %d" % i for i in range(rows)],
+            }
+        )
+    return rm.open("x.tfrecord")
+
+
+def ids(batches: Any) -> list[list[int]]:
+    """The numbers of the rows, batch by batch."""
+    return [np.asarray(batch["id"]).tolist() for batch in batches]
+
+
+def flat(lists: list[list[int]]) -> list[int]:
+    return [number for numbers in lists for number in numbers]
+
+
+def double(row: dict[str, Any]) -> dict[str, Any]:
+    """For map."""
+    return {"id": row["id"], "x": row["x"] * 2}

@@ -1,0 +1,236 @@
+"""Pipelines in the worker processes of PyTorch's loaders."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import recmap as rm
+from tests.numbered import double, flat, ids, numbered
+
+ROWS = 103
+METHODS = ["fork", "spawn"]
+
+
+@pytest.fixture
+def ds() -> rm.Dataset:
+    return numbered(ROWS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, method: str) -> None:
+    chain = ds.shuffle(1).batch(10)
+    epochs = 2 if method == "fork" else 1
+    plain = [list(chain) for _ in range(epochs)]
+    chain.epoch = 0
+    loader = DataLoader(
+        chain.to_torch(), batch_size=None, num_workers=2, multiprocessing_context=method
+    )
+    assert len(loader) == 11
+    # Workers of the second epoch are new processes, and still know which it is.
+    for epoch in range(epochs):
+        for theirs, ours in zip(loader, plain[epoch], strict=True):
+            assert theirs["id"].tolist() == ours["id"].tolist()
+            assert [row.tolist() for row in theirs["t"].unbind()] == ours["t"].tolist()
+            assert theirs["name"] == ours["name"].tolist()
+
+
+def test_workers_that_stay_go_on_to_the_next_epoch(ds: rm.Dataset) -> None:
+    chain = ds.shuffle(1).batch(10)
+    plain = [ids(chain) for _ in range(2)]
+    stream = ds.shuffle(1).batch(10).to_torch()
+    loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    assert [ids(loader) for _ in range(2)] == plain
+    stream.set_epoch(0)
+    assert ids(loader) == plain[0]
+
+
+def test_workers_split_the_share_of_a_rank(ds: rm.Dataset) -> None:
+    def make() -> rm.Pipeline:
+        return ds.select("id").shuffle(2).batch(8).shard(1, 2, even="pad")
+
+    loader = DataLoader(make().to_torch(), batch_size=None, num_workers=2)
+    assert ids(loader) == ids(make())
+    assert len(loader) == len(make())
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("even", ["uneven", "pad", "drop"])
+@pytest.mark.parametrize("parts", [1, 2, 3, 20])
+def test_parts_in_turn_are_the_whole(
+    ds: rm.Dataset, even: Any, drop_last: bool, parts: int
+) -> None:
+    chain = ds.select("id").shuffle(2).batch(8, drop_last=drop_last).shard(1, 2, even=even)
+    whole = ids(chain)
+    each = [ids(chain.part(i, parts)) for i in range(parts)]
+    assert [len(part) for part in each] == [len(chain.part(i, parts)) for i in range(parts)]
+    assert [each[i % parts][i // parts] for i in range(len(whole))] == whole
+    assert sum(map(len, each)) == len(whole)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        lambda ds: ds.filter(lambda row: row["id"] % 3 == 0).batch(4),
+        lambda ds: ds.bucket("t", [2, 4]).batch(4, pad="longest"),
+        lambda ds: ds.shuffle(3, window=20).batch(7),
+        lambda ds: ds.batch(8).repeat(2),
+    ],
+    ids=["filter", "bucket", "window", "repeat"],
+)
+def test_every_row_comes_once_with_workers(ds: rm.Dataset, chain: Any) -> None:
+    pipeline = chain(ds.select("id", "t"))
+    there = sorted(flat(ids(pipeline)))
+    assert sorted(flat(ids([b for i in range(3) for b in pipeline.part(i, 3)]))) == there
+    pipeline.epoch = 0
+    loader = DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2)
+    assert sorted(flat(ids(loader))) == there
+
+
+def test_what_one_process_has_to_count_is_refused_with_workers(ds: rm.Dataset) -> None:
+    stream = ds.filter(lambda row: row["id"] > 3).take(5).batch(2).to_torch()
+    assert sum(len(batch["id"]) for batch in stream) == 5
+    with pytest.raises(rm.OptionError, match="num_workers=0"):
+        list(DataLoader(stream, batch_size=None, num_workers=2))
+
+
+def test_filtered_rows_are_a_stream_that_the_loader_batches(ds: rm.Dataset) -> None:
+    stream = ds.select("id", "x").filter(lambda row: row["id"] % 2 == 1).to_torch()
+    batches = list(DataLoader(stream, batch_size=10, num_workers=2))
+    assert sorted(flat(ids(batches))) == list(range(1, ROWS, 2))
+    with pytest.raises(TypeError, match="not known"):
+        len(stream)
+
+
+def test_the_workers_of_a_map_do_not_start_inside_those_of_a_loader(ds: rm.Dataset) -> None:
+    chain = ds.map(double, workers=2).batch(20)
+    inside = list(DataLoader(chain.to_torch(), batch_size=None, num_workers=2))
+    here = list(chain.to_torch())
+    assert ids(inside) == ids(here)
+    assert torch.equal(inside[3]["x"], here[3]["x"])
+
+
+def test_state_of_another_number_of_workers_is_refused(ds: rm.Dataset) -> None:
+    stream = ds.batch(10).to_torch()
+    stream.load_state_dict({**stream.state_dict(), "workers": 3})
+    with pytest.raises(rm.OptionError, match="num_workers=3"):
+        next(iter(stream))
+
+
+RESUMED: dict[str, Any] = {
+    "batches": lambda ds: ds.shuffle(1).batch(7),
+    "drop_last": lambda ds: ds.shuffle(1).batch(7, drop_last=True),
+    "window": lambda ds: ds.shuffle(1, window=16).batch(7),
+    "padded": lambda ds: ds.batch(7, pad="longest"),
+    "rank": lambda ds: ds.shuffle(1).batch(7).shard(1, 3),
+    "even": lambda ds: ds.shuffle(1).batch(7).shard(2, 3, even="pad"),
+}
+
+
+@pytest.mark.parametrize("given", [1, 4, 6])
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("chain", RESUMED)
+def test_what_is_left_of_an_epoch_is_split_in_its_order(
+    ds: rm.Dataset, chain: str, parts: int, given: int
+) -> None:
+    def make() -> Any:
+        return RESUMED[chain](ds.select("id", "t"))
+
+    whole = ids(make())
+    begun = make()
+    batches = iter(begun)
+    for _ in range(min(given, len(whole) - 1)):
+        next(batches)
+    restored = make().restore(json.loads(json.dumps(begun.state())))
+    rest = ids(batches)
+    each = [ids(restored.part(i, parts)) for i in range(parts)]
+    assert [each[i % parts][i // parts] for i in range(len(rest))] == rest
+    assert sum(map(len, each)) == len(rest)
+
+
+@pytest.mark.parametrize("chain", ["filter", "bucket", "rows", "repeat"])
+def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
+    ds: rm.Dataset, chain: str
+) -> None:
+    def make() -> Any:
+        rows = ds.select("id", "t").shuffle(1)
+        if chain == "repeat":
+            return rows.batch(20).repeat(3)
+        if chain == "rows":
+            return rows.filter(lambda row: row["id"] % 3 > 0)
+        if chain == "filter":
+            return rows.filter(lambda row: row["id"] % 3 > 0).batch(4)
+        return rows.bucket("t", [2, 4]).batch(4, pad="longest")
+
+    begun = make()
+    batches = iter(begun)
+    for _ in range(5):
+        next(batches)
+    restored = make().restore(json.loads(json.dumps(begun.state())))
+    parts = [batch for i in range(3) for batch in restored.part(i, 3)]
+
+    def numbers(found: Any) -> list[int]:
+        return sorted(int(n) for batch in found for n in np.atleast_1d(batch["id"]))
+
+    assert numbers(parts) == numbers(batches)
+
+
+def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
+    chain = ds.select("id").shuffle(1).batch(10)
+    whole = [ids(chain) for _ in range(3)]
+    chain.epoch = 0
+    batches = iter(chain)
+    for _ in range(3):
+        next(batches)
+    for persistent in (False, True):
+        again = ds.select("id").shuffle(1).batch(10).restore(chain.state())
+        loader = DataLoader(
+            again.to_torch(), batch_size=None, num_workers=2, persistent_workers=persistent
+        )
+        assert [ids(loader) for _ in range(3)] == [whole[0][3:], *whole[1:]]
+    stream = ds.select("id").shuffle(1).batch(10).restore(chain.state()).to_torch()
+    stream.set_epoch(0)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
+    ds: rm.Dataset, method: str
+) -> None:
+    chain = ds.select("id").shuffle(1).batch(10)
+    whole = [ids(chain) for _ in range(4)]
+    chain.epoch = 0
+    batches = iter(chain)
+    for _ in range(3):
+        next(batches)
+    middle = chain.state()
+    assert len(ids(batches)) == len(whole[0]) - 3
+    end = chain.state()
+
+    again = ds.select("id").shuffle(1).batch(10)
+    stream = again.to_torch()
+    loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
+    for _ in range(2):  # the same place once more is a place, too
+        again.restore(middle)
+        assert [ids(loader) for _ in range(2)] == [whole[0][3:], whole[1]]
+    again.restore(end)
+    assert ids(loader) == whole[1]
+    again.epoch = 3
+    assert ids(loader) == whole[3]
+    stream.set_epoch(2)
+    assert [ids(loader) for _ in range(2)] == whole[2:]
+
+
+def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.Dataset) -> None:
+    def make() -> Any:
+        return ds.select("id").filter(lambda row: row["id"] >= 0).batch(4).shard(0, 2)
+
+    begun = make()
+    next(iter(begun))
+    with pytest.raises(rm.OptionError, match="num_workers=0"):
+        make().restore(begun.state()).part(0, 2)
