@@ -40,10 +40,13 @@ def _cluster() -> Any:
 
 
 def read(path: str, by: str, check: bool = False) -> Measure:
-    """All rows in batches of NumPy arrays: by ``recmap``, or by a reader of Ray's."""
+    """All rows in batches of NumPy arrays: by ``recmap``, by a reader of Ray's, or those that
+    lie in the cluster's ``memory`` already.
+    """
     data = _cluster()
+    known = _in_memory(path, None) if by == "memory" else None
     with Clock() as clock:
-        dataset = rm.ray.read(path) if by == "recmap" else getattr(data, by)(path)
+        dataset = known or (rm.ray.read(path) if by == "recmap" else getattr(data, by)(path))
         rows, total = 0, 0.0
         for batch in dataset.iter_batches(batch_size=_BATCH, batch_format="numpy"):
             (values,) = batch.values()
@@ -54,7 +57,7 @@ def read(path: str, by: str, check: bool = False) -> Measure:
 
 
 @functools.cache
-def _in_memory(path: str, rows: int) -> Any:
+def _in_memory(path: str, rows: int | None) -> Any:
     return _cluster().from_numpy(np.load(path, mmap_mode="r")[:rows]).materialize()
 
 

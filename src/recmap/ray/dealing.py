@@ -9,7 +9,14 @@ import numpy as np
 
 from recmap.ray.pieces import Piece
 
-__all__ = ["Stretch", "deal"]
+__all__ = ["Stretch", "deal", "good_blocks"]
+
+# What Ray takes for a block, some 15 ms, is little beside the reading of so many bytes.
+_GOOD_SIZE = 16 << 20
+_LEAST_SIZE = 1 << 20
+_MOST_SIZE = 64 << 20
+# Blocks for each processor, so that all of them end at about the same time.
+_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,18 @@ class Stretch:
     @property
     def rows(self) -> int | None:
         return None if self.stop is None else self.stop - self.start
+
+
+def good_blocks(size: int, cpus: int) -> int:
+    """Into how many blocks rows of a size are cut, if nobody has said it: one for each
+    processor, several if there is much to read.
+
+    >>> [good_blocks(size << 20, 8) for size in (0, 3, 80, 400, 10_000)]
+    [1, 3, 8, 25, 157]
+    """
+    each = min(cpus, size // _LEAST_SIZE)
+    several = min(_TURNS * cpus, size // _GOOD_SIZE)
+    return max(1, each, several, -(-size // _MOST_SIZE))
 
 
 def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Stretch]]:

@@ -12,9 +12,10 @@ from recmap.files.paths import PathsLike, absolute, expand
 from recmap.formats.opening import Opening
 from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord import FieldsLike
+from recmap.ray.dealing import good_blocks
 from recmap.ray.finding import find_records
 from recmap.ray.home import Home
-from recmap.ray.nodes import check_visible
+from recmap.ray.nodes import check_visible, working_nodes
 from recmap.ray.package import connect
 from recmap.ray.pieces import Piece, pieces_of
 from recmap.sources import Source
@@ -50,7 +51,8 @@ def read(
 
     ``src`` is what ``rm.open`` takes, or a dataset it gave; ``fields`` and the other options
     are its own. ``columns`` are those that are read. ``override_num_blocks`` and
-    ``concurrency`` are Ray's: how many tasks there are, and how many at a time.
+    ``concurrency`` are Ray's: how many tasks there are, and how many at a time. If nobody
+    says, blocks have 16 to 64 MB, or fewer if some processors would get none.
 
     Rows of one shape are tensors, with their dtype; ragged rows are lists, byte strings
     binary. All workers must see the files under the same path.
@@ -66,7 +68,11 @@ def read(
     schema = _chosen(source.schema, columns)
     pieces = pieces_of(source, reopen, skip)
     row_bytes = _row_bytes(schema, source)
-    datasource = RecmapDatasource(schema, pieces, row_bytes, _size(pieces, row_bytes))
+    size = _size(pieces, row_bytes)
+    if override_num_blocks is None:
+        cpus = sum(int(node.cpus) for node in working_nodes(ray))
+        override_num_blocks = good_blocks(size, max(1, cpus))
+    datasource = RecmapDatasource(schema, pieces, row_bytes, size)
     return read_datasource(
         datasource, override_num_blocks=override_num_blocks, concurrency=concurrency
     )
