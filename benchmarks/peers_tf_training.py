@@ -30,34 +30,45 @@ _TRIAL = 32
 
 def train_generator(path: str, batch: int, rows: int, check: bool = False) -> Measure:
     """A generator over a memmap, a shuffle buffer, batches."""
-    with Clock() as clock:
-        values = np.load(path, mmap_mode="r")[:rows]
-
-        def generate() -> Iterator[Any]:
-            yield from values
-
-        spec = tf.TensorSpec(values.shape[1:], tf.float32)
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
-        dataset = dataset.shuffle(_SHUFFLE).batch(batch).prefetch(tf.data.AUTOTUNE)
-        got, total = _consume(dataset, check)
-    return Measure(clock.seconds, got, total if check else None)
+    return _epoch(_generated(path, batch, rows), check)
 
 
 def train_gather(path: str, batch: int, check: bool = False) -> Measure:
     """A permutation in memory, and calls of NumPy in parallel that gather a batch each."""
+    return _epoch(_gathered(path, batch), check)
+
+
+# Datasets live as long as their process, as in training.
+@functools.cache
+def _generated(path: str, batch: int, rows: int) -> Any:
+    values = np.load(path, mmap_mode="r")[:rows]
+
+    def generate() -> Iterator[Any]:
+        yield from values
+
+    spec = tf.TensorSpec(values.shape[1:], tf.float32)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
+    return dataset.shuffle(_SHUFFLE).batch(batch).prefetch(tf.data.AUTOTUNE)
+
+
+@functools.cache
+def _gathered(path: str, batch: int) -> Any:
+    values = np.load(path, mmap_mode="r")
+    order = np.random.default_rng(1).permutation(len(values))
+
+    def gather(step: Any) -> Any:
+        return values[order[step * batch : (step + 1) * batch]]
+
+    def call(step: Any) -> Any:
+        rows = tf.numpy_function(gather, [step], tf.float32)
+        return tf.ensure_shape(rows, [None, *values.shape[1:]])
+
+    steps = tf.data.Dataset.range(-(-len(values) // batch))
+    return steps.map(call, num_parallel_calls=2).prefetch(2)
+
+
+def _epoch(dataset: Any, check: bool) -> Measure:
     with Clock() as clock:
-        values = np.load(path, mmap_mode="r")
-        order = np.random.default_rng(1).permutation(len(values))
-
-        def gather(step: Any) -> Any:
-            return values[order[step * batch : (step + 1) * batch]]
-
-        def call(step: Any) -> Any:
-            rows = tf.numpy_function(gather, [step], tf.float32)
-            return tf.ensure_shape(rows, [None, *values.shape[1:]])
-
-        steps = tf.data.Dataset.range(-(-len(values) // batch))
-        dataset = steps.map(call, num_parallel_calls=2).prefetch(2)
         got, total = _consume(dataset, check)
     return Measure(clock.seconds, got, total if check else None)
 

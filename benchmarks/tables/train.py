@@ -15,14 +15,14 @@ __all__ = ["measure"]
 
 _NOTE = (
     "An epoch of shuffled batches of {batches} rows of float32, from an .npy file that is in the "
-    "cache of the system. recmap: rm.open(path).shuffle(1).batch(n), an exact shuffle. tf.data, "
-    "generator: from_generator over a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a "
-    "permutation in memory, map(numpy_function that gathers a batch, num_parallel_calls=2), "
-    "prefetch. DataLoader: a Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 "
-    "worker processes, which are started before the clock; by batches: the same with a "
-    "BatchSampler and one gather a batch. Grain: ArrayRecord with a record a row, shuffle, batch, "
-    "as many reading threads as a trial found fastest. Who handles rows one by one in Python sees "
-    "fewer of them."
+    "cache of the system; files are opened and datasets made before the clock starts. recmap: "
+    "rm.open(path).shuffle(1).batch(n), an exact shuffle. tf.data, generator: from_generator over "
+    "a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a permutation in memory, "
+    "map(numpy_function that gathers a batch, num_parallel_calls=2), prefetch. DataLoader: a "
+    "Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 worker processes, which "
+    "are started before the clock; by batches: the same with a BatchSampler and one gather a "
+    "batch. Grain: ArrayRecord with a record a row, shuffle, batch, as many reading threads as a "
+    "trial found fastest. Who handles rows one by one in Python sees fewer of them."
 )
 _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}

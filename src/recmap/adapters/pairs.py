@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, OptionError
@@ -20,7 +21,7 @@ class Pairs:
     features: str | tuple[str, ...]
     label: str | tuple[str, ...] | None
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The columns that are wanted at all."""
         return [*_several(self.features), *_several(self.label or ())]

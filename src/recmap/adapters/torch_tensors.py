@@ -100,5 +100,7 @@ def _tensor(name: str, value: Any) -> Any:
 
 def _plain(array: Any) -> npt.NDArray[Any]:
     """As PyTorch can look at it: copied only if it is not."""
+    if array.flags.carray and array.dtype.isnative:  # as most are; the rest takes a while
+        return np.asarray(array)
     dtype = array.dtype if array.dtype.kind == "V" else array.dtype.newbyteorder("=")
     return np.require(array, dtype, ["A", "C", "W"])
