@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
-from benchmarks.pages import fill
+from benchmarks.pages import fill, fill_readme
 from benchmarks.plots import draw
 from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
@@ -83,6 +83,8 @@ def main() -> None:
         shown = "".join(f"![{path.stem}](images/{path.name})\n\n" for path in drawings)
         text = f"# Benchmarks\n\n{facts_table(facts)}\n\n{shown}{markdown(tables)}"
         (options.docs / "benchmarks.md").write_text(text)
+        if not options.only:
+            fill_readme(options.docs.parent / "README.md", tables, facts)
     if options.json:
         raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}
         options.json.write_text(json.dumps(raw, indent=1) + "\n")
@@ -93,7 +95,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER",
-        help="write tables, drawings and the figures of the questions there: docs",
+        help="write tables, drawings and the figures of the questions there (docs), and those of "
+        "README.md beside it",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The figures in docs/questions, which one run writes into all of the pages."""
+"""The figures in docs/questions and in README.md, which one run writes into all of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,39 @@ from pathlib import Path
 
 from benchmarks.report import Row, Table
 
-__all__ = ["fill"]
+__all__ = ["fill", "fill_readme"]
 
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
+
+# What README.md shows of each table: cases, and a peer of each.
+_SHOWN = {
+    "Read": {
+        "40 B rows, float_list": "TensorFlow, tuned",
+        "4 KB rows, float_list": "TensorFlow, tuned",
+        "256 KB rows, float_list": "TensorFlow, tuned",
+        "sequences of 10 to 200 int64, int64_list": "TensorFlow, tuned",
+    },
+    "gzip": {"4 KB rows, read": "TensorFlow, tuned"},
+    "Write": {"40 B rows, float_list": "TensorFlow, loop"},
+    "Convert": {
+        "40 B rows, npy to TFRecord": "TensorFlow, loop",
+        "4 KB rows, npy to TFRecord": "cp",
+    },
+    "HDF5": {"gzip and shuffle": "h5py"},
+    "Training batches": {
+        "40 B rows": "tf.data, gather",
+        "4 KB rows": "DataLoader, 2 workers",
+        "200 KB rows": "DataLoader by batches, 0 workers",
+    },
+    "Padded sequences": {"sequences of 10 to 500 int64": "tf.data, tuned"},
+    "Augmentation": {"2 workers": "DataLoader, 2 workers"},
+    "Images": {"500x375 to 256x256": "tf.data"},
+    "Adapters": {"to_torch()": "plain iterator", "to_tf()": "plain iterator"},
+    "Ray": {
+        "40 B rows, read TFRecord": "Ray, read_tfrecords",
+        "40 B rows, read .npy": "Ray, read_numpy",
+    },
+}
 
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
@@ -27,6 +57,20 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
         page.write_text(_BLOCK.sub(lambda found: found[1] + block + found[2], text))  # noqa: B023
         written.append(page)
     return written
+
+
+def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
+    """Puts the rows that it shows, and where they were measured, into README.md."""
+    rows = {(t.title, row.case, row.peer): row for t in tables for row in t.rows}
+    lines = ["| | recmap | peer | |", "|---|---|---|---|"]
+    for title, cases in _SHOWN.items():
+        for case, peer in cases.items():
+            _, ours, _, theirs, ratio, *_ = rows[title, case, peer].cells()
+            lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
+    where = f"{facts['cores']} cores of {facts['CPU']}, {facts['memory']}"
+    lines += ["", f"`make bench`, {facts['date']}: {where}, page cache warm.", ""]
+    text, block = path.read_text(), "\n".join(lines)
+    path.write_text(_BLOCK.sub(lambda found: found[1] + block + found[2], text))
 
 
 def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:

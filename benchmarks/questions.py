@@ -25,6 +25,10 @@ sys.path[:0] = [str(_EXAMPLES), str(_EXAMPLES / "usual")]
 
 for _package in ("PIL.Image", "h5py", "keras", "tensorflow"):
     importlib.import_module(_package)
+# What recmap loads when it is used first.
+_recmap = importlib.import_module("recmap")
+for _name in _recmap.__all__:
+    getattr(_recmap, _name)
 
 __all__ = ["JOBS"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ class Quiet:
 
     def wait(self) -> None:
         """Returns when the machine is quiet, or the time is up."""
+        os.sync()  # what was written before is no longer on its way to the disk
         if not _STAT.exists():
             return
         share = _share()
