@@ -46,7 +46,10 @@ def read(path: str, by: str, check: bool = False) -> Measure:
     data = _cluster()
     known = _in_memory(path, None) if by == "memory" else None
     with Clock() as clock:
-        dataset = known or (rm.ray.read(path) if by == "recmap" else getattr(data, by)(path))
+        if known is not None:
+            dataset = known
+        else:
+            dataset = rm.ray.read(path) if by == "recmap" else getattr(data, by)(path)
         rows, total = 0, 0.0
         for batch in dataset.iter_batches(batch_size=_BATCH, batch_format="numpy"):
             (values,) = batch.values()
