@@ -7,7 +7,6 @@ import sys
 
 import jax
 import numpy as np
-import pytest
 import torch
 
 import recmap as rm
@@ -54,8 +53,13 @@ def test_importing_recmap_imports_nothing_yet() -> None:
 def test_names_that_are_found_late_are_listed_and_others_refused() -> None:
     assert {*rm.__all__, "ray", "tf"} <= set(dir(rm))
     assert rm.open is rm.open
-    with pytest.raises(AttributeError, match="module 'recmap' has no attribute 'opne'"):
-        rm.opne  # type: ignore[attr-defined]  # noqa: B018
+    run = subprocess.run(
+        [sys.executable, "-c", "import recmap; recmap.conver"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "has no attribute 'conver'. Did you mean: 'convert'?" in run.stderr
 
 
 def test_columns_are_taken_by_pytorch_and_jax() -> None:

@@ -1,5 +1,6 @@
 """Index record files like NumPy arrays without loading them. No TensorFlow needed."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from recmap.errors import (
@@ -82,7 +83,10 @@ else:
         elif name in _LATE:
             found = getattr(import_module(_LATE[name]), name)
         else:
-            raise AttributeError(f"module 'recmap' has no attribute {name!r}")
+            # With both of them Python says which name may have been meant.
+            raise AttributeError(
+                f"module 'recmap' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+            )
         globals()[name] = found
         return found
 
