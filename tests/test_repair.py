@@ -136,9 +136,10 @@ def test_memory_is_bounded() -> None:
         file.write(b"damage")
     program = """if True:
         import resource, recmap as rm
+        repair = rm.repair  # which is loaded now
         in_use = int(open("/proc/self/statm").read().split()[5]) * 4096
         resource.setrlimit(resource.RLIMIT_DATA, (in_use + (64 << 20), -1))
-        print(rm.repair("x.tfrecord", "y.tfrecord").records)
+        print(repair("x.tfrecord", "y.tfrecord").records)
     """
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
