@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -20,3 +22,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doctests and tests write files without caring where."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """For tests of which others fork this process: what tests before have left over, such as
+    datasets of TensorFlow, must not be collected in a child, which has not its threads.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

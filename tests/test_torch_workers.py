@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader
 import recmap as rm
 from tests.numbered import double, flat, ids, numbered
 
+pytestmark = pytest.mark.usefixtures("frozen")  # loaders fork
+
 ROWS = 103
 METHODS = ["fork", "spawn"]
 
