@@ -24,7 +24,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def frozen() -> Iterator[None]:
     """For tests of which others fork this process: what tests before have left over, such as
     datasets of TensorFlow, must not be collected in a child, which has not its threads.

@@ -50,11 +50,9 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
     written = []
     for page in sorted(folder.glob("q*.md")):
         rows = [row for row in table.rows if row.case.split()[0] == page.name.split("-")[0]]
-        text = page.read_text()
-        if not rows or not _BLOCK.search(text):
-            raise ValueError(f"{page}: no rows of the table, or no place for them")
-        block = _block(rows, facts)
-        page.write_text(_BLOCK.sub(lambda found: found[1] + block + found[2], text))  # noqa: B023
+        if not rows:
+            raise ValueError(f"{page}: no rows of the table")
+        _put(page, _block(rows, facts))
         written.append(page)
     return written
 
@@ -67,10 +65,19 @@ def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> N
         for case, peer in cases.items():
             _, ours, _, theirs, ratio, *_ = rows[title, case, peer].cells()
             lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
-    where = f"{facts['cores']} cores of {facts['CPU']}, {facts['memory']}"
-    lines += ["", f"`make bench`, {facts['date']}: {where}, page cache warm.", ""]
-    text, block = path.read_text(), "\n".join(lines)
-    path.write_text(_BLOCK.sub(lambda found: found[1] + block + found[2], text))
+    lines += ["", f"`make bench`, {facts['date']}: {_where(facts)}, page cache warm.", ""]
+    _put(path, "\n".join(lines))
+
+
+def _put(page: Path, block: str) -> None:
+    text = page.read_text()
+    if not _BLOCK.search(text):
+        raise ValueError(f"{page}: no place for figures")
+    page.write_text(_BLOCK.sub(lambda found: found[1] + block + found[2], text))
+
+
+def _where(facts: dict[str, str]) -> str:
+    return f"{facts['cores']} cores of {facts['CPU']}, {facts['memory']}"
 
 
 def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:
@@ -79,7 +86,8 @@ def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:
         _, case = row.case.split(maxsplit=1)
         assert row.ratio is not None
         lines.append(f"| {case} | {row.ours} | `{row.peer}.py`: {row.theirs} | {row.ratio:.3g}x |")
-    where = f"{facts['cores']} cores of {facts['CPU']}, {facts['memory']}"
     versions = f"Python {facts['Python']}, TensorFlow {facts['tensorflow']}"
     busy = f"Use of the processors by others before each run: {facts['use by others']}."
-    return "\n".join([*lines, "", f"Measured {facts['date']}: {where}, {versions}. {busy}", ""])
+    return "\n".join(
+        [*lines, "", f"Measured {facts['date']}: {_where(facts)}, {versions}. {busy}", ""]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,21 @@ def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
     assert numbers(parts) == numbers(batches)
 
 
-def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
+def begun(
+    ds: rm.Dataset, epochs: int
+) -> tuple[rm.Pipeline, list[list[list[int]]], Iterator[dict[str, Any]]]:
+    """A chain of which three batches have come, what comes in epochs, and its batches."""
     chain = ds.select("id").shuffle(1).batch(10)
-    whole = [ids(chain) for _ in range(3)]
+    whole = [ids(chain) for _ in range(epochs)]
     chain.epoch = 0
     batches = iter(chain)
     for _ in range(3):
         next(batches)
+    return chain, whole, batches
+
+
+def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
+    chain, whole, _ = begun(ds, epochs=3)
     for persistent in (False, True):
         again = ds.select("id").shuffle(1).batch(10).restore(chain.state())
         loader = DataLoader(
@@ -204,12 +213,7 @@ def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) 
 def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
     ds: rm.Dataset, method: str
 ) -> None:
-    chain = ds.select("id").shuffle(1).batch(10)
-    whole = [ids(chain) for _ in range(4)]
-    chain.epoch = 0
-    batches = iter(chain)
-    for _ in range(3):
-        next(batches)
+    chain, whole, batches = begun(ds, epochs=4)
     middle = chain.state()
     assert len(ids(batches)) == len(whole[0]) - 3
     end = chain.state()

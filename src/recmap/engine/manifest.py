@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from recmap.engine.clearing import clear_temporary, remove_output
+from recmap.engine.manifest_file import existing_files, load_manifest
 from recmap.engine.mark import Mark
 from recmap.engine.notes import Notes, state_of
 from recmap.engine.plan import Shard
@@ -25,7 +26,6 @@ from recmap.types import Schema
 
 __all__ = ["Manifest"]
 
-_MAX_SIZE = 256 << 20
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -94,18 +94,18 @@ class Manifest:
         """The files that are still to be written. What is there already stays until it
         is replaced.
         """
-        known = self._load() or {}
+        known = load_manifest(self.path)
         same = {key: known.get(key) for key in self._plan} == self._plan
         finished = self._finished(known) if same and resume else set()
         if same and resume and not (known.get("complete") and overwrite):
             left = [shard for i, shard in enumerate(self.shards) if i not in finished]
             if overwrite or not any(_exists(shard) for shard in left):
-                self._older = self._paths_of(known.get("replaces"))
+                self._older = existing_files(self.path, known.get("replaces"))
                 self._begun = True
                 return left
         planned = [shard.path for shard in self.shards]
         existing = [path for path in planned if os.path.exists(path)]
-        older = self._paths_of(known.get("files")) + self._paths_of(known.get("replaces"))
+        older = existing_files(self.path, known.get("files"), known.get("replaces"))
         self._older = [path for path in older if path not in planned]
         for path in planned + self._older:
             if os.path.realpath(path) in self._source:
@@ -145,7 +145,7 @@ class Manifest:
     @property
     def done(self) -> int:
         """How many files are finished."""
-        return len(self._finished(self._load() or {}))
+        return len(self._finished(load_manifest(self.path)))
 
     def _finished(self, known: Mapping[str, Any]) -> set[int]:
         entries: list[Any] = []
@@ -166,25 +166,6 @@ class Manifest:
             and entry[1:] == state_of(self.shards[entry[0]].path)
         }
 
-    def _load(self) -> dict[str, Any] | None:
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                content = _parsed(file.read(_MAX_SIZE))
-        except (OSError, UnicodeDecodeError):
-            return None  # there is none, or it is not ours
-        return content if isinstance(content, dict) else None
-
-    def _paths_of(self, entries: Any) -> list[str]:
-        """The files that a manifest names, of those that are there."""
-        if not isinstance(entries, list):
-            return []
-        folder = os.path.dirname(self.path)
-        names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
-        # Only names in the same folder: a manifest may come from anywhere.
-        plain = [n for n in names if isinstance(n, str) and n not in ("", ".", "..")]
-        paths = [os.path.join(folder, n) for n in plain if os.path.basename(n) == n]
-        return [path for path in paths if os.path.exists(path)]
-
     def _save(self, complete: bool, **results: Any) -> None:
         replaces = {} if complete else {"replaces": [os.path.basename(p) for p in self._older]}
         content = {**self._plan, **replaces, "complete": complete, **results}
@@ -193,13 +174,6 @@ class Manifest:
 
 def _exists(shard: Shard) -> bool:
     return os.path.exists(shard.path)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None  # cut while it was written, or not ours
 
 
 def _fingerprint(path: str) -> list[Any]:

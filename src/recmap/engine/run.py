@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,13 +11,14 @@ from typing import Any, Protocol
 from recmap.engine.budget import Budget, choose_budget, least_budget
 from recmap.engine.job import Job, Verify
 from recmap.engine.manifest import Manifest
-from recmap.engine.plan import Shard, is_folder, output_format, plan_shards
+from recmap.engine.manifest_file import manifest_path
+from recmap.engine.plan import Shard, output_format, plan_shards
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
 from recmap.engine.threads import Threads
 from recmap.errors import OptionError, OutputError
-from recmap.files.disk import short_name, size_on_disk
+from recmap.files.disk import size_on_disk
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
 
@@ -43,21 +43,21 @@ def convert_source(
     source: Source,
     dst: str,
     *,
-    to: str | None = None,
-    memory: int | str = "512MB",
-    workers: int | None = None,
-    shards: int | None = None,
-    rows_per_shard: int | None = None,
-    shard_size: int | str | None = None,
-    resume: bool = True,
-    overwrite: bool = False,
-    verify: Verify = True,
-    durable: bool = True,
-    progress: Watcher | None = None,
-    shuffle: int | None = None,
-    described: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    runner: Runner | None = None,
+    to: str | None,
+    memory: int | str,
+    workers: int | None,
+    shards: int | None,
+    rows_per_shard: int | None,
+    shard_size: int | str | None,
+    resume: bool,
+    overwrite: bool,
+    verify: Verify,
+    durable: bool,
+    progress: Watcher | None,
+    shuffle: int | None,
+    described: Mapping[str, Any] | None,
+    options: Mapping[str, Any] | None,
+    runner: Runner | None,
 ) -> Report:
     """Writes all rows of a source. ``described`` says how the source was changed, so
     that another conversion is not taken for this one; ``options`` are the sink's.
@@ -78,7 +78,7 @@ def convert_source(
     )
     budget = choose_budget(least, source, memory, workers, len(shard_list), sample.row_bytes)
     manifest = Manifest(
-        _manifest_path(dst, shard_list),
+        manifest_path(dst),
         shard_list,
         source.schema,
         format,
@@ -145,13 +145,6 @@ def _rows(source: Source, least: Budget) -> int | None:
             raise least.too_little(*large)
         return len(source)
     return source.known_rows()
-
-
-def _manifest_path(dst: str, shards: list[Shard]) -> str:
-    folder, name = os.path.split(shards[0].path)
-    if is_folder(dst):
-        return os.path.join(folder, "_manifest.json")
-    return os.path.join(folder, f".{short_name(os.path.basename(dst) or name)}.manifest.json")
 
 
 def _explained(error: BaseException, done: int, total: int) -> BaseException:

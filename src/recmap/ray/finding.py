@@ -11,7 +11,7 @@ from typing import Any
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.ray.failures import result
 from recmap.ray.home import TASK_CPUS, Home
-from recmap.ray.nodes import working_nodes
+from recmap.ray.nodes import cpu_count
 from recmap.sources import Source
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.stretches import Stretch, choose_every, find_stretch, join_stretches
@@ -47,7 +47,7 @@ def find_records(ray: Any, home: Home, source: Source, piece: int | None = None)
         return
     plain = [s for s in source.shards() if isinstance(s, PlainShard) and s.known_count() is None]
     total = sum(shard.size for shard in plain)
-    cpus = max(1, int(sum(node.cpus for node in working_nodes(ray))))
+    cpus = cpu_count(ray)
     if piece is None:
         if total < _WORTH_IT:
             return

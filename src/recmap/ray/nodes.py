@@ -13,7 +13,7 @@ from recmap.errors import PathNotFoundError, WorkerDiedError
 from recmap.files.disk import remove, temporary_path
 from recmap.ray.home import TASK_CPUS, Home
 
-__all__ = ["Node", "check_visible", "output_folder", "working_nodes"]
+__all__ = ["Node", "check_visible", "cpu_count", "output_folder", "working_nodes"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ def working_nodes(ray: Any) -> list[Node]:
         if node["Alive"]
     ]
     return [node for node in nodes if node.cpus >= TASK_CPUS]
+
+
+def cpu_count(ray: Any) -> int:
+    """Processors for tasks, on all nodes; 1 at least."""
+    return max(1, int(sum(node.cpus for node in working_nodes(ray))))
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from typing import Any
 from uuid import uuid4
 
 from recmap.engine.manifest import Manifest
+from recmap.engine.manifest_file import existing_files, load_manifest, manifest_path
 from recmap.engine.plan import is_folder, plan_shards
 from recmap.errors import ColumnError, OutputExistsError
-from recmap.files.disk import remove, short_name, size_on_disk, sync, temporary_path
+from recmap.files.disk import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
-from recmap.ray.replacement import Replacement, named_files, put_back
+from recmap.ray.replacement import Replacement, put_back
 from recmap.types import Schema
 
 __all__ = ["Output", "Part"]
@@ -127,9 +128,7 @@ class Output:
 
     @property
     def _manifest_path(self) -> str:
-        folder, name = os.path.split(self._stem)
-        own = "_manifest.json" if is_folder(self.dst) else f".{short_name(name)}.manifest.json"
-        return os.path.join(folder, own)
+        return manifest_path(self.dst)
 
     def _existing(self) -> list[str]:
         """What is there already under these names, with any number of files, and what the
@@ -144,7 +143,8 @@ class Output:
         wanted = re.compile(rf"{stem}(-\d+-of-\d+)?({'|'.join(map(re.escape, ends))})")
         found = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         paths = [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
-        named = named_files(self._manifest_path)
+        known = load_manifest(self._manifest_path)
+        named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
         return paths + [path for path in named if path not in paths]
 
 

@@ -15,7 +15,7 @@ from recmap.formats.tfrecord import FieldsLike
 from recmap.ray.dealing import good_blocks
 from recmap.ray.finding import find_records
 from recmap.ray.home import Home
-from recmap.ray.nodes import check_visible, working_nodes
+from recmap.ray.nodes import check_visible, cpu_count
 from recmap.ray.package import connect
 from recmap.ray.pieces import Piece, pieces_of
 from recmap.sources import Source
@@ -70,8 +70,7 @@ def read(
     row_bytes = _row_bytes(schema, source)
     size = _size(pieces, row_bytes)
     if override_num_blocks is None:
-        cpus = sum(int(node.cpus) for node in working_nodes(ray))
-        override_num_blocks = good_blocks(size, max(1, cpus))
+        override_num_blocks = good_blocks(size, cpu_count(ray))
     datasource = RecmapDatasource(schema, pieces, row_bytes, size)
     return read_datasource(
         datasource, override_num_blocks=override_num_blocks, concurrency=concurrency

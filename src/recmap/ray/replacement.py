@@ -7,7 +7,6 @@ meanwhile can put them back. Its name is none of a temporary file, for those are
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ from typing import Any
 from uuid import uuid4
 
 from recmap.engine.clearing import remove_output
+from recmap.engine.manifest_file import file_names, load_manifest
 from recmap.files.description import description_path
 from recmap.files.disk import remove, sync
 from recmap.tfrecord.sidecar import sidecar_path
 
-__all__ = ["Replacement", "named_files", "put_back"]
+__all__ = ["Replacement", "put_back"]
 
-_MAX_SIZE = 256 << 20
 _MARK = ".before-"
 
 
@@ -90,12 +89,12 @@ def put_back(manifest: str) -> None:
     Can itself be stopped anywhere, and called again.
     """
     folder, own = os.path.split(manifest)
-    content = _loaded(manifest)
+    content = load_manifest(manifest)
     note = content.get("options")
     if isinstance(note, dict) and not content.get("complete"):
         for kept in _kept_folders(manifest):
             if os.path.basename(kept) == note.get("kept"):
-                new, old = _names(content.get("files")), _names(note.get("old"))
+                new, old = file_names(content.get("files")), file_names(note.get("old"))
                 _exchange(folder, kept, own, new, old)
                 if not os.path.exists(os.path.join(kept, own)):
                     remove(manifest)  # there was none before
@@ -130,29 +129,3 @@ def _kept_folders(manifest: str) -> list[str]:
         os.path.join(folder, entry) for entry in entries if entry.startswith(f".{name}{_MARK}")
     ]
     return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
-
-
-def named_files(manifest: str) -> list[str]:
-    """The files that a manifest names, of those that are there."""
-    content = _loaded(manifest)
-    names = _names(content.get("files")) + _names(content.get("replaces"))
-    paths = [os.path.join(os.path.dirname(manifest), name) for name in names]
-    return [path for path in paths if os.path.exists(path)]
-
-
-def _loaded(manifest: str) -> dict[str, Any]:
-    try:
-        with open(manifest, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_SIZE))
-    except (FileNotFoundError, ValueError, RecursionError):
-        return {}  # there is none, or it is not ours
-    return content if isinstance(content, dict) else {}
-
-
-def _names(entries: Any) -> list[str]:
-    """Only names in the same folder: a manifest may come from anywhere."""
-    if not isinstance(entries, list):
-        return []
-    names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
-    plain = [n for n in names if isinstance(n, str) and n not in ("", ".", "..")]
-    return [n for n in plain if os.path.basename(n) == n and "\0" not in n]

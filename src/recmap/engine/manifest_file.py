@@ -1,0 +1,52 @@
+"""Where a manifest lies, and what one that is there says. It may come from anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from recmap.engine.plan import is_folder
+from recmap.files.disk import short_name
+
+__all__ = ["existing_files", "file_names", "load_manifest", "manifest_path"]
+
+_MAX_SIZE = 256 << 20
+
+
+def manifest_path(dst: str) -> str:
+    """That of an output.
+
+    >>> manifest_path("out/"), manifest_path("out/x.npy")
+    ('out/_manifest.json', 'out/.x.npy.manifest.json')
+    """
+    if is_folder(dst):
+        return os.path.join(dst, "_manifest.json")
+    folder, name = os.path.split(dst)
+    return os.path.join(folder, f".{short_name(name)}.manifest.json")
+
+
+def load_manifest(path: str) -> dict[str, Any]:
+    """What it says; nothing if there is none, it was cut while it was written, or is not ours."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.loads(file.read(_MAX_SIZE))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def file_names(entries: Any) -> list[str]:
+    """The files of a list in a manifest: only names in its own folder."""
+    if not isinstance(entries, list):
+        return []
+    names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
+    plain = [n for n in names if isinstance(n, str) and n not in ("", ".", "..")]
+    return [n for n in plain if os.path.basename(n) == n and "\0" not in n]
+
+
+def existing_files(path: str, *lists: Any) -> list[str]:
+    """The files that lists in a manifest name, of those that are there."""
+    folder = os.path.dirname(path)
+    paths = [os.path.join(folder, name) for entries in lists for name in file_names(entries)]
+    return [path for path in paths if os.path.exists(path)]
