@@ -38,6 +38,11 @@ def ragged() -> rm.Dataset:
     return rm.from_arrays({"i": np.arange(ROWS), "x": rows})
 
 
+def sequences() -> rm.Dataset:
+    ragged().save("d.tfrecord")
+    return rm.open("d.tfrecord")
+
+
 CHAINS: dict[str, Callable[[], rm.Pipeline]] = {
     "in order": lambda: memory().batch(8),
     "small, read together": lambda: rm.from_arrays({"x": np.arange(ROWS)}).batch(4),
@@ -53,6 +58,7 @@ CHAINS: dict[str, Callable[[], rm.Pipeline]] = {
     "filtered and mapped": lambda: memory().filter(odd).batch(4).map(same),
     "filtered and cut": lambda: memory().filter(odd).batch(4).skip(1).take(3),
     "padded": lambda: ragged().batch(8, pad="longest"),
+    "padded while read": lambda: sequences().batch(8, pad="longest"),
     "buckets": lambda: ragged().bucket("x", [520]).batch(4, pad="longest"),
     "packed": lambda: ragged().pack(4096, ["x"]).batch(2),
 }

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <deque>
+#include <new>
+
 #include "bind.h"
 #include "decode.h"
 #include "inspect.h"
@@ -60,10 +64,74 @@ Allocated allocate(const Column& column, const Tally& total, size_t rows, const 
   return made;
 }
 
+// How the rows of a ragged column are made to be of one length.
+struct Pad {
+  std::optional<uint64_t> width;  // in items; without it, that of the longest row
+  uint64_t multiple;              // to which the longest is rounded up
+  std::vector<uint8_t> fill;      // one item
+  PadSides sides;
+};
+
+void new_pad(Pad* pad, std::optional<uint64_t> width, uint64_t multiple, const nb::bytes& fill,
+             bool fill_left, bool keep_last) {
+  if (multiple == 0 || fill.size() == 0) throw nb::value_error("not a way to pad rows");
+  const auto* data = static_cast<const uint8_t*>(fill.data());
+  new (pad) Pad{width, multiple, {data, data + fill.size()}, {fill_left, keep_last}};
+}
+
+uint64_t product(uint64_t a, uint64_t b) {
+  uint64_t all;
+  if (__builtin_mul_overflow(a, b, &all)) throw std::bad_alloc();
+  return all;
+}
+
+// The arrays of a padded column.
+struct PaddedColumn {
+  nb::list made;
+  std::vector<PaddedArray> arrays;
+  PaddedRows rows;
+};
+
+void allocate_padded(const Decode& work, size_t column, const Pad& pad, size_t count, size_t each,
+                     const nb::callable& empty, PaddedColumn& out) {
+  for (size_t begin = 0; begin < count; begin += each) {
+    const size_t end = std::min(count, begin + each);
+    uint64_t width = pad.width.value_or(0);
+    if (!pad.width) {
+      const uint64_t longest = work.longest(column, begin, end);
+      width = product(longest / pad.multiple + (longest % pad.multiple != 0), pad.multiple);
+    }
+    const uint64_t row_size = product(width, pad.fill.size());
+    const uint64_t size = product(row_size, end - begin);
+    const nb::object values = empty(size);
+    const auto array = nb::cast<Array<uint8_t>>(values);
+    if (array.size() != size) throw nb::value_error("empty() makes arrays of the size asked for");
+    out.made.append(values);
+    out.arrays.push_back({array.data(), row_size});
+  }
+  out.rows = {each, out.arrays, Bytes(pad.fill), pad.sides};
+}
+
+using Pads = std::vector<std::optional<Pad>>;
+
+void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t rows) {
+  if (pads.empty()) return;
+  if (pads.size() != columns.size() || rows == 0) {
+    throw nb::value_error("one pad per column, or None, and rows of an array");
+  }
+  for (size_t c = 0; c < columns.size(); ++c) {
+    const Column& column = columns[c];
+    const bool fits = column.ragged == 1 && column.dtype != Dtype::kBytes;
+    if (pads[c] && (!fits || pads[c]->fill.size() != column.count * column.itemsize)) {
+      throw nb::value_error("not a column to be padded so");
+    }
+  }
+}
+
 std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const uint64_t>& offsets,
                                         const Columns& wanted, bool verify, size_t threads,
                                         const std::vector<std::optional<Array<uint8_t>>>& dense,
-                                        const nb::callable& empty) {
+                                        const nb::callable& empty, const Pads& pads, size_t rows) {
   const std::vector<Column>& columns = wanted.list;
   if (dense.size() != columns.size()) throw nb::value_error("one dense buffer per column, or None");
   std::vector<ColumnBuffers> buffers(columns.size());
@@ -75,6 +143,7 @@ std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const ui
     }
     buffers[c].values = as_span(*dense[c]);
   }
+  check_pads(columns, pads, rows);
   Decode work(as_span(file), as_span(offsets), columns, verify, threads);
   Fault fault;
   {
@@ -84,12 +153,21 @@ std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const ui
   nb::list made;
   if (fault) return {made, maybe(fault)};
   bool pending = false;
+  std::deque<PaddedColumn> padded;
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) {
       made.append(nb::none());
       continue;
     }
     pending = true;
+    if (!pads.empty() && pads[c]) {
+      PaddedColumn& column = padded.emplace_back();
+      allocate_padded(work, c, *pads[c], offsets.size(), rows, empty, column);
+      buffers[c].padded = &column.rows;
+      const nb::object outer = new_array<int64_t>(offsets.size() + 1, "int64", buffers[c].outer);
+      made.append(nb::make_tuple(column.made, outer));
+      continue;
+    }
     const Allocated a = allocate(columns[c], work.totals()[c], offsets.size(), empty, buffers[c]);
     made.append(nb::make_tuple(a.values, a.outer, a.steps, a.strings));
   }
@@ -208,17 +286,23 @@ void bind_reading(nb::module_& m) {
       .def_ro("size", &Slot::size)
       .def_ro("kind", &Slot::kind);
 
+  nb::class_<Pad>(m, "Pad", "How rows of a ragged column become rows of one length.")
+      .def("__init__", &new_pad, nb::arg("width").none(), nb::arg("multiple"), nb::arg("fill"),
+           nb::arg("fill_left"), nb::arg("keep_last"));
+
   m.def("decode", &decode, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
         nb::arg("verify"), nb::arg("threads"), nb::arg("dense"), nb::arg("empty"),
+        nb::arg("pads") = Pads(), nb::arg("rows") = 0,
         nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: "
                 "numpy.typing.NDArray[numpy.uint64], "
                 "columns: Columns, verify: bool, threads: int, "
                 "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
-                "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]]) -> "
-                "tuple[list[Decoded | None], Fault | None]"),
+                "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]], "
+                "pads: collections.abc.Sequence[Pad | None] = [], rows: int = 0) -> "
+                "tuple[list[Decoded | Padded | None], Fault | None]"),
         "The records at these offsets as columns. Dense numeric columns are written into "
         "`dense`; the others come back as (values, outer, steps, strings), the values in an "
-        "array that empty() makes.");
+        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
         nb::arg("verify"), nb::arg("threads"), "The faults of the records that do not decode.");
   m.def("inspect", &inspect_records, nb::arg("file"), nb::arg("offsets"), nb::arg("verify"),

@@ -258,6 +258,14 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   return {};
 }
 
+uint64_t Decode::longest(size_t c, size_t begin, size_t end) const {
+  uint64_t most = 0;
+  for (size_t row = begin; row < end; ++row) {
+    most = std::max(most, pending_[c][row + 1].start.items - pending_[c][row].start.items);
+  }
+  return most;
+}
+
 Room Decode::room_of(size_t row, size_t c, const ColumnBuffers& out) const {
   const Column& column = columns_[c];
   const Tally& from = pending_[c][row].start;
@@ -290,8 +298,40 @@ bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fa
   return false;
 }
 
-bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
+bool Decode::copy_padded(size_t row, size_t c, const ColumnBuffers& out, Spare& spare,
+                         Fault& fault) {
+  const PaddedRows& rows = *out.padded;
+  const PaddedArray& array = rows.arrays[row / rows.rows];
+  const Tally& from = pending_[c][row].start;
+  const Tally& to = pending_[c][row + 1].start;
+  out.outer[row + 1] = static_cast<int64_t>(to.items);
+  const size_t size = (to.items - from.items) * rows.fill.size();
+  const size_t kept = std::min(size, array.width);
+  const size_t gap = rows.sides.fill_left ? array.width - kept : 0;
+  uint8_t* const place = array.values + row % rows.rows * array.width;
+  // What is cut off has to be read all the same, to see that it is sound.
+  const bool whole = size == kept;
+  if (!whole) spare.values.resize(size);
+  uint8_t* const values = whole ? place + gap : spare.values.data();
+  Room room;
+  room.at = values;
+  room.end = values + size;
+  if (!copy_values(columns_[c], pending_[c][row].cell, room, fault)) return false;
+  if (!room.full()) {
+    fault.code = FaultCode::kChanged;
+    return false;
+  }
+  if (!whole && kept != 0) {
+    std::memcpy(place, values + (rows.sides.keep_last ? size - kept : 0), kept);
+  }
+  fill_items(place, gap, rows.fill);
+  fill_items(place + gap + kept, array.width - gap - kept, rows.fill);
+  return true;
+}
+
+bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare,
                       Fault& fault) {
+  std::vector<Copy>& copies = spare.copies;
   copies.clear();
   if (verify_) {
     for (size_t c = 0; c < columns_.size(); ++c) {
@@ -311,7 +351,10 @@ bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, std::v
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (pending_[c].empty()) continue;
     if (verify_ && is_one_string(columns_[c], pending_[c][row].cell)) continue;
-    if (copy_cell(row, c, buffers[c], fault)) continue;
+    if (buffers[c].padded != nullptr ? copy_padded(row, c, buffers[c], spare, fault)
+                                     : copy_cell(row, c, buffers[c], fault)) {
+      continue;
+    }
     fault.column = static_cast<uint32_t>(c);
     return false;
   }
@@ -327,10 +370,10 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
     }
   }
   parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
-    std::vector<Copy> copies;
+    Spare spare;
     for (size_t row = begin; row < end; ++row) {
       Fault fault;
-      if (copy_row(row, buffers, copies, fault)) continue;
+      if (copy_row(row, buffers, spare, fault)) continue;
       fault.row = row;
       fault.offset = offsets_[row];
       return faults.add(fault);

@@ -14,9 +14,25 @@
 #include "example.h"
 #include "fault.h"
 #include "frame.h"
+#include "pad.h"
 #include "values.h"
 
 namespace recmap {
+
+// An array of rows of `width` bytes each.
+struct PaddedArray {
+  uint8_t* values;
+  size_t width;
+};
+
+// Rows of a column with one ragged axis, cut or filled up to one length in each array
+// of `rows` rows; the last may have fewer.
+struct PaddedRows {
+  size_t rows;
+  std::span<const PaddedArray> arrays;
+  Bytes fill;  // one item
+  PadSides sides;
+};
 
 // The buffers of one column. Which are used depends on the column:
 //   dense numbers            values
@@ -29,6 +45,8 @@ struct ColumnBuffers {
   std::span<int64_t> outer;    // per row, in steps (or items with one ragged axis)
   std::span<int64_t> steps;    // per step, in items
   std::span<int64_t> strings;  // per string, in bytes
+  // Where the values of ragged numbers go instead, if their rows are padded.
+  const PaddedRows* padded = nullptr;
 };
 
 class Walker;
@@ -62,6 +80,9 @@ class Decode {
 
   const Totals& totals() const { return totals_; }
 
+  // Items of the longest of some rows of a column that first() measured.
+  uint64_t longest(size_t column, size_t begin, size_t end) const;
+
   // Fills the columns that first() only measured.
   Fault second(std::span<const ColumnBuffers> buffers);
 
@@ -77,11 +98,17 @@ class Decode {
   bool walk_row(size_t row, Bytes data, Walker& walker, std::span<const ColumnBuffers> buffers,
                 std::vector<Copy>& copies, Fault& fault);
 
+  // What a thread uses again for row after row.
+  struct Spare {
+    std::vector<Copy> copies;
+    std::vector<uint8_t> values;
+  };
+
   // Copies one row of the columns that were measured.
-  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
-                Fault& fault);
+  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare, Fault& fault);
   Room room_of(size_t row, size_t column, const ColumnBuffers& out) const;
   bool copy_cell(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
+  bool copy_padded(size_t row, size_t column, const ColumnBuffers& out, Spare& spare, Fault& fault);
 
   struct Pending {
     Cell cell;

@@ -11,6 +11,7 @@
 #include "decoded.h"
 #include "fuzzing.h"
 #include "inspect.h"
+#include "pad.h"
 #include "wire_builder.h"
 
 namespace recmap::fuzz {
@@ -108,6 +109,31 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
   }
 }
 
+// Rows that are padded while they are read are those padded afterwards; and what
+// `change` does to the file between, stays inside of the arrays.
+template <typename Change>
+void require_padded_alike(Bytes file, std::span<const uint64_t> offsets, const Column& column,
+                          uint8_t choice, Change&& change) {
+  if (column.ragged != 1 || column.dtype == Dtype::kBytes) return;
+  const size_t width = choice % 7;
+  const PadSides sides{(choice & 64) != 0, (choice & 128) != 0};
+  std::vector<uint8_t> fill(column.count * column.itemsize, 0x11);
+  fill.back() = 0x22;
+  const size_t rows = 1 + choice / 7 % 3;
+  const DecodedArrays read = decode_padded(file, offsets, column, width, rows, sides, fill, [] {});
+  const Decoded plain = decode(file, offsets, {&column, 1});
+  REQUIRE(read.fault.code == plain.fault.code && read.fault.row == plain.fault.row);
+  if (!plain.fault) {
+    std::vector<uint8_t> expected(offsets.size() * width * fill.size());
+    REQUIRE(pad_rows(plain.columns[0].values, plain.columns[0].outer, fill, sides, expected));
+    std::vector<uint8_t> joined;
+    for (const std::vector<uint8_t>& array : read.arrays) append(joined, array);
+    REQUIRE(joined == expected);
+    REQUIRE(read.outer == plain.columns[0].outer);
+  }
+  decode_padded(file, offsets, column, width, rows, sides, fill, change);
+}
+
 // A column made from the facts of one record reads that record.
 inline void require_facts_true(Bytes file, uint64_t offset) {
   const Facts facts = inspect(file, {&offset, 1}, true);
@@ -182,11 +208,16 @@ inline void fuzz_records(Bytes bytes, std::span<const Column::Place> places) {
     require_slots_true(file, offset, columns);
   }
 
-  // The first record changes after it was measured.
+  // The first record changes after it was measured, and back again.
   const auto first = std::span(file).subspan(kHeaderSize, record.size());
-  const Decoded changed = decode(file, offsets, columns, true, 1, [&] {
+  const auto change = [&] {
     for (const Patch& patch : patches) patch.apply(first);
-  });
+  };
+  for (const Column& column : columns) {
+    require_padded_alike(file, offsets, column, patches[0].flip, change);
+    std::copy(record.begin(), record.end(), first.begin());
+  }
+  const Decoded changed = decode(file, offsets, columns, true, 1, change);
   for (size_t c = 0; c < columns.size() && !changed.fault; ++c) {
     require_sound(columns[c], changed.columns[c], offsets.size());
   }

@@ -2,6 +2,7 @@
 // sizes, so that a sanitizer sees a byte too many.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -62,6 +63,39 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
 inline Decoded decode(Bytes file, std::span<const uint64_t> offsets,
                       std::span<const Column> columns, size_t threads = 1) {
   return decode(file, offsets, columns, true, threads, [] {});
+}
+
+struct DecodedArrays {
+  Fault fault;
+  std::vector<int64_t> outer;
+  std::vector<std::vector<uint8_t>> arrays;
+};
+
+// One ragged column padded to `width` items, in arrays of `rows` rows.
+template <typename Between>
+DecodedArrays decode_padded(Bytes file, std::span<const uint64_t> offsets, const Column& column,
+                            size_t width, size_t rows, PadSides sides, Bytes fill,
+                            Between&& between) {
+  DecodedArrays decoded;
+  ColumnBuffers buffers;
+  Decode work(file, offsets, {&column, 1}, true, 2);
+  decoded.fault = work.first({&buffers, 1});
+  if (decoded.fault) return decoded;
+  between();
+  for (size_t begin = 0; begin < offsets.size(); begin += rows) {
+    const size_t count = std::min(rows, offsets.size() - begin);
+    decoded.arrays.emplace_back(count * width * fill.size(), 0xee);
+  }
+  std::vector<PaddedArray> places;
+  for (std::vector<uint8_t>& array : decoded.arrays) {
+    places.push_back({array.data(), width * fill.size()});
+  }
+  decoded.outer.resize(offsets.size() + 1, -1);
+  const PaddedRows padded{rows, places, fill, sides};
+  buffers.outer = decoded.outer;
+  buffers.padded = &padded;
+  decoded.fault = work.second({&buffers, 1});
+  return decoded;
 }
 
 inline uint32_t size_of(Dtype dtype) {

@@ -17,6 +17,7 @@ __all__ = ["Buffers"]
 # cost as much as filling them; but so much is not kept without need.
 _SMALLEST = 1 << 18
 _LARGEST = 1 << 24
+_BYTE = np.dtype(np.uint8)
 # Bytes that wait to be used again.
 _KEPT = 1 << 26
 
@@ -48,6 +49,10 @@ class Buffers:
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
         weakref.finalize(array, self._back, buffer).atexit = False
         return array
+
+    def bytes(self, size: int) -> npt.NDArray[np.uint8]:
+        """So many bytes, with anything in them."""
+        return self.empty((size,), _BYTE)
 
     def _back(self, buffer: mmap.mmap) -> None:
         # Not under a lock: this may come from the garbage collector, at any moment. If

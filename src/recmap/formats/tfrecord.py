@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap._core import Pad
 from recmap.errors import (
     FieldMismatchError,
     MemoryLimitError,
@@ -32,6 +34,7 @@ from recmap.tfrecord.example import Codec
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
+from recmap.tfrecord.padded import Allocate, PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
@@ -277,6 +280,30 @@ class TFRecordSource:
     def _take(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._pass_over(i)
         return self._shards[i].take(self._codec, rows)
+
+    def read_padded(
+        self,
+        rows: range | npt.NDArray[np.int64],
+        pads: Mapping[str, Pad],
+        size: int,
+        memory: Allocate,
+    ) -> PaddedRows | None:
+        """Rows by number, those of ``pads`` padded while they are read, in an array for each
+        ``size`` of them; None if they are not all in one file that is not compressed.
+        """
+        if isinstance(rows, range):
+            first, last = rows[0], rows[-1]
+        else:
+            first, last = int(rows.min()), int(rows.max())
+        self._start_of(len(self._shards) - 1)
+        i = bisect_right(self._starts, first) - 1
+        shard, start = self._shards[i], self._starts[i]
+        if not isinstance(shard, PlainShard) or last - start >= shard.count():
+            return None
+        codec = PaddedCodec(self._codec, pads, size, memory)
+        if isinstance(rows, range):
+            return shard.read(codec, first - start, last + 1 - start)
+        return shard.take(codec, rows - start)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):

@@ -13,7 +13,7 @@ from recmap.pipeline.gathering import interleave
 from recmap.pipeline.rows import Positions, Rows
 from recmap.types import Batch, Schema
 
-__all__ = ["Picked", "Repeated", "Shuffled", "Stretch", "cut"]
+__all__ = ["Picked", "Rearranged", "Repeated", "Shuffled", "Stretch", "cut"]
 
 
 class _Reordered:
@@ -41,7 +41,26 @@ class _Reordered:
         return self._rows.row_bytes()
 
 
-class Picked(_Reordered):
+class Rearranged(_Reordered):
+    """Rows that are others of the same epoch."""
+
+    @property
+    def rows(self) -> Rows:
+        """Those others."""
+        return self._rows
+
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
+        """Which of them."""
+        raise NotImplementedError
+
+    def take(self, positions: Positions, epoch: int) -> Batch:
+        return self._rows.take(self.numbers(positions, epoch), epoch)
+
+    def whence(self, position: int, epoch: int) -> str:
+        return self._rows.whence(int(self.numbers(np.array([position]), epoch)[0]), epoch)
+
+
+class Picked(Rearranged):
     """The rows with these numbers."""
 
     def __init__(self, rows: Rows, numbers: Positions) -> None:
@@ -51,18 +70,16 @@ class Picked(_Reordered):
     def _over(self, rows: Rows) -> Rows:
         return Picked(rows, self._numbers)
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        return self._rows.take(self._numbers[positions], epoch)
-
-    def whence(self, position: int, epoch: int) -> str:
-        return self._rows.whence(int(self._numbers[position]), epoch)
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
+        del epoch
+        return self._numbers[positions]
 
     def describe(self) -> list[Any]:
         marks = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
         return ["picked", self._rows.describe(), len(self._numbers), marks]
 
 
-class Stretch(_Reordered):
+class Stretch(Rearranged):
     """The rows from ``start`` to ``stop``."""
 
     def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
@@ -72,11 +89,9 @@ class Stretch(_Reordered):
     def _over(self, rows: Rows) -> Rows:
         return Stretch(rows, self._start, self._stop)
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        return self._rows.take(positions + self._start, epoch)
-
-    def whence(self, position: int, epoch: int) -> str:
-        return self._rows.whence(position + self._start, epoch)
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
+        del epoch
+        return positions + self._start
 
     def describe(self) -> list[Any]:
         return ["stretch", self._rows.describe(), self._start, self.count]
@@ -129,7 +144,7 @@ class Repeated(_Reordered):
         return ["repeated", self._rows.describe(), self._times]
 
 
-class Shuffled(_Reordered):
+class Shuffled(Rearranged):
     """All rows in a random order, which is another in every epoch."""
 
     def __init__(self, rows: Rows, seed: int) -> None:
@@ -139,7 +154,7 @@ class Shuffled(_Reordered):
         self._seed, self._each = seed, rows.count
         self._order: tuple[int, Permutation] | None = None
 
-    def _numbers(self, positions: Positions, epoch: int) -> Positions:
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
         order = self._order
         if order is None or order[0] != epoch:
             order = (epoch, Permutation(self._each, [self._seed, epoch]))
@@ -148,12 +163,6 @@ class Shuffled(_Reordered):
 
     def _over(self, rows: Rows) -> Rows:
         return Shuffled(rows, self._seed)
-
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        return self._rows.take(self._numbers(positions, epoch), epoch)
-
-    def whence(self, position: int, epoch: int) -> str:
-        return self._rows.whence(int(self._numbers(np.array([position]), epoch)[0]), epoch)
 
     def describe(self) -> list[Any]:
         return ["shuffled", self._rows.describe(), self._seed]

@@ -9,15 +9,18 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, OptionError
+from recmap import _core
+from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffers import Buffers
+from recmap.pipeline.rows import Leaf, Positions
 from recmap.ragged import Column, Ragged
+from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Field, Schema
 
 __all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]
 
 # Bytes of padded batches that wait to be used again.
-_KEPT = 16 << 20
+_KEPT = 64 << 20
 
 Length: TypeAlias = int | Literal["longest"]
 Lengths: TypeAlias = Length | tuple[Length, ...]
@@ -144,6 +147,50 @@ class Padding:
                 padded[f"{name}_mask"] = self._dense(_ones(ragged), widths, pad, False)
         return padded
 
+    def read(
+        self, leaf: Leaf, positions: Positions, size: int, most: int, schema: Schema
+    ) -> list[Batch]:
+        """Rows in batches of ``size``, padded while they are read; none if that cannot be.
+        Several that take more than ``most`` bytes are a MemoryLimitError.
+        """
+        pads = self._pads(schema)
+        native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
+        memory = self._buffers.bytes
+        if len(positions) > size:
+            memory = _Bounded(self._buffers, most).bytes
+        read = leaf.take_padded(positions, native, size, memory) if native else None
+        if read is None:
+            return []
+        return [
+            self._piece(read, number, slice(start, start + size), schema)
+            for number, start in enumerate(range(0, len(positions), size))
+        ]
+
+    def _piece(self, read: PaddedRows, number: int, rows: slice, schema: Schema) -> Batch:
+        pads = self._pads(schema)
+        batch: Batch = {}
+        for name in schema:
+            if name not in read.padded:
+                batch |= self.apply({name: read.others[name][rows]}, schema)
+                continue
+            array, lengths = read.padded[name].arrays[number], read.padded[name].lengths[rows]
+            pad, width = pads[name], array.shape[1]
+            if pad.cut == "error":
+                _check_lengths(lengths, width, name, "row")
+            batch[name] = array
+            if self._lengths:
+                batch[f"{name}_length"] = np.minimum(lengths, width)
+            if self._mask:
+                filled = np.arange(width) if pad.side == "right" else np.arange(width)[::-1]
+                batch[f"{name}_mask"] = filled < lengths[:, None]
+        return batch
+
+    def _native(self, name: str, pad: Pad, field: Field) -> _core.Pad:
+        (length,) = pad.lengths(1, name)
+        item = np.full(field.inner, pad.fill, field.dtype).tobytes()
+        width = None if length == "longest" else length
+        return _core.Pad(width, pad.multiple or 1, item, pad.side == "left", pad.cut == "left")
+
     def _dense(
         self, column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any
     ) -> npt.NDArray[Any]:
@@ -175,6 +222,19 @@ class Padding:
                 f"padding would add a column {taken[0]!r}, but there is one; rename it first"
             )
         return pads
+
+
+class _Bounded:
+    """Makes arrays of no more bytes than ``most`` together."""
+
+    def __init__(self, buffers: Buffers, most: int) -> None:
+        self._buffers, self._left = buffers, most
+
+    def bytes(self, size: int) -> npt.NDArray[np.uint8]:
+        self._left -= size
+        if self._left < 0:
+            raise MemoryLimitError("batches that were read together are too large for that")
+        return self._buffers.bytes(size)
 
 
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
@@ -241,6 +301,21 @@ def _ones(column: Ragged) -> Ragged:
     return Ragged(items, column.offsets - column.offsets[0])
 
 
+def _is_flat(field: Field) -> bool:
+    """Whether rows are lists of numbers, not lists of lists."""
+    return field.ragged == 1 and not field.is_bytes
+
+
+def _check_lengths(lengths: npt.NDArray[np.int64], width: int, name: str, place: str) -> None:
+    if int(lengths.max(initial=0)) > width:
+        row = int(np.argmax(lengths > width))
+        raise DataError(
+            f"field {name!r}: {place} {row:,} of the batch has {int(lengths[row]):,} "
+            f"items, to be padded to {width:,} (cut='right' or 'left' shortens such rows)",
+            field=name,
+        )
+
+
 def _widths(
     column: Ragged, lengths: tuple[Length, ...], pad: Pad, name: str, place: str = "row"
 ) -> tuple[int, ...]:
@@ -250,13 +325,8 @@ def _widths(
         width = -(-longest // step) * step
     else:
         width = lengths[0]
-        if pad.cut == "error" and longest > width:
-            row = int(np.argmax(column.lengths > width))
-            raise DataError(
-                f"field {name!r}: {place} {row:,} of the batch has {int(column.lengths[row]):,} "
-                f"items, to be padded to {width:,} (cut='right' or 'left' shortens such rows)",
-                field=name,
-            )
+        if pad.cut == "error":
+            _check_lengths(column.lengths, width, name, place)
     values = column.flat
     if not isinstance(values, Ragged):
         return (width,)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recmap.pipeline.order import Rearranged
 from recmap.pipeline.padding import Padding
+from recmap.pipeline.rows import Leaf, Positions, Rows
 from recmap.pipeline.steps import Rowset, Step
-from recmap.types import Schema
+from recmap.types import Batch, Schema
 
-__all__ = ["PadBatches"]
+__all__ = ["PadBatches", "padded_by"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,31 @@ class PadBatches:
         assert self.before is not None
         return replace(rows, batch=self.padding.apply(rows.batch, self.before))
 
+    def read(
+        self, rows: Rows, positions: Positions, epoch: int, size: int, most: int
+    ) -> list[Batch]:
+        """Rows in batches of ``size``, read and padded at once; none if that cannot be.
+        Several that take more than ``most`` bytes are a MemoryLimitError.
+        """
+        assert self.before is not None
+        while isinstance(rows, Rearranged):
+            positions, rows = rows.numbers(positions, epoch), rows.rows
+        if not isinstance(rows, Leaf):
+            return []
+        return self.padding.read(rows, positions, size, most, self.before)
+
     def renumbered(self, by: int) -> Step:
         del by  # nothing here is left to chance
         return self
 
     def describe(self) -> list[Any]:
         return ["pad", self.asked]
+
+
+def padded_by(steps: Sequence[Step], rows: Rows) -> PadBatches | None:
+    """The first of the steps, if rows may be padded by it while they are read."""
+    while isinstance(rows, Rearranged):
+        rows = rows.rows
+    first = steps[0] if steps else None
+    able = isinstance(rows, Leaf) and rows.pads
+    return first if isinstance(first, PadBatches) and able else None

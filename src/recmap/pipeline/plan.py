@@ -12,6 +12,7 @@ import numpy as np
 from recmap.errors import OptionError
 from recmap.files.machine import parse_size
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
+from recmap.pipeline.pads import padded_by
 from recmap.pipeline.rows import Rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.state import Cursor, digest
@@ -35,6 +36,9 @@ _READERS = 2
 _TOGETHER_BYTES = 1 << 24
 _TOGETHER_ROWS = 1 << 14
 _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
+# Those that are padded while they are read have memory of their own, and it is known how
+# much before it is taken.
+_TOGETHER_READ = 8
 
 
 @dataclass(frozen=True)
@@ -241,8 +245,10 @@ class Settled:
         if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
-        # What padded rows take is a guess.
-        most = _TOGETHER_PADDED if self.finish else _TOGETHER_BATCHES
+        most = _TOGETHER_BATCHES
+        if self.finish:
+            # What padded rows take is a guess.
+            most = _TOGETHER_READ if padded_by(self.finish, plan.rows) else _TOGETHER_PADDED
         return max(1, min(fitting, most, _TOGETHER_ROWS // size))
 
 

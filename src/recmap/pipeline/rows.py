@@ -7,17 +7,19 @@ kept and a run can go on from any place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap._core import Pad
 from recmap.errors import OptionError
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.ragged import Column, Ragged
 from recmap.sources import Source
+from recmap.tfrecord.padded import Allocate, PaddedRows
 from recmap.types import Batch, Schema
 
 __all__ = ["Leaf", "Positions", "Rows", "Selected"]
@@ -96,6 +98,11 @@ class Leaf:
         self._fresh = isinstance(source, TFRecordSource)
 
     @property
+    def pads(self) -> bool:
+        """Whether rows may be padded while they are read."""
+        return self._fresh and not self.in_order
+
+    @property
     def source(self) -> Source:
         """What is read, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
@@ -104,14 +111,26 @@ class Leaf:
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         del epoch  # a file is the same in every epoch
-        first, last = (int(positions[0]), int(positions[-1])) if len(positions) else (0, -1)
-        if last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all()):
-            batch = self.source.read(first, last + 1)
+        run = _run(positions)
+        if run is not None:
+            batch = self.source.read(run.start, run.stop)
         else:
             batch = self.source.take(positions)
         if self._fresh:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
+
+    def take_padded(
+        self, positions: Positions, pads: Mapping[str, Pad], size: int, memory: Allocate
+    ) -> PaddedRows | None:
+        """The rows in batches of ``size``, padded while they are read; None if the source
+        cannot do that.
+        """
+        source = self.source
+        if not isinstance(source, TFRecordSource) or not len(positions):
+            return None
+        run = _run(positions)
+        return source.read_padded(positions if run is None else run, pads, size, memory)
 
     def select(self, columns: Sequence[str]) -> Leaf:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))
@@ -140,6 +159,15 @@ class Leaf:
             state["_source"] = None
             state["_process"] = 0
         return state
+
+
+def _run(positions: Positions) -> range | None:
+    """The positions, if each follows the one before."""
+    if not len(positions):
+        return range(0)
+    first, last = int(positions[0]), int(positions[-1])
+    together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
+    return range(first, last + 1) if together else None
 
 
 def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:

@@ -267,7 +267,8 @@ class _Run:
         """What is done to a block; and what is done to batches, if blocks are batches."""
         ready = self._ready
         last, size = ready.finish if finish else (), self._groups.block
-        return RowsTask(self._plan.rows, ready.steps, last, size, ready.mask, self._drops)
+        most = self._plan.memory // (self._ahead() + 2)
+        return RowsTask(self._plan.rows, ready.steps, last, size, ready.mask, self._drops, most)
 
     def _ahead(self) -> int:
         """Batches at a time within the memory, for each of those who hand some on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MapError
+from recmap.pipeline.pads import padded_by
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
 from recmap.pipeline.workers import Request
@@ -47,7 +49,11 @@ class Result:
 
 @dataclass(frozen=True)
 class RowsTask:
-    """Reads a block and does the steps; and those of batches, of ``size`` rows each."""
+    """Reads a block and does the steps; and those of batches, of ``size`` rows each.
+
+    Several batches that turn out to take more than ``most`` bytes may be refused by a
+    MemoryLimitError: then they are to be read one by one.
+    """
 
     rows: Rows
     steps: tuple[Step, ...]
@@ -55,19 +61,17 @@ class RowsTask:
     size: int
     mask: str | None
     drops: bool
+    most: int = sys.maxsize
 
     def __call__(self, request: Request) -> Batch:
         positions, real = _unmarked(request.positions, self.mask is not None)
-        begun = time.perf_counter()
-        batch = request.batch
-        if batch is None:
-            batch = self.rows.take(positions, request.epoch)
-        read = time.perf_counter() - begun
-        rows, seconds = run_steps(Rowset(batch, positions, request.epoch, self.rows), self.steps)
-        if self.finish and len(positions) > self.size:
-            return self._pieces(rows, read, seconds)
-        rows, more = run_steps(rows, self.finish)
-        result = dict(rows.batch)
+        pieces, seconds = self._made(request.batch, positions, request.epoch)
+        result: Batch = {}
+        if len(pieces) > 1:
+            for number, piece in enumerate(pieces):
+                result |= {f"{_PIECE}{number}\0{name}": c for name, c in piece.batch.items()}
+        else:
+            result |= pieces[0].batch
         if self.mask is not None and real is not None:
             if any(len(column) != len(real) for column in result.values()):
                 raise MapError(
@@ -76,20 +80,41 @@ class RowsTask:
                 )
             result[self.mask] = real
         if self.drops:
-            result[_KEPT] = np.searchsorted(positions, rows.positions)
-        result[_SECONDS] = np.array([read, *seconds, *more])
+            result[_KEPT] = np.searchsorted(positions, pieces[0].positions)
+        result[_SECONDS] = np.array(seconds)
         return result
 
-    def _pieces(self, rows: Rowset, read: float, seconds: list[float]) -> Batch:
-        """Several batches that were read together."""
-        result: Batch = {}
-        spent = np.zeros(len(self.finish))
-        for number, start in enumerate(range(0, len(rows.positions), self.size)):
-            piece, more = run_steps(rows.part(start, start + self.size), self.finish)
-            result |= {f"{_PIECE}{number}\0{name}": c for name, c in piece.batch.items()}
-            spent += more
-        result[_SECONDS] = np.array([read, *seconds, *spent])
-        return result
+    def _made(
+        self, batch: Batch | None, positions: Positions, epoch: int
+    ) -> tuple[list[Rowset], list[float]]:
+        """The batches of a block, or the one that it is, and the seconds of each stage."""
+        begun = time.perf_counter()
+        finish, size = self.finish, self.size
+        starts = range(0, len(positions), size) if finish else range(1)
+        padded = [] if batch is not None or self.steps else self._padded(positions, epoch)
+        if padded:
+            rows = [
+                Rowset(batch, positions[start : start + size], epoch, self.rows)
+                for start, batch in zip(starts, padded, strict=True)
+            ]
+            # Nobody knows what of it was padding.
+            finish, seconds = finish[1:], [time.perf_counter() - begun, 0.0]
+        else:
+            if batch is None:
+                batch = self.rows.take(positions, epoch)
+            read = time.perf_counter() - begun
+            block, spent = run_steps(Rowset(batch, positions, epoch, self.rows), self.steps)
+            seconds = [read, *spent]
+            rows = [block.part(start, start + size) for start in starts if len(starts) > 1]
+            rows = rows or [block]
+        done = [run_steps(piece, finish) for piece in rows]
+        spent = [sum(times) for times in zip(*(times for _, times in done), strict=True)]
+        return [piece for piece, _ in done], seconds + spent
+
+    def _padded(self, positions: Positions, epoch: int) -> list[Batch]:
+        """The batches of a block, if they can be padded while they are read."""
+        step = padded_by(self.finish, self.rows)
+        return [] if step is None else step.read(self.rows, positions, epoch, self.size, self.most)
 
 
 @dataclass(frozen=True)

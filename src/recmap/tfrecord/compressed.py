@@ -94,7 +94,7 @@ class CompressedShard:
             for first, window in self._rows_from(start) if start < stop else ():
                 a, b = max(start - first, 0), min(stop - first, len(window.offsets))
                 if limit is not None:
-                    sizes = record_sizes(codec, window.bytes, window.offsets[a:b])
+                    sizes = record_sizes(codec.schema, window.bytes, window.offsets[a:b])
                     b = a + fitting(sizes, b - a, limit)
                 parts.append(self._decode(codec, window, first, slice(a, b)))
                 if limit is not None or stop <= _end((first, window)):
@@ -109,7 +109,7 @@ class CompressedShard:
         with self._lock:
             for first, window, some in self._windows_of(wanted):
                 offsets = window.offsets[wanted[some] - first]
-                sizes[some] = record_sizes(codec, window.bytes, offsets)
+                sizes[some] = record_sizes(codec.schema, window.bytes, offsets)
         return sizes[order]
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:

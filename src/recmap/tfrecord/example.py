@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,17 @@ from recmap.files.buffers import Buffers
 from recmap.ragged import BYTE, Column, Ragged
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["LISTS", "Codec", "dtype_code", "is_array", "split_name"]
+__all__ = [
+    "LISTS",
+    "Allocate",
+    "Codec",
+    "Decoder",
+    "Parts",
+    "assemble",
+    "dtype_code",
+    "is_array",
+    "split_name",
+]
 
 # A field of this prefix is read from the feature lists, where a record has a
 # feature of the same name as well.
@@ -23,8 +33,11 @@ LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+# Makes an array of so many bytes.
+Allocate: TypeAlias = Callable[[int], Bytes]
+_Rows_co = TypeVar("_Rows_co", covariant=True)
+Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 
-_BYTE = np.dtype(np.uint8)
 # Batches of up to so many bytes get their memory from those before: new pages cost as
 # much as the decoding.
 _LARGEST = 4 << 20
@@ -58,6 +71,18 @@ def split_name(name: str) -> tuple[str, Place]:
     if name.startswith(LISTS):
         return name[len(LISTS) :], Place.lists
     return name, Place.any
+
+
+class Decoder(Protocol[_Rows_co]):
+    """Makes something of records, by a schema."""
+
+    schema: Schema
+
+    def decode(
+        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
+    ) -> tuple[_Rows_co, Fault | None]:
+        """The records at these offsets, or the fault of the first that is bad."""
+        ...
 
 
 class Codec:
@@ -96,28 +121,49 @@ class Codec:
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int
     ) -> tuple[Batch, Fault | None]:
         """The records at these offsets, or the fault of the first that is bad."""
-        rows = len(offsets)
+        made, fault = self.parts(file, offsets, verify, threads)
+        if fault is not None:
+            return {}, fault
+        return {name: assemble(self.schema[name], parts) for name, parts in made.items()}, None
+
+    def parts(
+        self,
+        file: Bytes,
+        offsets: Offsets,
+        verify: bool,
+        threads: int,
+        pads: Sequence[_core.Pad | None] = (),
+        rows: int = 0,
+        memory: Allocate | None = None,
+    ) -> tuple[dict[str, Parts], Fault | None]:
+        """What columns are assembled from, the values in what ``memory`` makes; those with
+        one of ``pads`` in arrays of ``rows`` rows each. Nothing if a record is bad.
+        """
+        count = len(offsets)
         dense = {
-            name: self._buffers.empty((rows, *field.inner), field.dtype)
+            name: self._buffers.empty((count, *field.inner), field.dtype)
             for name, field in self.schema.items()
             if field.row_bytes is not None
         }
-        buffers = [
+        filled = [
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
         made, fault = _core.decode(
-            file, offsets, self.columns, verify, threads, buffers, self._empty
+            file,
+            offsets,
+            self.columns,
+            verify,
+            threads,
+            filled,
+            memory or self._buffers.bytes,
+            pads,
+            rows,
         )
         if fault is not None:
             return {}, fault
-        batch: Batch = {}
-        for (name, field), parts in zip(self.schema.items(), made, strict=True):
-            batch[name] = dense[name] if parts is None else _assemble(field, parts)
-        return batch, None
-
-    def _empty(self, size: int) -> Bytes:
-        return self._buffers.empty((size,), _BYTE)
+        named = zip(self.schema, made, strict=True)
+        return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
     def select(self, names: Sequence[str]) -> Codec:
         """Of these fields only: the others are not even looked at."""
@@ -142,7 +188,11 @@ def _fill_bytes(field: Field) -> bytes | None:
     return row if isinstance(row, bytes) else row.tobytes()
 
 
-def _assemble(field: Field, parts: _core.Decoded) -> Column:
+def assemble(field: Field, parts: Parts) -> Column:
+    """A column that was not padded."""
+    if isinstance(parts, np.ndarray):
+        return parts
+    assert len(parts) == 4
     raw, outer, steps, strings = parts
     column: Column
     if strings is not None:

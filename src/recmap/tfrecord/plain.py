@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,15 @@ from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.sizes import RowSizes, fitting, largest
 from recmap.sources import Skipped
-from recmap.tfrecord.example import Codec, is_array
+from recmap.tfrecord.example import Codec, Decoder, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.record_sizes import record_sizes, size_bound
 from recmap.tfrecord.window import Window
-from recmap.types import Batch
 
 __all__ = ["PlainShard"]
+
+_T = TypeVar("_T")
 
 # Bytes searched for records at a time, and before they are read in order: so few
 # that what the search has touched is still in the processor's cache.
@@ -114,7 +115,7 @@ class PlainShard:
         """The number of records."""
         return self.ensure(NO_LIMIT)
 
-    def read(self, codec: Codec, start: int, stop: int, limit: int | None = None) -> Batch:
+    def read(self, codec: Decoder[_T], start: int, stop: int, limit: int | None = None) -> _T:
         """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
         more than ``limit`` bytes of memory.
         """
@@ -123,7 +124,7 @@ class PlainShard:
             stop = self.ensure(stop)
             offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
         if limit is not None:
-            sizes = record_sizes(codec, self.file.bytes, offsets)
+            sizes = record_sizes(codec.schema, self.file.bytes, offsets)
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
             self.file.will_read(int(offsets[0]), int(offsets[-1]))
@@ -156,7 +157,7 @@ class PlainShard:
             ]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
-    def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
+    def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
         return self._decode(codec, self._offsets(rows), rows)
@@ -164,7 +165,7 @@ class PlainShard:
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most."""
         self.ensure(int(rows.max(initial=-1)) + 1)
-        return record_sizes(codec, self.file.bytes, self._offsets(rows))
+        return record_sizes(codec.schema, self.file.bytes, self._offsets(rows))
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
         """The largest row and what it takes in memory, if that is more than ``above``; None
@@ -186,13 +187,15 @@ class PlainShard:
             raise fault_error(fault, self.path, int(rows[fault.row]))
         return offsets
 
-    def _decode(self, codec: Codec, offsets: Offsets, rows: int | npt.NDArray[np.int64]) -> Batch:
+    def _decode(
+        self, codec: Decoder[_T], offsets: Offsets, rows: int | npt.NDArray[np.int64]
+    ) -> _T:
         """The records at these offsets, which have these numbers, or follow that one."""
-        batch, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
+        decoded, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
         if fault is not None:
             record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
             raise fault_error(fault, self.path, record, codec.schema)
-        return batch
+        return decoded
 
     def row_bytes(self) -> int:
         """About how many bytes a record takes; 1 or more."""

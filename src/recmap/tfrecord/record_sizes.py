@@ -8,7 +8,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import FRAME_SIZE, MAX_MESSAGE_SIZE, Kind
 from recmap.sizes import OFFSET, RowSizes
-from recmap.tfrecord.example import Codec, split_name
+from recmap.tfrecord.example import split_name
 from recmap.types import Field, Schema
 
 __all__ = ["record_sizes", "size_bound"]
@@ -41,10 +41,10 @@ def _bytes_per_byte(field: Field) -> int:
 
 
 def record_sizes(
-    codec: Codec, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint64]
+    schema: Schema, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint64]
 ) -> RowSizes:
     """What each of the records at these offsets takes, at most."""
-    fixed, each = size_bound(codec.schema)
+    fixed, each = size_bound(schema)
     if not each or not len(offsets):
         return fixed
     # The length of every record, at which its frame begins.
@@ -52,7 +52,7 @@ def record_sizes(
     lengths = np.minimum(starts[offsets], MAX_MESSAGE_SIZE).astype(np.int64)
     sizes: npt.NDArray[np.int64] = fixed + each * lengths
     for row in np.flatnonzero(sizes > _LARGE):
-        seen = _seen(codec.schema, data, offsets[row : row + 1], int(lengths[row]))
+        seen = _seen(schema, data, offsets[row : row + 1], int(lengths[row]))
         sizes[row] = min(int(sizes[row]), fixed + seen)
     return sizes
 

@@ -1,0 +1,67 @@
+"""Records whose ragged rows are padded while they are read, not afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap import _core
+from recmap._core import Fault, Pad
+from recmap.tfrecord.example import Allocate, Bytes, Codec, Offsets, assemble
+from recmap.types import Batch, Field
+
+__all__ = ["Allocate", "PaddedCodec", "PaddedColumn", "PaddedRows"]
+
+
+class PaddedColumn(NamedTuple):
+    """An array of each batch, and the lengths that the rows of all of them had."""
+
+    arrays: list[npt.NDArray[Any]]
+    lengths: npt.NDArray[np.int64]
+
+
+class PaddedRows(NamedTuple):
+    """Several batches: the columns that were padded, and the others, of all rows."""
+
+    padded: dict[str, PaddedColumn]
+    others: Batch
+
+
+class PaddedCodec:
+    """Reads records as ``codec`` does, but the fields of ``pads`` as rows of one length, in
+    an array for every ``size`` of them, in what ``memory`` makes.
+    """
+
+    def __init__(self, codec: Codec, pads: Mapping[str, Pad], size: int, memory: Allocate) -> None:
+        self.schema = codec.schema
+        self._codec, self._size, self._memory = codec, size, memory
+        self._pads = [pads.get(name) for name in codec.schema]
+
+    def decode(
+        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
+    ) -> tuple[PaddedRows, Fault | None]:
+        """The records at these offsets, or the fault of the first that is bad."""
+        made, fault = self._codec.parts(
+            file, offsets, verify, threads, self._pads, self._size, self._memory
+        )
+        rows = PaddedRows({}, {})
+        for name, parts in made.items():
+            field = self.schema[name]
+            if isinstance(parts, tuple) and len(parts) == 2:
+                rows.padded[name] = self._column(field, parts)
+            else:
+                rows.others[name] = assemble(field, parts)
+        return rows, fault
+
+    def _column(self, field: Field, parts: _core.Padded) -> PaddedColumn:
+        raws, offsets = parts
+        count = len(offsets) - 1
+        arrays = []
+        for start, raw in zip(range(0, count, self._size), raws, strict=True):
+            rows = min(self._size, count - start)
+            width = raw.nbytes // (rows * field.dtype.itemsize * field.count)
+            arrays.append(raw.view(field.dtype).reshape(rows, width, *field.inner))
+        return PaddedColumn(arrays, np.diff(offsets))
