@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recmap.errors import OptionError
 
-__all__ = ["parse_size", "size_text", "thread_count", "using_threads"]
+__all__ = [
+    "parse_size",
+    "size_text",
+    "thread_count",
+    "thread_share",
+    "using_threads",
+    "work_beside",
+]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 _allowed: int | None = None
+_beside = threading.local()
 
 
 def thread_count() -> int:
@@ -25,6 +34,16 @@ def thread_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def thread_share() -> int:
+    """The processors for one call of this thread, if others do the same beside it."""
+    return max(1, thread_count() // getattr(_beside, "count", 1))
+
+
+def work_beside(count: int) -> None:
+    """Has this thread know that it is one of so many that do the same."""
+    _beside.count = count
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +16,21 @@ from recmap.pipeline.pads import padded_by
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
 from recmap.pipeline.workers import Request
+from recmap.ragged import Column
 from recmap.types import Batch
 
 __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 
 # Columns that travel with a result and are taken off it before anybody sees it.
 _KEPT, _SECONDS = "\0kept", "\0seconds"
-# Before the number of a batch and the name of its column, where a result is several.
-_PIECE = "\0piece\0"
+
+
+class _Several(dict[str, Column]):
+    """A result that is several batches; only a thread of the same process gives such."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        super().__init__()
+        self.batches = deque(batches)
 
 
 def filler(positions: Positions, real: npt.NDArray[np.bool_]) -> Positions:
@@ -51,7 +59,7 @@ class Result:
 class RowsTask:
     """Reads a block and does the steps; and those of batches, of ``size`` rows each.
 
-    Several batches that turn out to take more than ``most`` bytes may be refused by a
+    _Several batches that turn out to take more than ``most`` bytes may be refused by a
     MemoryLimitError: then they are to be read one by one.
     """
 
@@ -66,12 +74,8 @@ class RowsTask:
     def __call__(self, request: Request) -> Batch:
         positions, real = _unmarked(request.positions, self.mask is not None)
         pieces, seconds = self._made(request.batch, positions, request.epoch)
-        result: Batch = {}
-        if len(pieces) > 1:
-            for number, piece in enumerate(pieces):
-                result |= {f"{_PIECE}{number}\0{name}": c for name, c in piece.batch.items()}
-        else:
-            result |= pieces[0].batch
+        several = len(pieces) > 1
+        result = _Several(piece.batch for piece in pieces) if several else dict(pieces[0].batch)
         if self.mask is not None and real is not None:
             if any(len(column) != len(real) for column in result.values()):
                 raise MapError(
@@ -139,11 +143,5 @@ def opened(batch: Batch) -> Result:
 
 
 def pieces_of(batch: Batch) -> deque[Batch]:
-    """Batches that came as one, taken out of it; none if it is to be cut by rows."""
-    pieces: deque[Batch] = deque()
-    for key in [key for key in batch if key.startswith(_PIECE)]:
-        number, name = key.removeprefix(_PIECE).split("\0", 1)
-        if int(number) == len(pieces):
-            pieces.append({})
-        pieces[-1][name] = batch.pop(key)
-    return pieces
+    """Batches that came as one; none if it is to be cut by rows."""
+    return batch.batches if isinstance(batch, _Several) else deque()

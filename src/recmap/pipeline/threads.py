@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 from typing import TypeAlias
 
 from recmap.errors import RecmapError
+from recmap.files.machine import work_beside
 from recmap.pipeline.failures import map_error
 from recmap.pipeline.pool import OrderedPool, Request, Work
 from recmap.types import Batch
@@ -59,6 +60,7 @@ class ThreadPool(OrderedPool):
 
 
 def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
+    work_beside(len(busy))
     while (item := requests.get()) is not None:
         begin = time.perf_counter()
         _answer(work, *item)

@@ -58,10 +58,10 @@ class PaddedCodec:
 
     def _column(self, field: Field, parts: _core.Padded) -> PaddedColumn:
         raws, offsets = parts
-        count = len(offsets) - 1
+        count, dtype, inner = len(offsets) - 1, field.dtype, field.inner
+        item = dtype.itemsize * field.count
         arrays = []
         for start, raw in zip(range(0, count, self._size), raws, strict=True):
             rows = min(self._size, count - start)
-            width = raw.nbytes // (rows * field.dtype.itemsize * field.count)
-            arrays.append(raw.view(field.dtype).reshape(rows, width, *field.inner))
+            arrays.append(raw.view(dtype).reshape(rows, raw.nbytes // (rows * item), *inner))
         return PaddedColumn(arrays, np.diff(offsets))

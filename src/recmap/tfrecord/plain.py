@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
-from recmap.files.machine import thread_count
+from recmap.files.machine import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.sizes import RowSizes, fitting, largest
 from recmap.sources import Skipped
@@ -128,7 +128,7 @@ class PlainShard:
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
             self.file.will_read(int(offsets[0]), int(offsets[-1]))
-        return self._decode(codec, offsets, start)
+        return self._decode(codec, offsets, start, thread_share())
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """The offsets of these rows, if they follow those found last; with ``limit``, of
@@ -160,7 +160,8 @@ class PlainShard:
     def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
-        return self._decode(codec, self._offsets(rows), rows)
+        # More than its share: rows that are not in memory are waited for, not worked at.
+        return self._decode(codec, self._offsets(rows), rows, thread_count())
 
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most."""
@@ -188,10 +189,14 @@ class PlainShard:
         return offsets
 
     def _decode(
-        self, codec: Decoder[_T], offsets: Offsets, rows: int | npt.NDArray[np.int64]
+        self,
+        codec: Decoder[_T],
+        offsets: Offsets,
+        rows: int | npt.NDArray[np.int64],
+        threads: int,
     ) -> _T:
         """The records at these offsets, which have these numbers, or follow that one."""
-        decoded, fault = codec.decode(self.file.bytes, offsets, self.verify, thread_count())
+        decoded, fault = codec.decode(self.file.bytes, offsets, self.verify, threads)
         if fault is not None:
             record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
             raise fault_error(fault, self.path, record, codec.schema)
