@@ -128,7 +128,24 @@ void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t row
   }
 }
 
-std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const uint64_t>& offsets,
+using Owners = std::optional<Array<const uint32_t>>;
+
+Records records_of(std::span<const Bytes> files, const Array<const uint64_t>& offsets,
+                   const Owners& owners) {
+  Records records{files, as_span(offsets), {}};
+  if (files.empty()) throw nb::value_error("records lie in one file or more");
+  if (!owners) return records;
+  records.owners = as_span(*owners);
+  const auto is_file = [&](uint32_t owner) { return owner < files.size(); };
+  if (records.owners.size() != records.size() ||
+      !std::all_of(records.owners.begin(), records.owners.end(), is_file)) {
+    throw nb::value_error("every record has one of the files for an owner");
+  }
+  return records;
+}
+
+std::tuple<nb::list, MaybeFault> decode(const std::vector<Buffer>& files,
+                                        const Array<const uint64_t>& offsets, const Owners& owners,
                                         const Columns& wanted, bool verify, size_t threads,
                                         const std::vector<std::optional<Array<uint8_t>>>& dense,
                                         const nb::callable& empty, const Pads& pads, size_t rows) {
@@ -144,7 +161,9 @@ std::tuple<nb::list, MaybeFault> decode(const Buffer& file, const Array<const ui
     buffers[c].values = as_span(*dense[c]);
   }
   check_pads(columns, pads, rows);
-  Decode work(as_span(file), as_span(offsets), columns, verify, threads);
+  std::vector<Bytes> bytes;
+  for (const Buffer& file : files) bytes.push_back(as_span(file));
+  Decode work(records_of(bytes, offsets, owners), columns, verify, threads);
   Fault fault;
   {
     const nb::gil_scoped_release release;
@@ -290,17 +309,19 @@ void bind_reading(nb::module_& m) {
       .def("__init__", &new_pad, nb::arg("width").none(), nb::arg("multiple"), nb::arg("fill"),
            nb::arg("fill_left"), nb::arg("keep_last"));
 
-  m.def("decode", &decode, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
-        nb::arg("verify"), nb::arg("threads"), nb::arg("dense"), nb::arg("empty"),
-        nb::arg("pads") = Pads(), nb::arg("rows") = 0,
-        nb::sig("def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: "
-                "numpy.typing.NDArray[numpy.uint64], "
+  m.def("decode", &decode, nb::arg("files"), nb::arg("offsets"), nb::arg("owners").none(),
+        nb::arg("columns"), nb::arg("verify"), nb::arg("threads"), nb::arg("dense"),
+        nb::arg("empty"), nb::arg("pads") = Pads(), nb::arg("rows") = 0,
+        nb::sig("def decode(files: collections.abc.Sequence[numpy.typing.NDArray[numpy.uint8]], "
+                "offsets: numpy.typing.NDArray[numpy.uint64], "
+                "owners: numpy.typing.NDArray[numpy.uint32] | None, "
                 "columns: Columns, verify: bool, threads: int, "
                 "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
                 "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]], "
                 "pads: collections.abc.Sequence[Pad | None] = [], rows: int = 0) -> "
                 "tuple[list[Decoded | Padded | None], Fault | None]"),
-        "The records at these offsets as columns. Dense numeric columns are written into "
+        "The records at these offsets, each of the file its owner says, or of the only one, as "
+        "columns. Dense numeric columns are written into "
         "`dense`; the others come back as (values, outer, steps, strings), the values in an "
         "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),

@@ -19,14 +19,15 @@ constexpr size_t kAhead = 8;
 constexpr size_t kMinCopy = 256;
 constexpr size_t kMaxLines = 16 << 10;
 
-size_t block_rows(Bytes file, std::span<const uint64_t> offsets) {
-  if (offsets.empty()) return 1;
+size_t block_rows(const Records& records) {
+  if (records.size() == 0) return 1;
   // The first few records tell the size well enough.
   size_t sampled = 0;
   uint64_t bytes = 0;
   Fault ignored;
-  for (Bytes data; sampled < std::min<size_t>(offsets.size(), 16); ++sampled) {
-    if (read_frame(file, offsets[sampled], false, data, ignored)) bytes += data.size();
+  for (Bytes data; sampled < std::min<size_t>(records.size(), 16); ++sampled) {
+    const Bytes file = records.file(sampled);
+    if (read_frame(file, records.offsets[sampled], false, data, ignored)) bytes += data.size();
     bytes += kFrameSize;
   }
   return std::clamp<size_t>(kBlockBytes * sampled / bytes, 1, 1 << 14);
@@ -151,21 +152,25 @@ bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out,
 
 }  // namespace
 
-Decode::Decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
-               bool verify, size_t threads)
-    : file_(file),
-      offsets_(offsets),
+Decode::Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads)
+    : records_(records),
       columns_(columns),
       verify_(verify),
       threads_(threads),
-      block_(block_rows(file, offsets)),
+      block_(block_rows(records)),
       totals_(columns.size()),
       pending_(columns.size()) {
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) continue;
-    pending_[c].resize(offsets.size() + 1);
+    pending_[c].resize(records.size() + 1);
     measures_ = true;
   }
+}
+
+void Decode::prefetch(size_t row) const {
+  const Bytes file = records_.file(row);
+  const uint64_t offset = records_.offsets[row];
+  if (offset < file.size()) __builtin_prefetch(file.data() + offset);
 }
 
 bool Decode::walk_row(size_t row, Bytes data, Walker& walker,
@@ -194,24 +199,23 @@ bool Decode::walk_row(size_t row, Bytes data, Walker& walker,
 Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
   FirstFault faults;
   std::mutex scratch_mutex;
-  parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
+  parallel_blocks(records_.size(), block_, threads_, [&](size_t begin, size_t end) {
     Walker walker(columns_);
     std::vector<Copy> copies;
     std::vector<Walked> walked;
     size_t row = begin;
     const auto fail = [&](size_t at, Fault& fault) {
       fault.row = at;
-      fault.offset = offsets_[at];
+      fault.offset = records_.offsets[at];
       faults.add(fault);
     };
     for (; row < end; ++row) {
-      if (row + kAhead < end && offsets_[row + kAhead] < file_.size()) {
-        __builtin_prefetch(file_.data() + offsets_[row + kAhead]);
-      }
+      if (row + kAhead < end) prefetch(row + kAhead);
       Fault fault;
       Bytes data;
       const size_t before = copies.size();
-      if (!read_frame(file_, offsets_[row], check == Check::kBefore, data, fault) ||
+      if (!read_frame(records_.file(row), records_.offsets[row], check == Check::kBefore, data,
+                      fault) ||
           !walk_row(row, data, walker, buffers, copies, fault)) {
         fail(row, fault);
         break;
@@ -342,7 +346,7 @@ bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare&
       *room.strings = room.end - room.base;
     }
     Bytes data;
-    if (!read_frame(file_, offsets_[row], false, data, fault)) return false;
+    if (!read_frame(records_.file(row), records_.offsets[row], false, data, fault)) return false;
     if (copy_and_sum(data, copies) != stored_crc(data)) {
       if (check_data(data, fault)) fault.code = FaultCode::kChanged;
       return false;
@@ -369,13 +373,13 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
       if (!offsets.empty()) offsets[0] = 0;
     }
   }
-  parallel_blocks(offsets_.size(), block_, threads_, [&](size_t begin, size_t end) {
+  parallel_blocks(records_.size(), block_, threads_, [&](size_t begin, size_t end) {
     Spare spare;
     for (size_t row = begin; row < end; ++row) {
       Fault fault;
       if (copy_row(row, buffers, spare, fault)) continue;
       fault.row = row;
-      fault.offset = offsets_[row];
+      fault.offset = records_.offsets[row];
       return faults.add(fault);
     }
   });
@@ -387,7 +391,8 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
   std::vector<Fault> faults;
   std::mutex mutex;
   parallel_blocks(
-      offsets.size(), block_rows(file, offsets), threads, [&](size_t begin, size_t end) {
+      offsets.size(), block_rows({{&file, 1}, offsets, {}}), threads,
+      [&](size_t begin, size_t end) {
         Walker walker(columns);
         std::vector<uint8_t> values;
         std::vector<int64_t> strings;

@@ -49,6 +49,17 @@ struct ColumnBuffers {
   const PaddedRows* padded = nullptr;
 };
 
+// Where records lie, in one file or several. What it refers to must outlive it.
+struct Records {
+  std::span<const Bytes> files;
+  std::span<const uint64_t> offsets;
+  // The file of each record; none if all are in the first.
+  std::span<const uint32_t> owners;
+
+  size_t size() const { return offsets.size(); }
+  Bytes file(size_t row) const { return files[owners.empty() ? 0 : owners[row]]; }
+};
+
 class Walker;
 
 // Bytes to copy once a block of records has been walked.
@@ -70,9 +81,8 @@ using Totals = std::vector<Tally>;
 
 class Decode {
  public:
-  // Records of `file` at `offsets`. All arguments must outlive the object.
-  Decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
-         bool verify, size_t threads);
+  // The arguments must outlive the object. Each owner must be one of the files.
+  Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads);
 
   // Walks all records, fills dense numeric columns, measures the others.
   // `buffers` has values set for dense numeric columns and is otherwise unread.
@@ -90,6 +100,8 @@ class Decode {
   // When the CRC of the data is checked: while it is copied is fastest, but before
   // it is walked tells damage from a record that is merely not what was expected.
   enum class Check { kNot, kBefore, kAfter };
+
+  void prefetch(size_t row) const;
 
   // The first phase.
   Fault walk_rows(std::span<const ColumnBuffers> buffers, Check check);
@@ -115,8 +127,7 @@ class Decode {
     Tally start;  // a row's own tally after first(), its start after summing
   };
 
-  Bytes file_;
-  std::span<const uint64_t> offsets_;
+  Records records_;
   std::span<const Column> columns_;
   bool verify_;
   size_t threads_;

@@ -330,5 +330,28 @@ TEST(CheckRowsFindsEveryBadRowInOrder) {
   }
 }
 
+TEST(RowsOfSeveralFilesComeInTheOrderAskedFor) {
+  const std::vector<Buffer> odd = {example(entry("x", ints({1}))),
+                                   example(entry("x", ints({3, 3})))};
+  const std::vector<Buffer> even = {example(entry("x", ints({2, 2, 2})))};
+  const Buffer first = wire::framed(odd);
+  const Buffer second = wire::framed(even);
+  const std::vector<Bytes> files = {first, second};
+  const std::vector<uint64_t> offsets = {wire::offsets_of(odd)[1], 0, 0, 0};
+  const std::vector<uint32_t> owners = {0, 1, 0, 1};
+  const Column column = column_of("x", Dtype::kInt64, 1, 1);
+  Decode work({files, offsets, owners}, {&column, 1}, true, 2);
+  ColumnBuffers buffers;
+  CHECK(!work.first({&buffers, 1}));
+  std::vector<uint8_t> values(work.totals()[0].items * 8);
+  std::vector<int64_t> outer(5);
+  buffers.values = values;
+  buffers.outer = outer;
+  CHECK(!work.second({&buffers, 1}));
+  CHECK((outer == std::vector<int64_t>{0, 2, 5, 6, 9}));
+  CHECK(
+      (numbers<int64_t>({values, {}, {}, {}}) == std::vector<int64_t>{3, 3, 2, 2, 2, 1, 2, 2, 2}));
+}
+
 }  // namespace
 }  // namespace recmap

@@ -257,9 +257,9 @@ class Pad:
 
     def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None: ...
 
-def decode(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64], columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None]:
+def decode(files: Sequence[numpy.typing.NDArray[numpy.uint8]], offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None]:
     """
-    The records at these offsets as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).
+    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).
     """
 
 def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> list[Fault]:

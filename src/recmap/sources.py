@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.sizes import RowSizes
 from recmap.types import Batch, Schema
 
-__all__ = ["Info", "Sink", "Skipped", "Source"]
+__all__ = ["Info", "Sink", "Skipped", "Source", "owned_rows"]
 
 
 @dataclass(frozen=True)
@@ -161,3 +161,21 @@ class Sink(Protocol):
     def abort(self) -> None:
         """Leaves nothing behind."""
         ...
+
+
+def owned_rows(
+    starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Of parts that follow each other, of which part ``i`` begins at row ``starts[i]``: those
+    that have some of the rows, and the places in ``rows`` of theirs.
+
+    >>> for part, places in owned_rows(np.array([0, 10]), np.array([11, 3, 17])):
+    ...     print(part, places)
+    0 [1]
+    1 [0 2]
+    """
+    owner = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    parts, begins = np.unique(owner[order], return_index=True)
+    # Of no rows, np.split makes one piece all the same.
+    yield from zip(parts.tolist(), np.split(order, begins[1:]), strict=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import resource
 import sys
 from collections import OrderedDict
 from threading import RLock
@@ -21,8 +22,9 @@ __all__ = ["MappedFile", "MappedFiles"]
 _LINUX = sys.platform == "linux"
 # Mapped pages a pass keeps behind it.
 _WINDOW_SIZE = 256 << 20
-# A mapped file holds a descriptor, of which a process often has 1,024.
-_OPEN_FILES = 128
+# A mapped file holds a descriptor, of which a process often has 1,024: no more than a
+# quarter of them, if that is not too few, nor more than anybody needs.
+_FEWEST_FILES, _MOST_FILES = 64, 4096
 
 
 class MappedFile:
@@ -111,6 +113,11 @@ class MappedFiles:
     """Maps files when they are used, and lets go of those that were not for longest."""
 
     def __init__(self) -> None:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if allowed == resource.RLIM_INFINITY:
+            allowed = sys.maxsize
+        #: Files that are mapped at a time.
+        self.most = min(max(allowed // 4, _FEWEST_FILES), _MOST_FILES)
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
         self._lock = RLock()
 
@@ -124,6 +131,6 @@ class MappedFiles:
             if file is None:
                 file = self._files[path] = MappedFile(path)
             self._files.move_to_end(path)
-            if len(self._files) > _OPEN_FILES:
+            if len(self._files) > self.most:
                 self._files.popitem(last=False)
             return file

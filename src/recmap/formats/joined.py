@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, added, measure
-from recmap.sources import Info, Skipped, Source
+from recmap.sources import Info, Skipped, Source, owned_rows
 from recmap.types import Batch, Schema
 
 __all__ = ["BesideSource", "ChainSource", "SelectedSource", "take_from"]
@@ -246,11 +246,9 @@ class ChainSource(_Joined):
         return take_from(self._starts, rows, lambda i, mine: self._parts[i].take(mine))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
         sizes = np.empty(len(rows), np.int64)
-        for i in np.unique(owner):
-            mine = owner == i
-            found = self._parts[int(i)].row_sizes(rows[mine] - self._starts[i])
+        for i, mine in owned_rows(self._starts, rows):
+            found = self._parts[i].row_sizes(rows[mine] - self._starts[i])
             if found is None:
                 return None
             sizes[mine] = found
@@ -282,14 +280,12 @@ def take_from(
     """Rows of parts that follow each other, of which part ``i`` begins at ``starts[i]``:
     those of a part at a time, then put in order.
     """
-    owner = np.searchsorted(starts, rows, side="right") - 1
-    order = np.argsort(owner, kind="stable")
-    taken = []
-    for i in np.unique(owner):
-        mine = order[owner[order] == i]
-        taken.append(take(int(i), rows[mine] - starts[i]))
+    taken, order = [], []
+    for i, mine in owned_rows(starts, rows):
+        taken.append(take(i, rows[mine] - starts[i]))
+        order.append(mine)
     back = np.empty(len(rows), np.int64)
-    back[order] = np.arange(len(rows))
+    back[np.concatenate(order)] = np.arange(len(rows))
     return {name: column[back] for name, column in _joined(taken).items()}
 
 

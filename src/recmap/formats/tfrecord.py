@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from threading import RLock
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,10 @@ from recmap.files.paths import PathLike
 from recmap.formats.joined import take_from
 from recmap.ragged import Column, concatenate
 from recmap.sizes import RowSizes, measure
-from recmap.sources import Info, Skipped
+from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.example import Codec, Decoder
+from recmap.tfrecord.gather import Part, gather
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
@@ -44,6 +45,8 @@ __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 
 Errors: TypeAlias = Literal["raise", "skip"]
 FieldsLike: TypeAlias = "Mapping[str, FieldLike | None] | Iterable[str]"
+
+_T = TypeVar("_T")
 
 # Compressed files of which rows are held, besides one for each thread.
 _PASSES = 2
@@ -219,6 +222,10 @@ class TFRecordSource:
             return self._starts[i]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        if limit is None and self._crosses(start, stop):
+            gathered = self._gathered(self._codec, np.arange(start, stop))
+            if gathered is not None:
+                return gathered
         parts: list[Batch] = []
         for i, shard in enumerate(self._shards):
             first = self._start_of(i)
@@ -241,6 +248,15 @@ class TFRecordSource:
                 break
             limit = None if limit is None else limit - size
         return self._join(parts)
+
+    def _crosses(self, start: int, stop: int) -> bool:
+        """Whether these rows are known to be in two files or more."""
+        starts = self._starts
+        if len(starts) < len(self._shards):
+            return False
+        first, last = bisect_right(starts, start), bisect_right(starts, stop - 1)
+        count = self._shards[last - 1].known_count()
+        return first < last and count is not None and stop <= starts[last - 1] + count
 
     def _pass_over(self, i: int) -> None:
         """Has those files rest that were not read for longest, if file ``i`` is one too many:
@@ -274,6 +290,9 @@ class TFRecordSource:
         self._start_of(len(self._shards) - 1)
         if not len(rows):
             return self._join([])
+        gathered = self._gathered(self._codec, rows)
+        if gathered is not None:
+            return gathered
         starts = np.array(self._starts[: len(self._shards)], np.int64)
         return take_from(starts, rows, self._take)
 
@@ -289,33 +308,38 @@ class TFRecordSource:
         memory: Allocate,
     ) -> PaddedRows | None:
         """Rows by number, those of ``pads`` padded while they are read, in an array for each
-        ``size`` of them; None if they are not all in one file that is not compressed.
+        ``size`` of them; None if they lie in compressed files, or in too many.
         """
-        if isinstance(rows, range):
-            first, last = rows[0], rows[-1]
-        else:
-            first, last = int(rows.min()), int(rows.max())
         self._start_of(len(self._shards) - 1)
-        i = bisect_right(self._starts, first) - 1
-        shard, start = self._shards[i], self._starts[i]
-        if not isinstance(shard, PlainShard) or last - start >= shard.count():
-            return None
         codec = PaddedCodec(self._codec, pads, size, memory)
         if isinstance(rows, range):
-            return shard.read(codec, first - start, last + 1 - start)
-        return shard.take(codec, rows - start)
+            i = bisect_right(self._starts, rows[0]) - 1
+            shard, start = self._shards[i], self._starts[i]
+            if isinstance(shard, PlainShard) and rows[-1] - start < shard.count():
+                return shard.read(codec, rows[0] - start, rows[-1] + 1 - start)
+            rows = np.arange(rows.start, rows.stop)
+        return self._gathered(codec, rows)
+
+    def _gathered(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T | None:
+        """Rows of all files in one call; None if they lie in compressed files, or in too many."""
+        starts = np.array(self._starts[: len(self._shards)], np.int64)
+        parts: list[Part] = []
+        for i, mine in owned_rows(starts, rows):
+            shard = self._shards[i]
+            if not isinstance(shard, PlainShard) or len(parts) == self._mapped.most:
+                return None
+            parts.append(Part(shard, rows[mine] - starts[i], mine))
+        return gather(parts, codec, self.verify)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):
             return 0
         self._start_of(len(self._shards) - 1)
         starts = np.array(self._starts[: len(self._shards)], np.int64)
-        owner = np.searchsorted(starts, rows, side="right") - 1
         sizes = np.empty(len(rows), np.int64)
-        for i in np.unique(owner):
-            mine = owner == i
-            self._pass_over(int(i))
-            sizes[mine] = self._shards[int(i)].row_sizes(self._codec, rows[mine] - starts[i])
+        for i, mine in owned_rows(starts, rows):
+            self._pass_over(i)
+            sizes[mine] = self._shards[i].row_sizes(self._codec, rows[mine] - starts[i])
         return sizes
 
     def largest_row(self, above: int) -> tuple[int, int] | None:

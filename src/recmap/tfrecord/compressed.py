@@ -22,7 +22,7 @@ from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, fitting
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.example import Codec, Records
 from recmap.tfrecord.inflated import START, Inflated, Place
 from recmap.tfrecord.record_sizes import record_sizes
 from recmap.tfrecord.stream import Entry
@@ -156,12 +156,12 @@ class CompressedShard:
             done = upto
 
     def _nothing(self, codec: Codec) -> Batch:
-        return codec.decode(np.empty(0, np.uint8), np.empty(0, np.uint64), False, 1)[0]
+        return codec.decode(Records([np.empty(0, np.uint8)], np.empty(0, np.uint64)), False, 1)[0]
 
     def _decode(self, codec: Codec, window: Window, first: int, rows: Any) -> Batch:
         offsets = np.ascontiguousarray(window.offsets[rows])
         # The CRCs were checked when the window was made.
-        batch, fault = codec.decode(window.bytes, offsets, False, thread_count())
+        batch, fault = codec.decode(Records([window.bytes], offsets), False, thread_count())
         if fault is not None:
             numbers = np.arange(first, first + len(window.offsets))[rows]
             raise self._records.error(fault, int(numbers[fault.row]), window.base, codec.schema)

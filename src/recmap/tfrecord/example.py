@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ __all__ = [
     "Codec",
     "Decoder",
     "Parts",
+    "Records",
     "assemble",
     "dtype_code",
     "is_array",
@@ -73,15 +74,21 @@ def split_name(name: str) -> tuple[str, Place]:
     return name, Place.any
 
 
+class Records(NamedTuple):
+    """Records by their offsets, each of the file that its owner says, or of the only one."""
+
+    files: Sequence[Bytes]
+    offsets: Offsets
+    owners: npt.NDArray[np.uint32] | None = None
+
+
 class Decoder(Protocol[_Rows_co]):
     """Makes something of records, by a schema."""
 
     schema: Schema
 
-    def decode(
-        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
-    ) -> tuple[_Rows_co, Fault | None]:
-        """The records at these offsets, or the fault of the first that is bad."""
+    def decode(self, records: Records, verify: bool, threads: int) -> tuple[_Rows_co, Fault | None]:
+        """The records, or the fault of the first that is bad."""
         ...
 
 
@@ -117,19 +124,16 @@ class Codec:
     def __reduce__(self) -> tuple[Any, ...]:
         return Codec, (self.schema, self.places)
 
-    def decode(
-        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
-    ) -> tuple[Batch, Fault | None]:
-        """The records at these offsets, or the fault of the first that is bad."""
-        made, fault = self.parts(file, offsets, verify, threads)
+    def decode(self, records: Records, verify: bool, threads: int) -> tuple[Batch, Fault | None]:
+        """The records, or the fault of the first that is bad."""
+        made, fault = self.parts(records, verify, threads)
         if fault is not None:
             return {}, fault
         return {name: assemble(self.schema[name], parts) for name, parts in made.items()}, None
 
     def parts(
         self,
-        file: Bytes,
-        offsets: Offsets,
+        records: Records,
         verify: bool,
         threads: int,
         pads: Sequence[_core.Pad | None] = (),
@@ -139,7 +143,7 @@ class Codec:
         """What columns are assembled from, the values in what ``memory`` makes; those with
         one of ``pads`` in arrays of ``rows`` rows each. Nothing if a record is bad.
         """
-        count = len(offsets)
+        count = len(records.offsets)
         dense = {
             name: self._buffers.empty((count, *field.inner), field.dtype)
             for name, field in self.schema.items()
@@ -150,8 +154,7 @@ class Codec:
             for name in self.schema
         ]
         made, fault = _core.decode(
-            file,
-            offsets,
+            *records,
             self.columns,
             verify,
             threads,

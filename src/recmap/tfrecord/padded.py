@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import Fault, Pad
-from recmap.tfrecord.example import Allocate, Bytes, Codec, Offsets, assemble
+from recmap.tfrecord.example import Allocate, Codec, Records, assemble
 from recmap.types import Batch, Field
 
 __all__ = ["Allocate", "PaddedCodec", "PaddedColumn", "PaddedRows"]
@@ -41,11 +41,11 @@ class PaddedCodec:
         self._pads = [pads.get(name) for name in codec.schema]
 
     def decode(
-        self, file: Bytes, offsets: Offsets, verify: bool, threads: int
+        self, records: Records, verify: bool, threads: int
     ) -> tuple[PaddedRows, Fault | None]:
-        """The records at these offsets, or the fault of the first that is bad."""
+        """The records, or the fault of the first that is bad."""
         made, fault = self._codec.parts(
-            file, offsets, verify, threads, self._pads, self._size, self._memory
+            records, verify, threads, self._pads, self._size, self._memory
         )
         rows = PaddedRows({}, {})
         for name, parts in made.items():

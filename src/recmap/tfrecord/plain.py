@@ -15,7 +15,7 @@ from recmap.files.machine import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.sizes import RowSizes, fitting, largest
 from recmap.sources import Skipped
-from recmap.tfrecord.example import Codec, Decoder, is_array
+from recmap.tfrecord.example import Codec, Decoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.record_sizes import record_sizes, size_bound
@@ -159,14 +159,17 @@ class PlainShard:
 
     def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
-        self.ensure(int(rows.max(initial=-1)) + 1)
         # More than its share: rows that are not in memory are waited for, not worked at.
-        return self._decode(codec, self._offsets(rows), rows, thread_count())
+        return self._decode(codec, self.locate(rows), rows, thread_count())
+
+    def locate(self, rows: npt.NDArray[np.int64]) -> Offsets:
+        """Where these rows begin, all of which must exist."""
+        self.ensure(int(rows.max(initial=-1)) + 1)
+        return self._offsets(rows)
 
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most."""
-        self.ensure(int(rows.max(initial=-1)) + 1)
-        return record_sizes(codec.schema, self.file.bytes, self._offsets(rows))
+        return record_sizes(codec.schema, self.file.bytes, self.locate(rows))
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
         """The largest row and what it takes in memory, if that is more than ``above``; None
@@ -196,7 +199,7 @@ class PlainShard:
         threads: int,
     ) -> _T:
         """The records at these offsets, which have these numbers, or follow that one."""
-        decoded, fault = codec.decode(self.file.bytes, offsets, self.verify, threads)
+        decoded, fault = codec.decode(Records([self.file.bytes], offsets), self.verify, threads)
         if fault is not None:
             record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
             raise fault_error(fault, self.path, record, codec.schema)
