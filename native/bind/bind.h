@@ -11,11 +11,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "fault.h"
+#include "frame.h"
+#include "row_files.h"
 #include "wire.h"
 
 namespace nb = nanobind;
@@ -48,6 +51,30 @@ nb::object copy_array(std::span<const T> from, const char* dtype) {
   nb::object array = new_array<T>(from.size(), dtype, contents);
   std::copy(from.begin(), from.end(), contents.begin());
   return array;
+}
+
+// Files whose rows are read together. Holds on to the arrays.
+struct Files {
+  std::vector<Buffer> arrays;
+  std::vector<Array<const uint64_t>> marks;
+  std::vector<Bytes> bytes;
+  std::vector<KnownFile> known;
+};
+
+using Owners = std::optional<Array<const uint32_t>>;
+
+// The files of so many rows.
+inline RowFiles row_files(const Files& files, const Owners& owners, size_t rows) {
+  if (files.bytes.empty()) throw nb::value_error("rows lie in one file or more");
+  RowFiles found{files.bytes, {}};
+  if (!owners) return found;
+  found.owners = as_span(*owners);
+  const auto is_file = [&](uint32_t owner) { return owner < files.bytes.size(); };
+  if (found.owners.size() != rows ||
+      !std::all_of(found.owners.begin(), found.owners.end(), is_file)) {
+    throw nb::value_error("every row has one of the files for an owner");
+  }
+  return found;
 }
 
 using MaybeFault = std::optional<Fault>;

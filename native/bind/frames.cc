@@ -44,6 +44,30 @@ std::tuple<nb::object, MaybeFault> locate_rows(const Buffer& file,
   return {array, maybe(fault)};
 }
 
+void add_file(Files& files, const Buffer& file, uint64_t stride,
+              const Array<const uint64_t>& mark_rows, const Array<const uint64_t>& mark_offsets) {
+  if (mark_rows.size() != mark_offsets.size()) throw nb::value_error("marks of unequal length");
+  files.arrays.push_back(file);
+  files.marks.push_back(mark_rows);
+  files.marks.push_back(mark_offsets);
+  files.bytes.push_back(as_span(file));
+  files.known.push_back({as_span(file), stride, as_span(mark_rows), as_span(mark_offsets)});
+}
+
+std::tuple<nb::object, MaybeFault> locate_in(const Files& files,
+                                             const Array<const uint32_t>& owners,
+                                             const Array<const int64_t>& rows, size_t threads) {
+  const RowFiles places = row_files(files, owners, rows.size());
+  std::span<uint64_t> offsets;
+  nb::object array = new_array<uint64_t>(rows.size(), "uint64", offsets);
+  Fault fault;
+  {
+    const nb::gil_scoped_release release;
+    fault = locate(files.known, places.owners, as_span(rows), offsets, threads);
+  }
+  return {array, maybe(fault)};
+}
+
 nb::bytes frame(const std::vector<Buffer>& records) {
   size_t total = 0;
   for (const Buffer& record : records) total += record.size() + kFrameSize;
@@ -113,6 +137,21 @@ void bind_frames(nb::module_& m) {
   m.def("crc32c", &crc, nb::arg("data"), nb::arg("crc") = 0,
         "CRC32C of the data, continued from `crc`.");
   m.def("crc32c_paths", &crc_paths, "The CRC implementations this CPU can run, best first.");
+  nb::class_<Files>(m, "Files", "Files whose rows are read together.")
+      .def(nb::init<>())
+      .def("__len__", [](const Files& files) { return files.bytes.size(); })
+      .def("add", &add_file, nb::arg("file"), nb::arg("stride"), nb::arg("mark_rows"),
+           nb::arg("mark_offsets"),
+           nb::sig("def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, "
+                   "mark_rows: numpy.typing.NDArray[numpy.uint64], "
+                   "mark_offsets: numpy.typing.NDArray[numpy.uint64]) -> None"),
+           "Adds a file, whose records are `stride` bytes apart, or found by marks.");
+  m.def("locate_in", &locate_in, nb::arg("files"), nb::arg("owners"), nb::arg("rows"),
+        nb::arg("threads"),
+        nb::sig("def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32], "
+                "rows: numpy.typing.NDArray[numpy.int64], threads: int) -> "
+                "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),
+        "Offsets of rows of several files, each with its number in the file its owner says.");
   m.def("scan", &scan_records, nb::arg("file"), nb::arg("begin"), nb::arg("stop"), nb::arg("limit"),
         nb::arg("every"), nb::arg("verify"), nb::arg("threads"),
         "Records that begin in [begin, stop), with a mark at every `every`-th.");

@@ -128,25 +128,9 @@ void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t row
   }
 }
 
-using Owners = std::optional<Array<const uint32_t>>;
-
-Records records_of(std::span<const Bytes> files, const Array<const uint64_t>& offsets,
-                   const Owners& owners) {
-  Records records{files, as_span(offsets), {}};
-  if (files.empty()) throw nb::value_error("records lie in one file or more");
-  if (!owners) return records;
-  records.owners = as_span(*owners);
-  const auto is_file = [&](uint32_t owner) { return owner < files.size(); };
-  if (records.owners.size() != records.size() ||
-      !std::all_of(records.owners.begin(), records.owners.end(), is_file)) {
-    throw nb::value_error("every record has one of the files for an owner");
-  }
-  return records;
-}
-
-std::tuple<nb::list, MaybeFault> decode(const std::vector<Buffer>& files,
-                                        const Array<const uint64_t>& offsets, const Owners& owners,
-                                        const Columns& wanted, bool verify, size_t threads,
+std::tuple<nb::list, MaybeFault> decode(const Files& files, const Array<const uint64_t>& offsets,
+                                        const Owners& owners, const Columns& wanted, bool verify,
+                                        size_t threads,
                                         const std::vector<std::optional<Array<uint8_t>>>& dense,
                                         const nb::callable& empty, const Pads& pads, size_t rows) {
   const std::vector<Column>& columns = wanted.list;
@@ -161,9 +145,8 @@ std::tuple<nb::list, MaybeFault> decode(const std::vector<Buffer>& files,
     buffers[c].values = as_span(*dense[c]);
   }
   check_pads(columns, pads, rows);
-  std::vector<Bytes> bytes;
-  for (const Buffer& file : files) bytes.push_back(as_span(file));
-  Decode work(records_of(bytes, offsets, owners), columns, verify, threads);
+  const Records records{row_files(files, owners, offsets.size()), as_span(offsets)};
+  Decode work(records, columns, verify, threads);
   Fault fault;
   {
     const nb::gil_scoped_release release;
@@ -312,7 +295,7 @@ void bind_reading(nb::module_& m) {
   m.def("decode", &decode, nb::arg("files"), nb::arg("offsets"), nb::arg("owners").none(),
         nb::arg("columns"), nb::arg("verify"), nb::arg("threads"), nb::arg("dense"),
         nb::arg("empty"), nb::arg("pads") = Pads(), nb::arg("rows") = 0,
-        nb::sig("def decode(files: collections.abc.Sequence[numpy.typing.NDArray[numpy.uint8]], "
+        nb::sig("def decode(files: Files, "
                 "offsets: numpy.typing.NDArray[numpy.uint64], "
                 "owners: numpy.typing.NDArray[numpy.uint32] | None, "
                 "columns: Columns, verify: bool, threads: int, "

@@ -26,7 +26,7 @@ size_t block_rows(const Records& records) {
   uint64_t bytes = 0;
   Fault ignored;
   for (Bytes data; sampled < std::min<size_t>(records.size(), 16); ++sampled) {
-    const Bytes file = records.file(sampled);
+    const Bytes file = records.files[sampled];
     if (read_frame(file, records.offsets[sampled], false, data, ignored)) bytes += data.size();
     bytes += kFrameSize;
   }
@@ -168,7 +168,7 @@ Decode::Decode(const Records& records, std::span<const Column> columns, bool ver
 }
 
 void Decode::prefetch(size_t row) const {
-  const Bytes file = records_.file(row);
+  const Bytes file = records_.files[row];
   const uint64_t offset = records_.offsets[row];
   if (offset < file.size()) __builtin_prefetch(file.data() + offset);
 }
@@ -214,7 +214,7 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
       Fault fault;
       Bytes data;
       const size_t before = copies.size();
-      if (!read_frame(records_.file(row), records_.offsets[row], check == Check::kBefore, data,
+      if (!read_frame(records_.files[row], records_.offsets[row], check == Check::kBefore, data,
                       fault) ||
           !walk_row(row, data, walker, buffers, copies, fault)) {
         fail(row, fault);
@@ -346,7 +346,7 @@ bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare&
       *room.strings = room.end - room.base;
     }
     Bytes data;
-    if (!read_frame(records_.file(row), records_.offsets[row], false, data, fault)) return false;
+    if (!read_frame(records_.files[row], records_.offsets[row], false, data, fault)) return false;
     if (copy_and_sum(data, copies) != stored_crc(data)) {
       if (check_data(data, fault)) fault.code = FaultCode::kChanged;
       return false;
@@ -391,8 +391,7 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
   std::vector<Fault> faults;
   std::mutex mutex;
   parallel_blocks(
-      offsets.size(), block_rows({{&file, 1}, offsets, {}}), threads,
-      [&](size_t begin, size_t end) {
+      offsets.size(), block_rows({{{&file, 1}}, offsets}), threads, [&](size_t begin, size_t end) {
         Walker walker(columns);
         std::vector<uint8_t> values;
         std::vector<int64_t> strings;

@@ -15,6 +15,7 @@
 #include "fault.h"
 #include "frame.h"
 #include "pad.h"
+#include "row_files.h"
 #include "values.h"
 
 namespace recmap {
@@ -49,15 +50,12 @@ struct ColumnBuffers {
   const PaddedRows* padded = nullptr;
 };
 
-// Where records lie, in one file or several. What it refers to must outlive it.
+// Where records lie.
 struct Records {
-  std::span<const Bytes> files;
+  RowFiles files;
   std::span<const uint64_t> offsets;
-  // The file of each record; none if all are in the first.
-  std::span<const uint32_t> owners;
 
   size_t size() const { return offsets.size(); }
-  Bytes file(size_t row) const { return files[owners.empty() ? 0 : owners[row]]; }
 };
 
 class Walker;
@@ -81,7 +79,7 @@ using Totals = std::vector<Tally>;
 
 class Decode {
  public:
-  // The arguments must outlive the object. Each owner must be one of the files.
+  // The arguments must outlive the object.
   Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads);
 
   // Walks all records, fills dense numeric columns, measures the others.

@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 namespace recmap {
+
+using Bytes = std::span<const uint8_t>;
 
 static_assert(std::endian::native == std::endian::little,
               "records are little-endian and are read in place");

@@ -15,8 +15,6 @@
 
 namespace recmap {
 
-using Bytes = std::span<const uint8_t>;
-
 // The data of the record at `offset`. Checks bounds and the CRC of the length,
 // and the CRC of the data if `verify`. On failure fills code, offset, expected
 // and found of `fault` and returns false.
@@ -68,5 +66,17 @@ uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop);
 Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
              std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
              std::span<uint64_t> offsets, size_t threads = 1);
+
+// A file whose records are known: they are `stride` bytes apart, or found by marks.
+struct KnownFile {
+  Bytes bytes;
+  uint64_t stride;  // 0 if they are not all of one length
+  std::span<const uint64_t> mark_rows;
+  std::span<const uint64_t> mark_offsets;
+};
+
+// The same for rows of several files, each a row of the file that its owner says.
+Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
+             std::span<const int64_t> rows, std::span<uint64_t> offsets, size_t threads = 1);
 
 }  // namespace recmap

@@ -11,8 +11,6 @@
 
 namespace recmap {
 
-using Bytes = std::span<const uint8_t>;
-
 class Cursor {
  public:
   explicit Cursor(Bytes bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}

@@ -340,7 +340,7 @@ TEST(RowsOfSeveralFilesComeInTheOrderAskedFor) {
   const std::vector<uint64_t> offsets = {wire::offsets_of(odd)[1], 0, 0, 0};
   const std::vector<uint32_t> owners = {0, 1, 0, 1};
   const Column column = column_of("x", Dtype::kInt64, 1, 1);
-  Decode work({files, offsets, owners}, {&column, 1}, true, 2);
+  Decode work({{files, owners}, offsets}, {&column, 1}, true, 2);
   ColumnBuffers buffers;
   CHECK(!work.first({&buffers, 1}));
   std::vector<uint8_t> values(work.totals()[0].items * 8);

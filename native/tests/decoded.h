@@ -46,7 +46,7 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
     decoded.columns[c].values.resize(offsets.size() * columns[c].count * columns[c].itemsize);
     buffers[c].values = decoded.columns[c].values;
   }
-  const Records records{{&file, 1}, offsets, {}};
+  const Records records{{{&file, 1}}, offsets};
   Decode work(records, columns, verify, threads);
   decoded.fault = work.first(buffers);
   if (decoded.fault) return decoded;
@@ -79,7 +79,7 @@ DecodedArrays decode_padded(Bytes file, std::span<const uint64_t> offsets, const
                             Between&& between) {
   DecodedArrays decoded;
   ColumnBuffers buffers;
-  const Records records{{&file, 1}, offsets, {}};
+  const Records records{{{&file, 1}}, offsets};
   Decode work(records, {&column, 1}, true, 2);
   decoded.fault = work.first({&buffers, 1});
   if (decoded.fault) return decoded;

@@ -161,5 +161,38 @@ TEST(LocateWithMarksThatDoNotFitTheFile) {
   CHECK_EQ(locate_by(file, marks, {4}).fault.code, FaultCode::kHeaderCut);
 }
 
+TEST(LocateRowsOfSeveralFiles) {
+  const std::vector<Buffer> records = some_records();
+  const std::vector<Buffer> alike(6, Buffer(3, uint8_t{0xbb}));
+  const Buffer files[] = {framed(records), framed(alike), framed(records)};
+  const Scan marks = scan(files[0], 0, files[0].size(), UINT64_MAX, 4, true);
+  const KnownFile known[] = {{files[0], 0, marks.mark_rows, marks.mark_offsets},
+                             {files[1], 3 + kFrameSize, {}, {}},
+                             {files[2], 0, marks.mark_rows, marks.mark_offsets}};
+  std::vector<int64_t> rows;
+  std::vector<uint32_t> owners;
+  std::vector<uint64_t> expected;
+  for (int64_t i = 0; i < 10'000; ++i) {
+    // In order and from file to file, then in any order.
+    const auto owner = static_cast<uint32_t>(i < 60 ? i / 20 : i * i * 7 % 3);
+    const int64_t row = (i < 60 ? i % 20 : i * i * 31) % (owner == 1 ? 6 : kRecords);
+    rows.push_back(row);
+    owners.push_back(owner);
+    expected.push_back(wire::offsets_of(owner == 1 ? alike : records)[static_cast<size_t>(row)]);
+  }
+  std::vector<uint64_t> found(rows.size());
+  for (const size_t threads : {1u, 3u}) {
+    CHECK(!locate(known, owners, rows, found, threads));
+    CHECK(found == expected);
+  }
+  for (const size_t bad : {9'000u, 8'999u, 70u}) {
+    rows[bad] = 1000;
+    owners[bad] = 2;
+    for (const size_t threads : {1u, 3u}) {
+      CHECK_EQ(locate(known, owners, rows, found, threads).row, bad);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace recmap

@@ -101,7 +101,7 @@ TEST(TheLongestOfSomeRowsIsKnownBeforeTheyAreRead) {
   const Column column = column_of("x", Dtype::kInt64, 1, 1);
   ColumnBuffers buffers;
   const Bytes bytes(file);
-  Decode work({{&bytes, 1}, offsets, {}}, {&column, 1}, true, 1);
+  Decode work({{{&bytes, 1}}, offsets}, {&column, 1}, true, 1);
   CHECK(!work.first({&buffers, 1}));
   CHECK_EQ(work.longest(0, 0, 5), 3u);
   CHECK_EQ(work.longest(0, 1, 3), 1u);

@@ -134,6 +134,23 @@ def crc32c(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', 
 def crc32c_paths() -> list[str]:
     """The CRC implementations this CPU can run, best first."""
 
+class Files:
+    """Files whose rows are read together."""
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64]) -> None:
+        """
+        Adds a file, whose records are `stride` bytes apart, or found by marks.
+        """
+
+def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32], rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
+    """
+    Offsets of rows of several files, each with its number in the file its owner says.
+    """
+
 def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int, limit: int, every: int, verify: bool, threads: int) -> Scan:
     """Records that begin in [begin, stop), with a mark at every `every`-th."""
 
@@ -257,7 +274,7 @@ class Pad:
 
     def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None: ...
 
-def decode(files: Sequence[numpy.typing.NDArray[numpy.uint8]], offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None]:
+def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None]:
     """
     The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).
     """

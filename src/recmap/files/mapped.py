@@ -46,8 +46,10 @@ class MappedFile:
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map or b"", dtype=np.uint8)
 
     def check_size(self, expected: int) -> None:
-        """Raises if the file is shorter than it was."""
-        size = min(os.stat(self.path).st_size, self.size)
+        """Raises if the file is shorter than it was. It is the one that was mapped, also if
+        another has taken its name.
+        """
+        size = self.size if self._map is None else min(self._map.size(), self.size)
         if size < expected:
             raise CorruptRecordError(
                 f"{self.path}: the file shrank from {expected:,} to {size:,} bytes while it was "

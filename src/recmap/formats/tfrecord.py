@@ -31,7 +31,6 @@ from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec, Decoder
-from recmap.tfrecord.gather import Part, gather
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
@@ -39,6 +38,7 @@ from recmap.tfrecord.padded import Allocate, PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.tfrecord.together import Together
 from recmap.types import Batch, Field, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
@@ -89,6 +89,7 @@ class TFRecordSource:
         self._skipped: list[Skipped] = []
         self._summary: Summary | None = None
         self._columns: dict[str, npt.NDArray[Any]] | None = None
+        self._together: Together | None = None
         skip = errors == "skip"
         self.origin, self._codec = self._choose_schema(fields, skip)
         for shard in self._shards[1:]:
@@ -100,7 +101,7 @@ class TFRecordSource:
     def __getstate__(self) -> dict[str, Any]:
         # What was found goes along, so that nobody looks for it again; what is mapped, and
         # a sample that can be taken anew, do not.
-        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns"))
+        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns", "_together"))
         return {**self.__dict__, **nothing}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -308,7 +309,7 @@ class TFRecordSource:
         memory: Allocate,
     ) -> PaddedRows | None:
         """Rows by number, those of ``pads`` padded while they are read, in an array for each
-        ``size`` of them; None if they lie in compressed files, or in too many.
+        ``size`` of them; None if some files are compressed, or they are too many.
         """
         self._start_of(len(self._shards) - 1)
         codec = PaddedCodec(self._codec, pads, size, memory)
@@ -321,15 +322,14 @@ class TFRecordSource:
         return self._gathered(codec, rows)
 
     def _gathered(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T | None:
-        """Rows of all files in one call; None if they lie in compressed files, or in too many."""
-        starts = np.array(self._starts[: len(self._shards)], np.int64)
-        parts: list[Part] = []
-        for i, mine in owned_rows(starts, rows):
-            shard = self._shards[i]
-            if not isinstance(shard, PlainShard) or len(parts) == self._mapped.most:
-                return None
-            parts.append(Part(shard, rows[mine] - starts[i], mine))
-        return gather(parts, codec, self.verify)
+        """Rows of all files in one call; None if some are compressed, or they are too many."""
+        with self._lock:
+            if self._together is None:
+                plain = [shard for shard in self._shards if isinstance(shard, PlainShard)]
+                if len(plain) < len(self._shards) or len(plain) > self._mapped.most:
+                    return None
+                self._together = Together(plain)
+        return self._together.take(codec, rows, self.verify)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):

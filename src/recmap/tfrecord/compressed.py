@@ -156,12 +156,14 @@ class CompressedShard:
             done = upto
 
     def _nothing(self, codec: Codec) -> Batch:
-        return codec.decode(Records([np.empty(0, np.uint8)], np.empty(0, np.uint64)), False, 1)[0]
+        return codec.decode(
+            Records.of_file(np.empty(0, np.uint8), np.empty(0, np.uint64)), False, 1
+        )[0]
 
     def _decode(self, codec: Codec, window: Window, first: int, rows: Any) -> Batch:
         offsets = np.ascontiguousarray(window.offsets[rows])
         # The CRCs were checked when the window was made.
-        batch, fault = codec.decode(Records([window.bytes], offsets), False, thread_count())
+        batch, fault = codec.decode(Records.of_file(window.bytes, offsets), False, thread_count())
         if fault is not None:
             numbers = np.arange(first, first + len(window.offsets))[rows]
             raise self._records.error(fault, int(numbers[fault.row]), window.base, codec.schema)

@@ -34,6 +34,7 @@ LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+_NO_MARKS = np.empty(0, np.uint64)
 # Makes an array of so many bytes.
 Allocate: TypeAlias = Callable[[int], Bytes]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
@@ -77,9 +78,16 @@ def split_name(name: str) -> tuple[str, Place]:
 class Records(NamedTuple):
     """Records by their offsets, each of the file that its owner says, or of the only one."""
 
-    files: Sequence[Bytes]
+    files: _core.Files
     offsets: Offsets
     owners: npt.NDArray[np.uint32] | None = None
+
+    @classmethod
+    def of_file(cls, file: Bytes, offsets: Offsets) -> Records:
+        """Those of one file."""
+        files = _core.Files()
+        files.add(file, 0, _NO_MARKS, _NO_MARKS)
+        return cls(files, offsets)
 
 
 class Decoder(Protocol[_Rows_co]):

@@ -159,17 +159,14 @@ class PlainShard:
 
     def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
-        # More than its share: rows that are not in memory are waited for, not worked at.
-        return self._decode(codec, self.locate(rows), rows, thread_count())
-
-    def locate(self, rows: npt.NDArray[np.int64]) -> Offsets:
-        """Where these rows begin, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
-        return self._offsets(rows)
+        # More than its share: rows that are not in memory are waited for, not worked at.
+        return self._decode(codec, self._offsets(rows), rows, thread_count())
 
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most."""
-        return record_sizes(codec.schema, self.file.bytes, self.locate(rows))
+        self.ensure(int(rows.max(initial=-1)) + 1)
+        return record_sizes(codec.schema, self.file.bytes, self._offsets(rows))
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
         """The largest row and what it takes in memory, if that is more than ``above``; None
@@ -199,7 +196,9 @@ class PlainShard:
         threads: int,
     ) -> _T:
         """The records at these offsets, which have these numbers, or follow that one."""
-        decoded, fault = codec.decode(Records([self.file.bytes], offsets), self.verify, threads)
+        decoded, fault = codec.decode(
+            Records.of_file(self.file.bytes, offsets), self.verify, threads
+        )
         if fault is not None:
             record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
             raise fault_error(fault, self.path, record, codec.schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap import _core
 from recmap.files.mapped import MappedFiles
-from recmap.formats import tfrecord
-from recmap.tfrecord.gather import gather
+from recmap.tfrecord.together import Together
 from tests.jobs import same
 
 SIZES = (40, 0, 1, 25, 34)
@@ -82,17 +82,18 @@ def test_any_stretch_comes_whole(files: Path, start: int, stop: int) -> None:
 
 def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
+    take = Together.take
 
-    def counting(parts: Any, *others: Any) -> Any:
-        calls.append(len(parts))
-        return gather(parts, *others)
+    def counting(self: Together, codec: Any, rows: Any, verify: bool) -> Any:
+        calls.append(len(rows))
+        return take(self, codec, rows, verify)
 
-    monkeypatch.setattr(tfrecord, "gather", counting)
+    monkeypatch.setattr(Together, "take", counting)
     ds = opened(files)
     rows = np.random.default_rng(0).permutation(ROWS)
     require(ds[rows], rows)
     require(ds[30:50], np.arange(30, 50))
-    assert calls == [4, 3]
+    assert calls == [ROWS, 20]
     require(ds[5:39], np.arange(5, 39))
     assert len(calls) == 2
 
@@ -100,7 +101,7 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
 def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfrecord, "gather", lambda *_: pytest.fail("all at once"))
+    monkeypatch.setattr(Together, "take", lambda *_: pytest.fail("all at once"))
     init = MappedFiles.__init__
 
     def two(self: MappedFiles) -> None:
@@ -150,12 +151,72 @@ def test_a_column_that_does_not_fit_is_told_by_file_and_record() -> None:
         ds[[3, 10, 69]]
 
 
+def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
+    write()
+    ds = rm.open("part-*.tfrecord", fields=FIELDS)
+    require(ds[[90, 52, 3]], [90, 52, 3])
+    Path("other").write_bytes(b"")
+    os.replace("other", "part-3.tfrecord")
+    os.remove("part-4.tfrecord")
+    require(ds[[90, 52, 3]], [90, 52, 3])
+
+
+def test_records_of_one_length_need_no_marks() -> None:
+    for number in range(3):
+        with rm.TFRecordWriter(f"even-{number}.tfrecord", index=False) as writer:
+            writer.write({"x": np.full((50, 9), number, np.float32)})
+    rows = np.random.default_rng(0).permutation(150)
+    taken = rm.open("even-*.tfrecord")[rows]["x"]
+    assert np.array_equal(taken, np.repeat(rows // 50, 9).reshape(-1, 9).astype(np.float32))
+
+
+def test_records_that_were_left_out_are_not_counted() -> None:
+    write()
+    data = bytearray(Path("part-3.tfrecord").read_bytes())
+    data[data.index(b"row 52")] ^= 1
+    Path("part-3.tfrecord").write_bytes(data)
+    with pytest.warns(rm.SkippedRecordsWarning):
+        ds = rm.open("part-*.tfrecord", fields=FIELDS, errors="skip")
+    good = np.delete(np.arange(ROWS), 52)
+    rows = np.random.default_rng(0).permutation(ROWS - 1)
+    require(ds[rows], good[rows])
+
+
+def test_a_dataset_goes_to_another_process(files: Path) -> None:
+    ds = opened(files)
+    rows = [90, 52, 3]
+    require(ds[rows], rows)
+    require(pickle.loads(pickle.dumps(ds))[rows], rows)
+
+
 def test_owners_that_are_no_files_are_refused(files: Path) -> None:
-    file = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
-    columns = _core.Columns()
-    offsets = np.zeros(2, np.uint64)
+    bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
+    columns, none = _core.Columns(), np.empty(0, np.uint64)
+    offsets, rows = np.zeros(2, np.uint64), np.zeros(2, np.int64)
+    known = _core.Files()
+    with pytest.raises(ValueError, match="one file or more"):
+        _core.decode(known, offsets, None, columns, True, 1, [], np.empty)
+    known.add(bytes_of, 0, none, none)
+    assert len(known) == 1
     for owners in (np.array([0, 1], np.uint32), np.zeros(1, np.uint32), np.zeros(0, np.uint32)):
         with pytest.raises(ValueError, match="owner"):
-            _core.decode([file], offsets, owners, columns, True, 1, [], np.empty)
-    with pytest.raises(ValueError, match="one file or more"):
-        _core.decode([], offsets, None, columns, True, 1, [], np.empty)
+            _core.decode(known, offsets, owners, columns, True, 1, [], np.empty)
+        with pytest.raises(ValueError, match="owner"):
+            _core.locate_in(known, owners, rows, 1)
+    with pytest.raises(ValueError, match="unequal"):
+        known.add(bytes_of, 0, none, offsets)
+
+
+def test_rows_beyond_the_marks_are_a_fault_not_a_crash(files: Path) -> None:
+    bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
+    mark = np.zeros(1, np.uint64)
+    known = _core.Files()
+    known.add(bytes_of, 0, mark, mark)
+    known.add(bytes_of, 1 << 40, mark, mark)
+    owners = np.array([0, 1], np.uint32)
+    assert _core.locate_in(known, owners[:1], np.array([1000]), 1)[1] is not None
+    offsets, fault = _core.locate_in(known, owners, np.array([0, 5]), 1)
+    assert fault is None
+    fault = _core.decode(known, offsets, owners, _core.Columns(), True, 1, [], np.empty)[1]
+    assert fault is not None
+    assert fault.row == 1
