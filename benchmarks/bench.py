@@ -98,6 +98,21 @@ class Bench:
             )
         return str(path)
 
+    def shards(self, workload: Workload, form: str, count: int) -> str:
+        """The TFRecord files that hold a workload, as a pattern."""
+        folder = Path(self.source(workload), f"{form}_in_{count}")
+        if not folder.exists():
+            folder.mkdir()
+            self.worker("recmap").call(
+                "make",
+                source=str(folder.parent),
+                form=form,
+                path=str(folder / "rows.tfrecord"),
+                rows=workload.rows,
+                shards=count,
+            )
+        return str(folder / "*.tfrecord")
+
     def scratch(self, name: str) -> str:
         """A path for a file that a job writes and deletes."""
         return str(self.folder / f"scratch-{name}.tfrecord")

@@ -39,14 +39,23 @@ def make(
     align: int | None = None,
     compression: Any = None,
     index: bool = False,
+    shards: int = 1,
 ) -> Measure:
-    """A file for others to read: so many rows, again from the first if there are fewer."""
+    """A file for others to read, or several: so many rows, again from the first if there
+    are fewer.
+    """
     data = load(source)
     whole = len(data.values) if data.offsets is None else len(data.offsets) - 1
     with (
         Clock() as clock,
         rm.TFRecordWriter(
-            path, align=align, compression=compression, index=index, encoding=_encoding(form)
+            path,
+            align=align,
+            compression=compression,
+            index=index,
+            encoding=_encoding(form),
+            shards=shards,
+            rows=rows if shards > 1 else None,
         ) as writer,
     ):
         for begin in range(0, rows, whole):

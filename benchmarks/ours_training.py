@@ -38,6 +38,14 @@ def pad(path: str, batch: int, check: bool = False) -> Measure:
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def pad_shuffled(path: str, batch: int, check: bool = False) -> Measure:
+    """The same of many files, all rows in a random order."""
+    with Clock() as clock:
+        pipeline = rm.open(path).shuffle(1).batch(batch, pad="longest")
+        rows, total = _consume(pipeline, "tokens", check)
+    return Measure(clock.seconds, rows, total if check else None)
+
+
 def augmented(path: str, batch: int, workers: int) -> Measure:
     """A pass in batches of augmented images, from opening the file on."""
     with Clock() as clock:
@@ -106,5 +114,6 @@ JOBS = {
     "images": images,
     "make_images": make_images,
     "pad": pad,
+    "pad_shuffled": pad_shuffled,
     "train": train,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import importlib
 import os
 from collections.abc import Callable, Iterator
@@ -78,10 +79,15 @@ def pad(path: str, batch: int, rows: int, check: bool = False) -> Measure:
     return _padded_pass(_tuned(path, batch)(rows), check)
 
 
+def pad_shuffled(path: str, batch: int, rows: int, check: bool = False) -> Measure:
+    """The same of many files, several at a time, through a shuffle buffer."""
+    return _padded_pass(_tuned(path, batch, shuffled=True)(rows), check)
+
+
 @functools.cache
-def _tuned(path: str, batch: int) -> Callable[[int], Any]:
+def _tuned(path: str, batch: int, shuffled: bool = False) -> Callable[[int], Any]:
     plans = [
-        functools.partial(_padded, path, batch, parser, buffer, parallel)
+        functools.partial(_padded, path, batch, parser, buffer, parallel, shuffled)
         for parser in (_parse_ragged, _parse_sparse)
         for buffer in (None, _BUFFER)
         for parallel in (None, tf.data.AUTOTUNE)
@@ -98,9 +104,20 @@ def _padded(
     parser: Callable[[Any], Any],
     buffer: int | None,
     parallel: int | None,
+    shuffled: bool,
     rows: int,
 ) -> Any:
-    records = tf.data.TFRecordDataset(path, buffer_size=buffer).take(rows)
+    if shuffled:
+        files = tf.data.Dataset.from_tensor_slices(sorted(glob.glob(path)))
+        records = files.interleave(
+            functools.partial(tf.data.TFRecordDataset, buffer_size=buffer),
+            cycle_length=16,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=False,
+        )
+        records = records.shuffle(_SHUFFLE).take(rows)
+    else:
+        records = tf.data.TFRecordDataset(path, buffer_size=buffer).take(rows)
     batches = records.batch(batch, num_parallel_calls=parallel)
     return batches.map(parser, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -164,6 +181,7 @@ JOBS = {
     "augmented": augmented,
     "images": images,
     "pad": pad,
+    "pad_shuffled": pad_shuffled,
     "train_gather": train_gather,
     "train_generator": train_generator,
 }

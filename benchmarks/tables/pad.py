@@ -13,8 +13,11 @@ _NOTE = (
     "One TFRecord file of sequences, in batches of {batch} rows filled up to the longest of each. "
     'recmap: rm.open(path).batch({batch}, pad="longest"), CRCs checked. tf.data, tuned: batch, '
     "parse_example, to_tensor or to_dense in parallel, prefetch, with the settings that a trial "
-    "found fastest. tf.data, row by row: parse_single_example and padded_batch."
+    "found fastest. tf.data, row by row: parse_single_example and padded_batch. In {files} files, "
+    "shuffled: recmap has all rows in a random order (shuffle(1)), tf.data those of 16 files at a "
+    "time through a buffer of 10,000."
 )
+_FILES = 64
 _TARGET = 10.0
 
 
@@ -33,4 +36,13 @@ def measure(bench: Bench) -> Table:
     timings = bench.race(f"pad {workload.title}", entrants, workload.row_bytes)
     ours = timings.pop("recmap")
     rows = [compare(workload.title, ours, peer, _TARGET) for peer in timings.values()]
-    return Table("Padded sequences", _NOTE.format(batch=batch), rows)
+    options["path"] = bench.shards(workload, "tokens", _FILES)
+    entrants = bench.entrants("training", "recmap", "pad_shuffled", **options)
+    entrants += bench.entrants(
+        "tf training", "tf.data, tuned", "pad_shuffled", rows=workload.tuned_rows, **options
+    )
+    timings = bench.race(f"pad {_FILES} files", entrants, workload.row_bytes)
+    ours = timings.pop("recmap")
+    case = f"the same in {_FILES} files, shuffled"
+    rows += [compare(case, ours, peer) for peer in timings.values()]
+    return Table("Padded sequences", _NOTE.format(batch=batch, files=_FILES), rows)
