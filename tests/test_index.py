@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap import _core
+from recmap._core import FRAME_SIZE
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
@@ -233,3 +236,25 @@ def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         assert len(part.marks[0]) <= most + 2
         alone = PlainShard("x.tfrecord", True, part)
         assert alone.read(source.codec, start, stop)["x"] == wanted[start:stop]
+
+
+@pytest.mark.parametrize("length", [4096 - FRAME_SIZE, 5000, 60_000])
+def test_every_large_record_is_marked(length: int) -> None:
+    sizes = [length, length + 1, length, length + 7, length]
+    records = [bytes(size) for size in sizes]
+    Path("d.tfrecord").write_bytes(_core.frame([np.frombuffer(r, np.uint8) for r in records]))
+    shard = PlainShard("d.tfrecord", verify=True)
+    assert shard.count() == 5
+    rows, offsets = shard.index.marks
+    every = 1 if length >= 4096 else 4
+    assert rows.tolist() == list(range(0, 5, every))
+    starts = np.cumsum([0, *(size + FRAME_SIZE for size in sizes)])
+    assert offsets.tolist() == starts[:-1:every].tolist()
+    written = Index()
+    written.add_written(starts.astype(np.uint64))
+    surveyed = Index()
+    for window in shard.windows(skip=False):
+        surveyed.add_good(window.scan, np.ones(len(window.offsets), bool))
+    for index in (written, surveyed):
+        assert index.marks[0].tolist() == rows.tolist()
+        assert index.marks[1].tolist() == offsets.tolist()

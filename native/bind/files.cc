@@ -28,11 +28,12 @@ struct Pages {
   uint8_t* begin;
   size_t size;
 
-  Pages(const uint8_t* data, size_t bytes) {
+  explicit Pages(Bytes bytes) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto first = reinterpret_cast<uintptr_t>(data) / page * page;
+    const auto data = reinterpret_cast<uintptr_t>(bytes.data());
+    const uintptr_t first = data / page * page;
     begin = reinterpret_cast<uint8_t*>(first);
-    size = reinterpret_cast<uintptr_t>(data) + bytes - first;
+    size = data + bytes.size() - first;
   }
 
   bool first_is_in_memory() const {
@@ -44,34 +45,51 @@ struct Pages {
 };
 #endif
 
-// Asks the system for rows of a mapped file before they are read one by one, so that the
-// disk works on many at once. A few rows tell whether there is anything to ask for: most
+// Asks the system for stretches of mapped files before they are read one by one, so that
+// the disk works on many at once. A few tell whether there is anything to ask for: most
 // often all of it is in memory, and asking costs more than reading.
-bool will_need(const Buffer& mapped, size_t row_bytes, const Array<const int64_t>& rows) {
+template <typename Stretch>
+bool ask_for(size_t count, Stretch&& stretch) {
 #if defined(__linux__)
   constexpr size_t kTried = 8;
-  const auto bytes = as_span(mapped);
-  const auto wanted = as_span(rows);
-  if (row_bytes == 0 || wanted.empty()) return false;
-  const size_t count = bytes.size() / row_bytes;
-  const nb::gil_scoped_release release;
-  const auto pages = [&](int64_t row) {
-    return Pages(bytes.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
-  };
-  const auto inside = [&](int64_t row) { return static_cast<uint64_t>(row) < count; };
-  const size_t step = std::max<size_t>(1, wanted.size() / kTried);
+  const size_t step = std::max<size_t>(1, count / kTried);
   bool absent = false;
-  for (size_t i = 0; i < wanted.size() && !absent; i += step) {
-    absent = inside(wanted[i]) && !pages(wanted[i]).first_is_in_memory();
+  for (size_t i = 0; i < count && !absent; i += step) {
+    const Bytes bytes = stretch(i);
+    absent = !bytes.empty() && !Pages(bytes).first_is_in_memory();
   }
-  if (!absent) return false;
-  for (const int64_t row : wanted) {
-    if (inside(row)) pages(row).will_need();
+  for (size_t i = 0; i < count && absent; ++i) {
+    if (const Bytes bytes = stretch(i); !bytes.empty()) Pages(bytes).will_need();
   }
-  return true;
+  return absent;
 #else
-  return static_cast<void>(mapped), static_cast<void>(row_bytes), static_cast<void>(rows), false;
+  return static_cast<void>(count), static_cast<void>(stretch), false;
 #endif
+}
+
+bool will_need(const Buffer& mapped, size_t row_bytes, const Array<const int64_t>& rows) {
+  const Bytes bytes = as_span(mapped);
+  const auto wanted = as_span(rows);
+  if (row_bytes == 0) return false;
+  const nb::gil_scoped_release release;
+  return ask_for(wanted.size(), [&](size_t i) {
+    const auto row = static_cast<uint64_t>(wanted[i]);
+    return row < bytes.size() / row_bytes ? bytes.subspan(row * row_bytes, row_bytes) : Bytes{};
+  });
+}
+
+bool will_need_records(const Files& files, const Array<const uint32_t>& owners,
+                       const Array<const int64_t>& rows) {
+  // Of longer stretches only the beginning, from where the row is looked for.
+  constexpr size_t kMost = size_t{4} << 20;
+  const RowFiles places = row_files(files, owners, rows.size());
+  const auto wanted = as_span(rows);
+  const nb::gil_scoped_release release;
+  return ask_for(wanted.size(), [&](size_t i) {
+    const KnownFile& file = files.known[places.owners[i]];
+    const Bytes bytes = stretch_of(file, static_cast<uint64_t>(wanted[i]));
+    return bytes.size() <= kMost || file.stride != 0 ? bytes : bytes.first(kHeaderSize);
+  });
 }
 
 }  // namespace
@@ -81,6 +99,11 @@ void bind_files(nb::module_& m) {
         "Reserves room on the disk behind the end of a file; False if that cannot be had.");
   m.def("will_need", &will_need, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),
         "Asks for rows of a mapped file that are not in memory; whether there were such.");
+  m.def("will_need_records", &will_need_records, nb::arg("files"), nb::arg("owners"),
+        nb::arg("rows"),
+        nb::sig("def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32], "
+                "rows: numpy.typing.NDArray[numpy.int64]) -> bool"),
+        "The same for records of several files, each with its number in the file its owner says.");
 }
 
 }  // namespace recmap::bind

@@ -172,6 +172,15 @@ class Locator {
     }
   }
 
+  // From the mark at or before a row to the next.
+  Bytes stretch(uint64_t row) {
+    if (!find_mark(row)) return {};
+    const uint64_t size = file_.size();
+    const uint64_t begin = std::min(offsets_[mark_], size);
+    const uint64_t end = mark_ + 1 < offsets_.size() ? std::min(offsets_[mark_ + 1], size) : size;
+    return begin < end ? file_.subspan(begin, end - begin) : Bytes{};
+  }
+
   bool find(uint64_t row, uint64_t& offset, Fault& fault) {
     if (!placed_ || at_row_ > row || !covers(mark_, row)) {
       if (!find_mark(row)) {
@@ -256,6 +265,12 @@ Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
       if (!locator.find(static_cast<uint64_t>(rows[i]), offsets[i], fault)) return;
     }
   });
+}
+
+Bytes stretch_of(const KnownFile& file, uint64_t row) {
+  if (file.stride == 0) return Locator(file.bytes, file.mark_rows, file.mark_offsets).stretch(row);
+  if (row >= file.bytes.size() / file.stride) return {};
+  return file.bytes.subspan(row * file.stride, file.stride);
 }
 
 Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,

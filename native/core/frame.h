@@ -75,7 +75,11 @@ struct KnownFile {
   std::span<const uint64_t> mark_offsets;
 };
 
-// The same for rows of several files, each a row of the file that its owner says.
+// The bytes in which a row lies: its own, or those from a mark to the next. None if the
+// file has no such row.
+Bytes stretch_of(const KnownFile& file, uint64_t row);
+
+// The same as above for rows of several files, each a row of the file that its owner says.
 Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
              std::span<const int64_t> rows, std::span<uint64_t> offsets, size_t threads = 1);
 

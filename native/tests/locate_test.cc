@@ -161,6 +161,37 @@ TEST(LocateWithMarksThatDoNotFitTheFile) {
   CHECK_EQ(locate_by(file, marks, {4}).fault.code, FaultCode::kHeaderCut);
 }
 
+TEST(AStretchHoldsTheRowAndNoMoreThanItsMarkDoes) {
+  const Buffer file = framed(some_records());
+  const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
+  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 4, true);
+  const KnownFile known{file, 0, marks.mark_rows, marks.mark_offsets};
+  for (uint64_t row = 0; row < kRecords; ++row) {
+    const Bytes stretch = stretch_of(known, row);
+    const uint64_t next = (row / 4 + 1) * 4;
+    CHECK(stretch.data() == file.data() + offsets[row / 4 * 4]);
+    CHECK_EQ(stretch.size(),
+             (next < kRecords ? offsets[next] : file.size()) - offsets[row / 4 * 4]);
+  }
+  const KnownFile even{file, 10, {}, {}};
+  CHECK(stretch_of(even, 2).data() == file.data() + 20);
+  CHECK_EQ(stretch_of(even, 2).size(), 10u);
+  CHECK(stretch_of(even, file.size() / 10).empty());
+  CHECK(stretch_of(even, UINT64_MAX).empty());
+}
+
+TEST(StretchesOfMarksOutsideOfTheFileAreNone) {
+  const Buffer file = framed(some_records());
+  const std::vector<uint64_t> rows = {5, 6, 7};
+  const std::vector<uint64_t> offsets = {40, 30, file.size() + 100};
+  const KnownFile known{file, 0, rows, offsets};
+  CHECK(stretch_of(known, 4).empty());
+  CHECK(stretch_of(known, 5).empty());
+  CHECK_EQ(stretch_of(known, 6).size(), file.size() - 30);
+  CHECK(stretch_of(known, 7).empty());
+  CHECK(stretch_of({file, 0, {}, {}}, 0).empty());
+}
+
 TEST(LocateRowsOfSeveralFiles) {
   const std::vector<Buffer> records = some_records();
   const std::vector<Buffer> alike(6, Buffer(3, uint8_t{0xbb}));

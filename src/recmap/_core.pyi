@@ -41,6 +41,11 @@ def will_need(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     Asks for rows of a mapped file that are not in memory; whether there were such.
     """
 
+def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32], rows: numpy.typing.NDArray[numpy.int64]) -> bool:
+    """
+    The same for records of several files, each with its number in the file its owner says.
+    """
+
 class FaultCode(enum.Enum):
     header_cut = 1
 

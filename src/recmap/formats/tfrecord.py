@@ -286,7 +286,8 @@ class TFRecordSource:
         return {name: concatenate(column) for name, column in columns.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        if len(self._shards) == 1:
+        if self.known_rows() is None and len(self._shards) == 1:
+            # All before the last row that is wanted are looked for, and no others.
             return self._shards[0].take(self._codec, rows)
         self._start_of(len(self._shards) - 1)
         if not len(rows):

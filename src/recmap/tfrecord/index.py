@@ -12,12 +12,14 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, Fault, Scan, locate
 from recmap.sources import Skipped
 
-__all__ = ["MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
+__all__ = ["LARGE_RECORD", "MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
 
 Offsets = npt.NDArray[np.uint64]
 
-# One record in this many is marked; the others are found by walking from there.
+# One record in this many is marked; the others are found by walking from there. Of large
+# ones each is: every step would be a page more to be read.
 MARK_EVERY = 4
+LARGE_RECORD = 4096
 # With more marks than this (16 MB), every second one is dropped.
 MAX_MARKS = 1 << 20
 
@@ -90,6 +92,10 @@ class Index:
         """Bytes from each record to the next, if they are all the same."""
         return None if self.length is None else self.length + FRAME_SIZE
 
+    def begin(self, length: int) -> None:
+        """Chooses which records are marked, by the length of the first."""
+        self.every = 1 if length >= LARGE_RECORD else MARK_EVERY
+
     def add(self, scan: Found, keep: int = 1) -> None:
         """Adds records that were found, at ``end`` or behind a gap that follows it,
         with every ``keep``-th of their marks.
@@ -124,6 +130,8 @@ class Index:
         if not len(lengths):
             return
         first = int(lengths[0])
+        if self.count == 0:
+            self.begin(first)
         if not self._rows and self.length in (None, first) and bool((lengths == first).all()):
             self.length = first
         else:
@@ -138,6 +146,9 @@ class Index:
 
     def add_good(self, scan: Scan, good: npt.NDArray[np.bool_]) -> None:
         """Adds those records of a scan with a mark at every record that are ``good``."""
+        if self.count == 0 and scan.records:
+            first, *others = scan.mark_offsets[:2].tolist()
+            self.begin((others[0] if others else scan.end) - first - FRAME_SIZE)
         if good.all():
             self.add(scan, self.every)
             return

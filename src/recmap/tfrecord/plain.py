@@ -32,6 +32,8 @@ _AHEAD_SIZE = 16 << 20
 # The same where every record's offset is kept: small ones have many.
 _WINDOW_SIZE = 16 << 20
 _LARGE_RECORD = 16 << 10
+# Of the length, at which a record begins.
+_LENGTH_SIZE = 8
 # What a sample takes from the beginning, and from each other place, which is
 # searched for a record that far.
 _HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
@@ -80,7 +82,7 @@ class PlainShard:
         with index.lock:
             while self._must_look(rows):
                 self._ahead.clear()
-                self._look_on(_SCAN_SIZE, index.every)
+                self._look_on(_SCAN_SIZE)
         return self._found(rows)
 
     def _must_look(self, rows: int) -> bool:
@@ -93,8 +95,12 @@ class PlainShard:
             raise fault_error(index.fault, self.path, index.count)
         return min(rows, index.count)
 
-    def _look_on(self, size: int, every: int) -> _core.Scan:
+    def _look_on(self, size: int, *, each: bool = False) -> _core.Scan:
+        """Looks for records in so many bytes more; ``each`` has all their offsets told."""
         index, file = self.index, self.file
+        if index.count == 0:
+            index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
+        every = 1 if each else index.every
         begin, stop = index.end, min(index.end + size, self.size)
         # A thread enters the file by looking for a record, at every byte of one.
         large = index.count > 0 and index.end // index.count > _LARGE_RECORD
@@ -109,7 +115,7 @@ class PlainShard:
 
     def _look_ahead(self) -> None:
         row = self.index.count
-        self._ahead.append((row, self._look_on(_AHEAD_SIZE, 1).mark_offsets))
+        self._ahead.append((row, self._look_on(_AHEAD_SIZE, each=True).mark_offsets))
 
     def count(self) -> int:
         """The number of records."""
@@ -144,7 +150,7 @@ class PlainShard:
             if index.count == 0 or index.stride is not None:
                 # Records of one size need no offsets.
                 while self._must_look(stop):
-                    self._look_on(_AHEAD_SIZE, index.every)
+                    self._look_on(_AHEAD_SIZE)
                 return None
             enough = self.size if limit is None else index.end + limit
             while self._must_look(stop) and (index.end <= enough or index.count <= start):
@@ -208,7 +214,7 @@ class PlainShard:
         """About how many bytes a record takes; 1 or more."""
         with self.index.lock:
             if self._must_look(1):
-                self._look_on(_AHEAD_SIZE, self.index.every)
+                self._look_on(_AHEAD_SIZE)
         self._found(1)
         return max(1, self.index.end // max(self.index.count, 1))
 
@@ -289,7 +295,7 @@ class PlainShard:
             return _core.find_record(file.bytes, fault.offset + 1, self.size)
         # The length is sound, so the next record begins where it says, unless the record
         # was cut and others were written behind it.
-        length = int.from_bytes(file.bytes[fault.offset : fault.offset + 8], "little")
+        length = int.from_bytes(file.bytes[fault.offset : fault.offset + _LENGTH_SIZE], "little")
         after = fault.offset + _core.FRAME_SIZE + length
         if after == self.size or self._is_header(after):
             return after

@@ -17,7 +17,7 @@ from recmap import _core
 from recmap._core import FRAME_SIZE, NO_LIMIT
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
-from recmap.tfrecord.index import MARK_EVERY, MAX_MARKS, Index, Offsets
+from recmap.tfrecord.index import LARGE_RECORD, MARK_EVERY, MAX_MARKS, Index, Offsets
 
 __all__ = ["Stretch", "choose_every", "find_stretch", "join_stretches"]
 
@@ -63,7 +63,7 @@ def choose_every(size: int, record_size: int) -> int:
     """How many records a mark is for, so that those of a file of so many bytes are few
     enough.
     """
-    every = MARK_EVERY
+    every = 1 if record_size >= LARGE_RECORD else MARK_EVERY
     while size // max(record_size, FRAME_SIZE) // every > MAX_MARKS:
         every *= 2
     return every

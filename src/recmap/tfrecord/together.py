@@ -39,6 +39,7 @@ class Together:
         for i in np.unique(owners).tolist():
             self._mapped[i].check_size(self._shards[i].size)
         numbers, owned = rows - self._starts[owners], owners.astype(np.uint32)
+        _core.will_need_records(self._files, owned, numbers)
         offsets, fault = _core.locate_in(self._files, owned, numbers, thread_count())
         if fault is None:
             records = Records(self._files, offsets, owned)

@@ -1,0 +1,123 @@
+"""Rows that are not in memory are asked for before they are read, and little else is."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap import _core
+from recmap.files.mapped import MappedFile
+from recmap.formats.tfrecord import TFRecordSource
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")
+
+ROWS = 4000
+
+
+class Cached:
+    """Which pages of a file are in memory; those of some file systems always are."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.dropped = not self.pages().any()
+
+    def pages(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True for each page that is in memory."""
+        base = np.frombuffer(self._map, np.uint8)
+        there = np.zeros(-(-len(base) // mmap.PAGESIZE), np.uint8)
+        size = ctypes.c_size_t(len(base))
+        wrong = self._libc.mincore(
+            ctypes.c_void_p(base.ctypes.data), size, ctypes.c_void_p(there.ctypes.data)
+        )
+        assert wrong == 0
+        return (there & 1).astype(bool)
+
+    def wait_for(self, begins: Any, sizes: Any) -> None:
+        """Until the pages of these stretches are there."""
+        wanted = np.concatenate(
+            [
+                np.arange(begin // mmap.PAGESIZE, (begin + size - 1) // mmap.PAGESIZE + 1)
+                for begin, size in zip(begins, sizes, strict=True)
+            ]
+        )
+        deadline = time.monotonic() + 30
+        while not self.pages()[wanted].all():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def known(path: str) -> tuple[_core.Files, MappedFile]:
+    shard = TFRecordSource([path]).shards()[0]
+    index = shard.index  # type: ignore[union-attr]  # it is not compressed
+    assert shard.known_count() == ROWS
+    file = MappedFile(path)
+    files = _core.Files()
+    files.add(file.bytes, index.stride or 0, *index.marks)
+    return files, file
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_records_are_asked_for_and_little_else(even: bool) -> None:
+    lengths = np.full(ROWS, 300) if even else np.random.default_rng(0).integers(1, 1000, ROWS)
+    rows = rm.Ragged(np.zeros(lengths.sum(), np.float32), np.concatenate([[0], lengths.cumsum()]))
+    with rm.TFRecordWriter("d.tfrecord", {"x": "float32[*]"}) as writer:
+        writer.write({"x": rows})
+    files, _ = known("d.tfrecord")
+    cached = Cached("d.tfrecord")
+    wanted = np.array([3, 3900, 1777, 2500])
+    owners = np.zeros(4, np.uint32)
+    offsets = _core.scan(
+        np.fromfile("d.tfrecord", np.uint8), 0, os.path.getsize("d.tfrecord"), ROWS, 1, True, 1
+    ).mark_offsets.astype(np.int64)
+    cached = Cached("d.tfrecord")  # which reading it has filled
+    assert _core.will_need_records(files, owners, wanted) == cached.dropped
+    cached.wait_for(offsets[wanted], 4 * lengths[wanted])
+    assert not cached.dropped or cached.pages().mean() < 0.1
+    assert not _core.will_need_records(files, owners, wanted)
+
+
+def test_rows_of_an_array_are_asked_for_and_little_else() -> None:
+    np.save("d.npy", np.zeros((ROWS, 300), np.float32))
+    cached = Cached("d.npy")
+    flat = MappedFile("d.npy").bytes[128:]
+    wanted = np.array([3, 3900, 1777, 2500])
+    assert _core.will_need(flat, 1200, wanted) == cached.dropped
+    cached.wait_for(128 + 1200 * wanted, [1200] * 4)
+    assert not cached.dropped or cached.pages().mean() < 0.1
+    assert not _core.will_need(flat, 1200, wanted)
+
+
+def test_a_shuffle_reads_little_more_than_its_rows() -> None:
+    values = np.arange(ROWS * 5000, dtype=np.float32).reshape(ROWS, -1)
+    labels = [b"x" * (i % 7) for i in range(ROWS)]
+    with rm.TFRecordWriter("d.tfrecord") as writer:
+        writer.write({"x": values, "label": labels})
+    ds = rm.open("d.tfrecord")
+    cached = Cached("d.tfrecord")
+    rows = np.random.default_rng(0).permutation(ROWS)[:64]
+    assert np.array_equal(ds[rows]["x"], values[rows])
+    assert not cached.dropped or cached.pages().mean() < 0.1
+
+
+def test_rows_that_no_file_has_are_passed_over() -> None:
+    with rm.TFRecordWriter("d.tfrecord") as writer:
+        writer.write({"x": np.arange(ROWS) % 300})
+    files, file = known("d.tfrecord")
+    rows = np.array([-1, ROWS * 1000, 1 << 62, 0])
+    assert not _core.will_need_records(files, np.zeros(4, np.uint32), rows)
+    assert not _core.will_need(file.bytes, 16, rows)
+    assert not _core.will_need(file.bytes, 0, rows)
+    with pytest.raises(ValueError, match="owner"):
+        _core.will_need_records(files, np.ones(4, np.uint32), rows)
