@@ -78,15 +78,14 @@ bool will_need(const Buffer& mapped, size_t row_bytes, const Array<const int64_t
   });
 }
 
-bool will_need_records(const Files& files, const Array<const uint32_t>& owners,
-                       const Array<const int64_t>& rows) {
+bool will_need_records(const Files& files, const Owners& owners, const Array<const int64_t>& rows) {
   // Of longer stretches only the beginning, from where the row is looked for.
   constexpr size_t kMost = size_t{4} << 20;
   const RowFiles places = row_files(files, owners, rows.size());
   const auto wanted = as_span(rows);
   const nb::gil_scoped_release release;
   return ask_for(wanted.size(), [&](size_t i) {
-    const KnownFile& file = files.known[places.owners[i]];
+    const KnownFile& file = files.known[places.owner(i)];
     const Bytes bytes = stretch_of(file, static_cast<uint64_t>(wanted[i]));
     return bytes.size() <= kMost || file.stride != 0 ? bytes : bytes.first(kHeaderSize);
   });
@@ -99,11 +98,13 @@ void bind_files(nb::module_& m) {
         "Reserves room on the disk behind the end of a file; False if that cannot be had.");
   m.def("will_need", &will_need, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),
         "Asks for rows of a mapped file that are not in memory; whether there were such.");
-  m.def("will_need_records", &will_need_records, nb::arg("files"), nb::arg("owners"),
-        nb::arg("rows"),
-        nb::sig("def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32], "
-                "rows: numpy.typing.NDArray[numpy.int64]) -> bool"),
-        "The same for records of several files, each with its number in the file its owner says.");
+  m.def(
+      "will_need_records", &will_need_records, nb::arg("files"), nb::arg("owners").none(),
+      nb::arg("rows"),
+      nb::sig(
+          "def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, "
+          "rows: numpy.typing.NDArray[numpy.int64]) -> bool"),
+      "The same for records of several files, each with its number in the file its owner says.");
 }
 
 }  // namespace recmap::bind

@@ -54,8 +54,7 @@ void add_file(Files& files, const Buffer& file, uint64_t stride,
   files.known.push_back({as_span(file), stride, as_span(mark_rows), as_span(mark_offsets)});
 }
 
-std::tuple<nb::object, MaybeFault> locate_in(const Files& files,
-                                             const Array<const uint32_t>& owners,
+std::tuple<nb::object, MaybeFault> locate_in(const Files& files, const Owners& owners,
                                              const Array<const int64_t>& rows, size_t threads) {
   const RowFiles places = row_files(files, owners, rows.size());
   std::span<uint64_t> offsets;
@@ -146,12 +145,13 @@ void bind_frames(nb::module_& m) {
                    "mark_rows: numpy.typing.NDArray[numpy.uint64], "
                    "mark_offsets: numpy.typing.NDArray[numpy.uint64]) -> None"),
            "Adds a file, whose records are `stride` bytes apart, or found by marks.");
-  m.def("locate_in", &locate_in, nb::arg("files"), nb::arg("owners"), nb::arg("rows"),
+  m.def("locate_in", &locate_in, nb::arg("files"), nb::arg("owners").none(), nb::arg("rows"),
         nb::arg("threads"),
-        nb::sig("def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32], "
+        nb::sig("def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, "
                 "rows: numpy.typing.NDArray[numpy.int64], threads: int) -> "
                 "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),
-        "Offsets of rows of several files, each with its number in the file its owner says.");
+        "Offsets of rows of several files, each with its number in the file its owner says, or in "
+        "the only one.");
   m.def("scan", &scan_records, nb::arg("file"), nb::arg("begin"), nb::arg("stop"), nb::arg("limit"),
         nb::arg("every"), nb::arg("verify"), nb::arg("threads"),
         "Records that begin in [begin, stop), with a mark at every `every`-th.");

@@ -275,8 +275,9 @@ Bytes stretch_of(const KnownFile& file, uint64_t row) {
 
 Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
              std::span<const int64_t> rows, std::span<uint64_t> offsets, size_t threads) {
+  const auto owner = [&](size_t i) -> size_t { return owners.empty() ? 0 : owners[i]; };
   const auto locator_of = [&](size_t i) {
-    const KnownFile& file = files[owners[i]];
+    const KnownFile& file = files[owner(i)];
     return Locator(file.bytes, file.mark_rows, file.mark_offsets);
   };
   return find_each(rows.size(), threads, [&](size_t begin, size_t end, size_t& i, Fault& fault) {
@@ -286,11 +287,11 @@ Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
         locator_of(i + kAhead).prefetch(static_cast<uint64_t>(rows[i + kAhead]));
       }
       const auto row = static_cast<uint64_t>(rows[i]);
-      if (const uint64_t stride = files[owners[i]].stride; stride != 0) {
+      if (const uint64_t stride = files[owner(i)].stride; stride != 0) {
         offsets[i] = row * stride;
         continue;
       }
-      if (i == begin || owners[i] != owners[i - 1]) locator = locator_of(i);
+      if (i == begin || owner(i) != owner(i - 1)) locator = locator_of(i);
       if (!locator.find(row, offsets[i], fault)) return;
     }
   });

@@ -79,7 +79,8 @@ struct KnownFile {
 // file has no such row.
 Bytes stretch_of(const KnownFile& file, uint64_t row);
 
-// The same as above for rows of several files, each a row of the file that its owner says.
+// The same as above for rows of several files, each a row of the file that its owner says,
+// or all of the first if there are no owners.
 Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
              std::span<const int64_t> rows, std::span<uint64_t> offsets, size_t threads = 1);
 

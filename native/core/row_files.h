@@ -14,7 +14,8 @@ struct RowFiles {
   std::span<const Bytes> files;
   std::span<const uint32_t> owners = {};  // of the rows; none if all are in the first file
 
-  Bytes operator[](size_t row) const { return files[owners.empty() ? 0 : owners[row]]; }
+  size_t owner(size_t row) const { return owners.empty() ? 0 : owners[row]; }
+  Bytes operator[](size_t row) const { return files[owner(row)]; }
 };
 
 }  // namespace recmap

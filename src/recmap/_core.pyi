@@ -41,7 +41,7 @@ def will_need(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     Asks for rows of a mapped file that are not in memory; whether there were such.
     """
 
-def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32], rows: numpy.typing.NDArray[numpy.int64]) -> bool:
+def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64]) -> bool:
     """
     The same for records of several files, each with its number in the file its owner says.
     """
@@ -151,9 +151,9 @@ class Files:
         Adds a file, whose records are `stride` bytes apart, or found by marks.
         """
 
-def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32], rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
+def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
     """
-    Offsets of rows of several files, each with its number in the file its owner says.
+    Offsets of rows of several files, each with its number in the file its owner says, or in the only one.
     """
 
 def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int, limit: int, every: int, verify: bool, threads: int) -> Scan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from recmap.tfrecord.plain import PlainShard
 __all__ = ["Together"]
 
 _T = TypeVar("_T")
+_Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 class Together:
@@ -33,18 +34,28 @@ class Together:
         for shard, file in zip(shards, self._mapped, strict=True):
             self._files.add(file.bytes, shard.index.stride or 0, *shard.index.marks)
 
-    def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64], verify: bool) -> _T:
+    def take(self, codec: Decoder[_T], rows: _Rows, verify: bool) -> _T:
         """Rows by number, all decoded in one call, each into its place."""
+        numbers, owners = self._owned(rows)
+        files, threads = self._files, thread_count()
+        _core.will_need_records(files, owners, numbers)
+        offsets, fault = _core.locate_in(files, owners, numbers, threads)
+        if fault is None:
+            decoded, fault = codec.decode(Records(files, offsets, owners), verify, threads)
+            if fault is None:
+                return decoded
+        owner = 0 if owners is None else owners[fault.row]
+        record = int(numbers[fault.row])
+        raise fault_error(fault, self._shards[owner].path, record, codec.schema)
+
+    def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
+        """The rows by their numbers in their files, and these; none if there is but one. They
+        have not shrunk.
+        """
+        if len(self._shards) == 1:
+            self._mapped[0].check_size(self._shards[0].size)
+            return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
         for i in np.unique(owners).tolist():
             self._mapped[i].check_size(self._shards[i].size)
-        numbers, owned = rows - self._starts[owners], owners.astype(np.uint32)
-        _core.will_need_records(self._files, owned, numbers)
-        offsets, fault = _core.locate_in(self._files, owned, numbers, thread_count())
-        if fault is None:
-            records = Records(self._files, offsets, owned)
-            decoded, fault = codec.decode(records, verify, thread_count())
-            if fault is None:
-                return decoded
-        path = self._shards[owners[fault.row]].path
-        raise fault_error(fault, path, int(numbers[fault.row]), codec.schema)
+        return rows - self._starts[owners], owners.astype(np.uint32)
