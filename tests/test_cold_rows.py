@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import recmap as rm
 from recmap import _core
 from recmap.files.mapped import MappedFile
 from recmap.formats.tfrecord import TFRecordSource
+from tests.jobs import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")
 
@@ -52,10 +52,7 @@ class Cached:
                 for begin, size in zip(begins, sizes, strict=True)
             ]
         )
-        deadline = time.monotonic() + 30
-        while not self.pages()[wanted].all():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: bool(self.pages()[wanted].all()))
 
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
@@ -75,7 +72,6 @@ def test_records_are_asked_for_and_little_else(even: bool) -> None:
     with rm.TFRecordWriter("d.tfrecord", {"x": "float32[*]"}) as writer:
         writer.write({"x": rows})
     files, _ = known("d.tfrecord")
-    cached = Cached("d.tfrecord")
     wanted = np.array([3, 3900, 1777, 2500])
     owners = np.zeros(4, np.uint32)
     offsets = _core.scan(

@@ -234,8 +234,10 @@ def test_batches_that_turn_out_too_large_are_read_one_by_one(
     made = [batch["x"] for batch in chain]
     assert [len(array) for array in made] == [64] * 32
     assert [array.shape[1] for array in made] == [4] * 15 + [20_000] * 17
-    assert blocks[0] == 8
-    assert blocks[-1] == 1
+    # Of two blocks, one has no long row, and one a single one; the others are tried, and then
+    # read one by one.
+    assert blocks[:2] == [8, 8]
+    assert set(blocks[2:]) == {1}
     for array, start in zip(made, range(0, 2048, 64), strict=True):
         assert np.array_equal(array, rows[start : start + 64].pad())
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +87,13 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
     calls: list[int] = []
     take = Together.take
 
-    def counting(self: Together, codec: Any, rows: Any, verify: bool) -> Any:
+    def counting(self: Together, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
         calls.append(len(rows))
-        return take(self, codec, rows, verify)
+        return take(self, codec, rows, verify, **options)
 
     monkeypatch.setattr(Together, "take", counting)
     ds = opened(files)
+    assert len(ds) == ROWS
     rows = np.random.default_rng(0).permutation(ROWS)
     require(ds[rows], rows)
     require(ds[30:50], np.arange(30, 50))
@@ -101,18 +105,95 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
 def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Together, "take", lambda *_: pytest.fail("all at once"))
-    init = MappedFiles.__init__
-
-    def two(self: MappedFiles) -> None:
-        init(self)
-        self.most = 2
-
-    monkeypatch.setattr(MappedFiles, "__init__", two)
+    monkeypatch.setattr(Together, "take", lambda *_, **__: pytest.fail("all at once"))
+    monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 4)
+    monkeypatch.setattr("recmap.tfrecord.together._FEW", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
     ds = opened(files)
+    assert len(ds) == ROWS
     require(ds[rows], rows)
     require(ds[30:90], np.arange(30, 90))
+
+
+def test_descriptors_are_those_of_the_whole_process(files: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    rows = [90, 52, 3]
+    datasets = [opened(files) for _ in range(30)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+    try:
+        for ds in datasets:
+            assert len(ds) == ROWS
+            require(ds[rows], rows)
+        held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
+        # Five files of each, in a quarter of 256.
+        assert sum(held) == 12
+        del ds, datasets[:6]
+        last = datasets[-1]
+        require(last[rows], rows)
+        assert last.source._gathering._together is not None  # type: ignore[attr-defined]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_descriptors_that_are_not_there_are_done_without(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds, rows = opened(files), [90, 52, 3]
+    assert len(ds) == ROWS
+    opens = MappedFiles.open
+    refused: list[str] = []
+
+    def none_left(self: MappedFiles, path: str) -> Any:
+        if not refused:
+            refused.append(path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opens(self, path)
+
+    monkeypatch.setattr(MappedFiles, "open", none_left)
+    require(ds[rows], rows)
+    assert refused
+    assert ds.source._gathering._together is None  # type: ignore[attr-defined]
+    require(ds[rows], rows)
+    assert ds.source._gathering._together is not None  # type: ignore[attr-defined]
+
+
+def test_files_that_are_not_wanted_may_be_damaged() -> None:
+    write()
+    size = os.path.getsize("part-4.tfrecord")
+    os.truncate("part-4.tfrecord", size - 3)
+    ds = rm.open("part-*.tfrecord", fields=FIELDS)
+    assert ds[0]["id"] == 0
+    for _ in range(2):
+        require(ds[5:45], np.arange(5, 45))
+        require(ds.source.take(np.array([45, 3])), [45, 3])
+        require(ds[66:70], np.arange(66, 70))
+    with pytest.raises(rm.CorruptRecordError, match=r"part-4.tfrecord: record 33 "):
+        ds[[ROWS - 1]]
+
+
+def test_columns_share_what_is_known(files: Path) -> None:
+    ds = opened(files)
+    assert len(ds) == ROWS
+    ds[[1]]
+    chosen = ds.source.select(["id"])
+    mine, theirs = (source._gathering for source in (ds.source, chosen))  # type: ignore[attr-defined]
+    assert mine is theirs
+    assert mine._together is not None
+
+
+def test_threads_count_and_take_at_a_time(files: Path) -> None:
+    for _ in range(20):
+        ds = opened(files)
+        sources = [ds.source.select([name]) for name in ("id", "x", "t", "id")]
+        rows = np.arange(ROWS)[::-1]
+
+        def take(source: Any, rows: Any = rows) -> Any:
+            return len(source), next(iter(source.take(rows).values()))
+
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(take, sources))
+        assert [count for count, _ in made] == [ROWS] * 4
+        assert made[0][1].tolist() == made[3][1].tolist() == rows.tolist()
 
 
 def test_compressed_files_are_read_one_after_the_other() -> None:

@@ -53,7 +53,8 @@ nb::object copy_array(std::span<const T> from, const char* dtype) {
   return array;
 }
 
-// Files whose rows are read together. Holds on to the arrays.
+// Files whose rows are read together, none of which is added once they are in use. Holds
+// on to the arrays.
 struct Files {
   std::vector<Buffer> arrays;
   std::vector<Array<const uint64_t>> marks;

@@ -79,7 +79,8 @@ bool will_need(const Buffer& mapped, size_t row_bytes, const Array<const int64_t
 }
 
 bool will_need_records(const Files& files, const Owners& owners, const Array<const int64_t>& rows) {
-  // Of longer stretches only the beginning, from where the row is looked for.
+  // Of longer stretches of several records only the beginning, from where the row is looked
+  // for.
   constexpr size_t kMost = size_t{4} << 20;
   const RowFiles places = row_files(files, owners, rows.size());
   const auto wanted = as_span(rows);
@@ -87,7 +88,9 @@ bool will_need_records(const Files& files, const Owners& owners, const Array<con
   return ask_for(wanted.size(), [&](size_t i) {
     const KnownFile& file = files.known[places.owner(i)];
     const Bytes bytes = stretch_of(file, static_cast<uint64_t>(wanted[i]));
-    return bytes.size() <= kMost || file.stride != 0 ? bytes : bytes.first(kHeaderSize);
+    const auto marks = file.mark_rows;
+    const bool whole = file.stride != 0 || (marks.size() > 1 && marks[1] == marks[0] + 1);
+    return whole || bytes.size() <= kMost ? bytes : bytes.first(kHeaderSize);
   });
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
 import resource
 import sys
+import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import RLock
 from typing import Any, Literal
 
@@ -16,15 +19,16 @@ import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 
-__all__ = ["MappedFile", "MappedFiles"]
+__all__ = ["HeldFiles", "MappedFile", "MappedFiles"]
 
 # Elsewhere the advice means something else, or nothing.
 _LINUX = sys.platform == "linux"
 # Mapped pages a pass keeps behind it.
 _WINDOW_SIZE = 256 << 20
-# A mapped file holds a descriptor, of which a process often has 1,024: no more than a
-# quarter of them, if that is not too few, nor more than anybody needs.
-_FEWEST_FILES, _MOST_FILES = 64, 4096
+# A mapped file holds a descriptor, of which a process often has 1,024.
+_OPEN_FILES = 128
+# Files that are held on to take no more than a quarter of them, all together.
+_MOST_HELD = 4096
 
 
 class MappedFile:
@@ -115,11 +119,6 @@ class MappedFiles:
     """Maps files when they are used, and lets go of those that were not for longest."""
 
     def __init__(self) -> None:
-        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if allowed == resource.RLIM_INFINITY:
-            allowed = sys.maxsize
-        #: Files that are mapped at a time.
-        self.most = min(max(allowed // 4, _FEWEST_FILES), _MOST_FILES)
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
         self._lock = RLock()
 
@@ -133,6 +132,51 @@ class MappedFiles:
             if file is None:
                 file = self._files[path] = MappedFile(path)
             self._files.move_to_end(path)
-            if len(self._files) > self.most:
+            if len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)
             return file
+
+    def hold(self, paths: Sequence[str]) -> HeldFiles | None:
+        """All of these files, mapped as long as the result is in use; None if they are too
+        many, with those that are held already.
+        """
+        held = HeldFiles()
+        if not _held.take(len(paths)):
+            return None
+        weakref.finalize(held, _held.give, len(paths)).atexit = False
+        try:
+            held.extend(map(self.open, paths))
+        except OSError as e:
+            if e.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return None
+        return held
+
+
+class HeldFiles(list[MappedFile]):
+    """Files that stay mapped."""
+
+
+class _Allowance:
+    """Descriptors for files that are held, of the whole process."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        # Given back by the garbage collector, at any moment: also in the middle of take().
+        self._lock = RLock()
+
+    def take(self, count: int) -> bool:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = _MOST_HELD if limit == resource.RLIM_INFINITY else min(limit // 4, _MOST_HELD)
+        with self._lock:
+            if self._taken + count > most:
+                return False
+            self._taken += count
+            return True
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._taken -= count
+
+
+_held = _Allowance()

@@ -30,15 +30,15 @@ from recmap.ragged import Column, concatenate
 from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Codec, Decoder
+from recmap.tfrecord.example import Allocate, Codec, Decoder
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded import Allocate, PaddedCodec, PaddedRows
+from recmap.tfrecord.padded import PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
-from recmap.tfrecord.together import Together
+from recmap.tfrecord.together import Gathering
 from recmap.types import Batch, Field, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
@@ -89,7 +89,7 @@ class TFRecordSource:
         self._skipped: list[Skipped] = []
         self._summary: Summary | None = None
         self._columns: dict[str, npt.NDArray[Any]] | None = None
-        self._together: Together | None = None
+        self._gathering = Gathering(self._shards, self._mapped)
         skip = errors == "skip"
         self.origin, self._codec = self._choose_schema(fields, skip)
         for shard in self._shards[1:]:
@@ -101,7 +101,7 @@ class TFRecordSource:
     def __getstate__(self) -> dict[str, Any]:
         # What was found goes along, so that nobody looks for it again; what is mapped, and
         # a sample that can be taken anew, do not.
-        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns", "_together"))
+        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns"))
         return {**self.__dict__, **nothing}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -223,8 +223,9 @@ class TFRecordSource:
             return self._starts[i]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        if limit is None and self._crosses(start, stop):
-            gathered = self._gathered(self._codec, np.arange(start, stop))
+        several = self._files_of(start, stop) if limit is None else None
+        if several is not None:
+            gathered = self._read_together(self._codec, start, stop, *several)
             if gathered is not None:
                 return gathered
         parts: list[Batch] = []
@@ -250,14 +251,26 @@ class TFRecordSource:
             limit = None if limit is None else limit - size
         return self._join(parts)
 
-    def _crosses(self, start: int, stop: int) -> bool:
-        """Whether these rows are known to be in two files or more."""
+    def _files_of(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The first and the last file of rows that are known to be in two files or more."""
         starts = self._starts
         if len(starts) < len(self._shards):
-            return False
-        first, last = bisect_right(starts, start), bisect_right(starts, stop - 1)
-        count = self._shards[last - 1].known_count()
-        return first < last and count is not None and stop <= starts[last - 1] + count
+            return None
+        first, last = bisect_right(starts, start) - 1, bisect_right(starts, stop - 1) - 1
+        count = self._shards[last].known_count()
+        if first >= last or count is None or stop > starts[last] + count:
+            return None
+        return first, last
+
+    def _read_together(
+        self, codec: Decoder[_T], start: int, stop: int, first: int, last: int
+    ) -> _T | None:
+        """A stretch of rows of several files in one call, if that can be."""
+        together = self._gathering.some(first, last)
+        if together is None:
+            return None
+        rows = np.arange(start, stop) - self._starts[first]
+        return together.take(codec, rows, self.verify, ask=False)
 
     def _pass_over(self, i: int) -> None:
         """Has those files rest that were not read for longest, if file ``i`` is one too many:
@@ -286,15 +299,15 @@ class TFRecordSource:
         return {name: concatenate(column) for name, column in columns.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        if self.known_rows() is None and len(self._shards) == 1:
+        together = self._gathering.all()
+        if together is not None:
+            return together.take(self._codec, rows, self.verify)
+        if len(self._shards) == 1:
             # All before the last row that is wanted are looked for, and no others.
             return self._shards[0].take(self._codec, rows)
         self._start_of(len(self._shards) - 1)
         if not len(rows):
             return self._join([])
-        gathered = self._gathered(self._codec, rows)
-        if gathered is not None:
-            return gathered
         starts = np.array(self._starts[: len(self._shards)], np.int64)
         return take_from(starts, rows, self._take)
 
@@ -312,25 +325,19 @@ class TFRecordSource:
         """Rows by number, those of ``pads`` padded while they are read, in an array for each
         ``size`` of them; None if some files are compressed, or they are too many.
         """
-        self._start_of(len(self._shards) - 1)
+        total = len(self)
         codec = PaddedCodec(self._codec, pads, size, memory)
-        if isinstance(rows, range):
-            i = bisect_right(self._starts, rows[0]) - 1
-            shard, start = self._shards[i], self._starts[i]
-            if isinstance(shard, PlainShard) and rows[-1] - start < shard.count():
-                return shard.read(codec, rows[0] - start, rows[-1] + 1 - start)
-            rows = np.arange(rows.start, rows.stop)
-        return self._gathered(codec, rows)
-
-    def _gathered(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T | None:
-        """Rows of all files in one call; None if some are compressed, or they are too many."""
-        with self._lock:
-            if self._together is None:
-                plain = [shard for shard in self._shards if isinstance(shard, PlainShard)]
-                if len(plain) < len(self._shards) or len(plain) > self._mapped.most:
-                    return None
-                self._together = Together(plain)
-        return self._together.take(codec, rows, self.verify)
+        if not isinstance(rows, range):
+            together = self._gathering.all()
+            return None if together is None else together.take(codec, rows, self.verify)
+        several = self._files_of(rows.start, rows.stop)
+        if several is not None:
+            return self._read_together(codec, rows.start, rows.stop, *several)
+        i = bisect_right(self._starts, rows.start) - 1
+        shard, start = self._shards[i], self._starts[i]
+        if not isinstance(shard, PlainShard) or rows.stop > total:
+            return None
+        return shard.read(codec, rows.start - start, rows.stop - start)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):
@@ -367,6 +374,8 @@ class TFRecordSource:
         chosen = copy(self)
         chosen._codec = self._codec.select(names)  # noqa: SLF001  # it is one of these
         chosen._columns = None  # noqa: SLF001
+        for shared in ("_lock", "_passes", "_gathering"):
+            setattr(chosen, shared, getattr(self, shared))
         return chosen
 
     def row_bytes(self) -> int:

@@ -147,6 +147,10 @@ class Padding:
                 padded[f"{name}_mask"] = self._dense(_ones(ragged), widths, pad, False)
         return padded
 
+    def has_flat(self, schema: Schema) -> bool:
+        """Whether some columns can be padded while they are read."""
+        return any(_is_flat(schema[name]) for name in self._pads(schema))
+
     def read(
         self, leaf: Leaf, positions: Positions, size: int, most: int, schema: Schema
     ) -> list[Batch]:

@@ -62,5 +62,6 @@ def padded_by(steps: Sequence[Step], rows: Rows) -> PadBatches | None:
     while isinstance(rows, Rearranged):
         rows = rows.rows
     first = steps[0] if steps else None
-    able = isinstance(rows, Leaf) and rows.pads
-    return first if isinstance(first, PadBatches) and able else None
+    if not isinstance(first, PadBatches) or not isinstance(rows, Leaf) or not rows.pads:
+        return None
+    return first if first.before is not None and first.padding.has_flat(first.before) else None

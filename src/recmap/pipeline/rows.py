@@ -19,7 +19,8 @@ from recmap.errors import OptionError
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.ragged import Column, Ragged
 from recmap.sources import Source
-from recmap.tfrecord.padded import Allocate, PaddedRows
+from recmap.tfrecord.example import Allocate
+from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Schema
 
 __all__ = ["Leaf", "Positions", "Rows", "Selected"]
@@ -107,6 +108,8 @@ class Leaf:
         """What is read, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
             self._source, self._process = self._reopen(), os.getpid()
+            if not self.in_order:
+                len(self._source)  # rows are found faster once all are known
         return self._source
 
     def take(self, positions: Positions, epoch: int) -> Batch:

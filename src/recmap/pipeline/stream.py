@@ -91,14 +91,23 @@ class _Run:
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
         """Blocks that are batches."""
         together, place = self._ready.together, cursor
-        if together > 1:
-            failed = yield from self._several(cursor, together)
+        while together > 1:
+            failed = yield from self._several(place, together)
             if failed is None:
                 return
             # Read one by one from there, those before a bad one come first, and then it
-            # raises again.
+            # raises again. Those that were only too large together come all.
             place = failed
-        yield from map(_alone, self._results(self._rows_task(), self._blocks(place)))
+            with closing(self._alone(place)) as batches:
+                for _ in range(together):
+                    if made := list(islice(batches, 1)):
+                        place = made[0][1]
+                        yield made.pop()
+        yield from self._alone(place)
+
+    def _alone(self, cursor: Cursor) -> Generator[tuple[Batch, Cursor], None, None]:
+        """Blocks of one batch each."""
+        yield from map(_alone, self._results(self._rows_task(), self._blocks(cursor)))
 
     def _several(
         self, cursor: Cursor, together: int

@@ -13,7 +13,7 @@ from recmap._core import Fault, Pad
 from recmap.tfrecord.example import Allocate, Codec, Records, assemble
 from recmap.types import Batch, Field
 
-__all__ = ["Allocate", "PaddedCodec", "PaddedColumn", "PaddedRows"]
+__all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
 
 
 class PaddedColumn(NamedTuple):

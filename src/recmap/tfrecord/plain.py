@@ -31,7 +31,7 @@ _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
 # The same where every record's offset is kept: small ones have many.
 _WINDOW_SIZE = 16 << 20
-_LARGE_RECORD = 16 << 10
+_LONG_RECORD = 16 << 10
 # Of the length, at which a record begins.
 _LENGTH_SIZE = 8
 # What a sample takes from the beginning, and from each other place, which is
@@ -103,7 +103,7 @@ class PlainShard:
         every = 1 if each else index.every
         begin, stop = index.end, min(index.end + size, self.size)
         # A thread enters the file by looking for a record, at every byte of one.
-        large = index.count > 0 and index.end // index.count > _LARGE_RECORD
+        large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
         found = _core.scan(file.bytes, begin, stop, NO_LIMIT, every, False, threads)
         if size != _AHEAD_SIZE:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from threading import RLock
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
 from recmap.files.machine import thread_count
+from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.tfrecord.example import Decoder, Records
 from recmap.tfrecord.faults import fault_error
 from recmap.tfrecord.plain import PlainShard
 
-__all__ = ["Together"]
+__all__ = ["Gathering", "Together"]
+
+# Files that are mapped for a stretch of rows, at most.
+_FEW = 64
 
 _T = TypeVar("_T")
 _Rows: TypeAlias = npt.NDArray[np.int64]
@@ -25,20 +30,23 @@ class Together:
     are numbered from the first of the first file on.
     """
 
-    def __init__(self, shards: Sequence[PlainShard]) -> None:
-        self._shards = list(shards)
-        counts = [shard.count() for shard in shards]
-        self._starts = np.cumsum([0, *counts], dtype=np.int64)
-        self._mapped = [shard.file for shard in shards]
+    def __init__(self, shards: Sequence[PlainShard], files: Sequence[MappedFile]) -> None:
+        self._shards, self._mapped = list(shards), files
+        self._starts = np.cumsum([0, *(shard.count() for shard in shards)], dtype=np.int64)
         self._files = _core.Files()
-        for shard, file in zip(shards, self._mapped, strict=True):
-            self._files.add(file.bytes, shard.index.stride or 0, *shard.index.marks)
+        for shard, file in zip(shards, files, strict=True):
+            with shard.index.lock:
+                self._files.add(file.bytes, shard.index.stride or 0, *shard.index.marks)
 
-    def take(self, codec: Decoder[_T], rows: _Rows, verify: bool) -> _T:
-        """Rows by number, all decoded in one call, each into its place."""
+    def take(self, codec: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
+        """Rows by number, all decoded in one call, each into its place. ``ask`` is for rows in
+        any order, of which the system cannot know which come next.
+        """
         numbers, owners = self._owned(rows)
+        # More than a share of them: rows that are not in memory are waited for.
         files, threads = self._files, thread_count()
-        _core.will_need_records(files, owners, numbers)
+        if ask:
+            _core.will_need_records(files, owners, numbers)
         offsets, fault = _core.locate_in(files, owners, numbers, threads)
         if fault is None:
             decoded, fault = codec.decode(Records(files, offsets, owners), verify, threads)
@@ -59,3 +67,36 @@ class Together:
         for i in np.unique(owners).tolist():
             self._mapped[i].check_size(self._shards[i].size)
         return rows - self._starts[owners], owners.astype(np.uint32)
+
+
+class Gathering:
+    """All files of a source together, once their records are known."""
+
+    def __init__(self, shards: Sequence[Any], files: MappedFiles) -> None:
+        self._shards, self._files = shards, files
+        self._together: Together | None = None
+        self._lock = RLock()
+
+    def __reduce__(self) -> tuple[type[Gathering], tuple[Any, ...]]:
+        return Gathering, (self._shards, self._files)  # another process maps them itself
+
+    def all(self) -> Together | None:
+        """All of them; None if some are compressed, not known yet, or they are too many."""
+        with self._lock:
+            if self._together is None:
+                plain = [shard for shard in self._shards if isinstance(shard, PlainShard)]
+                if len(plain) < len(self._shards) or any(s.known_count() is None for s in plain):
+                    return None
+                held = self._files.hold([shard.path for shard in plain])
+                if held is not None:
+                    self._together = Together(plain, held)
+            return self._together
+
+    def some(self, first: int, last: int) -> Together | None:
+        """Those from one to another, all of which are known, for the moment; None if some
+        are compressed, or they are too many.
+        """
+        shards = self._shards[first : last + 1]
+        if len(shards) > _FEW or not all(isinstance(shard, PlainShard) for shard in shards):
+            return None
+        return Together(shards, [shard.file for shard in shards])
