@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,8 @@ def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch
         "            with open(f\"{config['path']}.{context.get_world_rank()}\", 'ab') as file:\n"
         "                file.write(batch['x'].tobytes())\n",
     )
+    # Ray Train leaves its own behind, which would abort a run that is over.
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     ray.init(
         address="local",
         num_cpus=3,
@@ -47,6 +50,8 @@ def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch
         exec(watched, {"__name__": "example"})
     finally:
         ray.shutdown()
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
     seen = [np.fromfile(f"train.tfrecord.{rank}", "float32").reshape(2, -1, 4) for rank in (0, 1)]
     assert [share.shape for share in seen] == [(2, 50, 4), (2, 50, 4)]
     for epoch in range(2):
