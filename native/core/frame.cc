@@ -234,37 +234,13 @@ class Locator {
 // Rows ahead of the one that is looked for whose marks are fetched.
 constexpr size_t kAhead = 16;
 
-// Calls find(begin, end, i, fault) for blocks of rows; it sets `i` to the row whose fault
-// that is. The first of them.
-template <typename Find>
-Fault find_each(size_t rows, size_t threads, Find&& find) {
-  constexpr size_t kBlock = 4096;
-  Fault first;
-  std::mutex mutex;
-  parallel_blocks(rows, kBlock, threads, [&](size_t begin, size_t end) {
-    size_t i = begin;
-    Fault fault;
-    find(begin, end, i, fault);
-    if (!fault) return;
-    fault.row = i;
-    const std::lock_guard lock(mutex);
-    if (!first || i < first.row) first = fault;
-  });
-  return first;
-}
-
 }  // namespace
 
 Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
              std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
              std::span<uint64_t> offsets, size_t threads) {
-  return find_each(rows.size(), threads, [&](size_t begin, size_t end, size_t& i, Fault& fault) {
-    Locator locator(file, mark_rows, mark_offsets);
-    for (i = begin; i < end; ++i) {
-      if (i + kAhead < end) locator.prefetch(static_cast<uint64_t>(rows[i + kAhead]));
-      if (!locator.find(static_cast<uint64_t>(rows[i]), offsets[i], fault)) return;
-    }
-  });
+  const KnownFile known{file, 0, mark_rows, mark_offsets};
+  return locate({&known, 1}, {}, rows, offsets, threads);
 }
 
 Bytes stretch_of(const KnownFile& file, uint64_t row) {
@@ -280,21 +256,32 @@ Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
     const KnownFile& file = files[owner(i)];
     return Locator(file.bytes, file.mark_rows, file.mark_offsets);
   };
-  return find_each(rows.size(), threads, [&](size_t begin, size_t end, size_t& i, Fault& fault) {
+  constexpr size_t kBlock = 4096;
+  Fault first;
+  std::mutex mutex;
+  parallel_blocks(rows.size(), kBlock, threads, [&](size_t begin, size_t end) {
     Locator locator = locator_of(begin);
-    for (i = begin; i < end; ++i) {
-      if (i + kAhead < end) {
-        locator_of(i + kAhead).prefetch(static_cast<uint64_t>(rows[i + kAhead]));
+    for (size_t i = begin; i < end; ++i) {
+      if (i != begin && owner(i) != owner(i - 1)) locator = locator_of(i);
+      if (const size_t next = i + kAhead; next < end) {
+        const bool same = owner(next) == owner(i);
+        const auto row = static_cast<uint64_t>(rows[next]);
+        same ? locator.prefetch(row) : locator_of(next).prefetch(row);
       }
       const auto row = static_cast<uint64_t>(rows[i]);
       if (const uint64_t stride = files[owner(i)].stride; stride != 0) {
         offsets[i] = row * stride;
         continue;
       }
-      if (i == begin || owner(i) != owner(i - 1)) locator = locator_of(i);
-      if (!locator.find(row, offsets[i], fault)) return;
+      Fault fault;
+      if (locator.find(row, offsets[i], fault)) continue;
+      fault.row = i;
+      const std::lock_guard lock(mutex);
+      if (!first || i < first.row) first = fault;
+      return;
     }
   });
+  return first;
 }
 
 }  // namespace recmap
