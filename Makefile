@@ -8,7 +8,7 @@ BUILD := build/native
 # advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native check docs bench fuzz stubs format clean
+.PHONY: help demo test test-native check docs bench fuzz hostile stubs format clean
 
 help:
 	@echo "make demo    build recmap and run the main job end to end"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   measure against the peers"
 	@echo "make fuzz    fuzz the native core (needs clang)"
+	@echo "make hostile try random files, chains and kills against the reference libraries"
 
 $(VENV)/pip: 
 	$(PYTHON) -m venv $(VENV)
@@ -78,6 +79,11 @@ fuzz:
 	  $(BUILD)/fuzz/native/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
 	    build/corpus/$$target || exit 1; \
 	done
+
+# For an hour: make hostile HOSTILE_SECONDS=3600
+HOSTILE_SECONDS ?= 60
+hostile: $(VENV)/recmap $(VENV)/test-group
+	$(BIN)/python -m hostile --seconds $(HOSTILE_SECONDS)
 
 clean:
 	rm -rf build $(VENV)

@@ -1,0 +1,170 @@
+"""Files that h5py writes: every layout, filter, chunk index and history of sizes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+import recmap as rm
+from hostile import arrays
+from hostile.case import Case, OracleError
+from hostile.damage import damage
+from hostile.reading import check_some_ways
+from hostile.table import Table, assert_same, table_of
+
+__all__ = ["case"]
+
+
+def case(case: Case) -> None:
+    path = case.path("x.h5")
+    rows = case.between(1, 40)
+    libver = case.pick(["earliest", "v108", "v110", "latest", "latest"])
+    block = case.pick([0, 0, 0, 512, 1024])
+    case.say(f"libver {libver}, user block {block}")
+    names = []
+    try:
+        with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
+            if case.chance(0.2):
+                file.create_group("group")
+            for i in range(case.between(1, 3)):
+                group = file["group"] if "group" in file and case.chance(0.5) else file
+                names.append(_dataset(case, group, f"x{i}", rows).lstrip("/"))
+    except (ValueError, TypeError, OSError, RuntimeError) as e:
+        raise OracleError(repr(e)) from e
+    if case.chance(0.25):
+        _damaged(case, path, names)
+        return
+    wanted = _read(path, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.LeftOutWarning)
+        ds = rm.open(path, fields=list(wanted))
+    check_some_ways(case, ds, wanted)
+
+
+def _dataset(case: Case, group: Any, name: str, rows: int) -> str:
+    kind = case.pick(["numbers", "numbers", "numbers", "numbers", "vlen", "text", "compound"])
+    if kind == "vlen":
+        dataset = group.create_dataset(name, (rows,), h5py.vlen_dtype(np.dtype("i4")))
+        for i in range(rows):
+            dataset[i] = case.rng.integers(-9, 9, case.between(0, 5))
+    elif kind == "text":
+        texts = ["é" * case.between(0, 4) + "a" for _ in range(rows)]
+        dataset = group.create_dataset(name, data=texts, dtype=h5py.string_dtype())
+    elif kind == "compound":
+        record = np.zeros(rows, _record(case))
+        for field in record.dtype.names or ():
+            inner = record.dtype[field]
+            record[field] = arrays.values(case, (rows, *inner.shape), inner.base)
+        options = _options(case, record.shape)
+        dataset = group.create_dataset(name, data=record, **options)
+    else:
+        array = arrays.values(
+            case, arrays.shape(case, rows), arrays.dtype(case, strings=False, dates=False)
+        )
+        options = _options(case, array.shape)
+        dataset = group.create_dataset(name, array.shape, array.dtype, **options)
+        _fill(case, dataset, array)
+    case.say(
+        f"{dataset.name}: {dataset.dtype} {dataset.shape} chunks {dataset.chunks} "
+        f"maxshape {dataset.maxshape} {dataset.compression} shuffle {dataset.shuffle} "
+        f"fletcher32 {dataset.fletcher32}"
+    )
+    return str(dataset.name)
+
+
+def _record(case: Case) -> np.dtype[Any]:
+    members = []
+    for i in range(case.between(1, 4)):
+        inner = tuple(case.between(1, 3) for _ in range(case.between(0, 1)))
+        members.append((f"m{i}", np.dtype(case.pick(arrays.NUMBERS + arrays.BIG)), inner))
+    return np.dtype(members, align=case.chance(0.4))
+
+
+def _options(case: Case, shape: tuple[int, ...]) -> dict[str, Any]:
+    """How it is stored: contiguous, or in chunks with an index of any kind."""
+    if case.chance(0.3) or 0 in shape:
+        return {}
+    sides = [case.between(1, max(1, side + 2)) for side in shape]
+    chunks = tuple(
+        min(side, c) if case.chance(0.8) else c for side, c in zip(shape, sides, strict=True)
+    )
+    limits = [case.pick([side, side, None, side + 3]) for side in shape]
+    chunks = tuple(
+        min(c, side if limit is not None else c)
+        for c, side, limit in zip(chunks, shape, limits, strict=True)
+    )
+    options: dict[str, Any] = {"chunks": chunks, "maxshape": tuple(limits)}
+    packing = case.pick([None, None, "gzip", "lzf", "szip"])
+    if packing is not None:
+        options["compression"] = packing
+    options["shuffle"] = case.chance(0.3)
+    options["fletcher32"] = case.chance(0.2)
+    return options
+
+
+def _fill(case: Case, dataset: Any, array: npt.NDArray[Any]) -> None:
+    """Writes all of it, or only some, or more and less again."""
+    history = case.pick(["whole", "whole", "whole", "part", "rows", "grown", "shrunk", "empty"])
+    if history == "part" and len(array):
+        start = case.between(0, len(array) - 1)
+        dataset[start:] = array[start:]
+    elif history == "rows":
+        for i in case.rng.permutation(len(array)):
+            dataset[int(i)] = array[i]
+    elif history in ("grown", "shrunk") and None in dataset.maxshape:
+        dataset[...] = array
+        axis = list(dataset.maxshape).index(None)
+        size = dataset.shape[axis]
+        if axis == 0:  # as many rows as the others have
+            dataset.resize(size + 5, axis)
+            dataset.resize(max(1, size // 2), axis)
+            dataset.resize(size, axis)
+        else:
+            dataset.resize(case.between(1, size + 7), axis)
+    elif history != "empty":
+        dataset[...] = array
+
+
+def _read(path: str, names: list[str]) -> Table:
+    """What h5py reads, strings as bytes and lists as arrays."""
+    table: Table = {}
+    with h5py.File(path) as file:
+        for name in names:
+            dataset = file[name]
+            array = dataset[...]
+            if h5py.check_string_dtype(dataset.dtype) is not None:
+                table[name] = [bytes(text) for text in array]
+            elif h5py.check_vlen_dtype(dataset.dtype) is not None:
+                table[name] = list(array)
+            else:
+                table.update(table_of({name: array}))
+    return table
+
+
+def _damaged(case: Case, path: str, names: list[str]) -> None:
+    """What can still be read is what h5py reads."""
+    damage(case, path)
+    case.say("oracle")
+    try:
+        wanted: Table | None = _read(path, names)
+    except Exception as e:
+        case.say(f"h5py: {e!r}")
+        wanted = None
+    case.say("recmap")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rm.LeftOutWarning)
+            ds = rm.open(path)
+        read = list(ds.batches(case.between(1, 50)))
+    except rm.RecmapError as e:
+        case.say(f"refused: {e}")
+        case.outcome = "refused"
+        return
+    for name in ds.schema:
+        if wanted is not None and name in wanted:
+            found = [row for batch in read for row in batch[name]]
+            assert_same(found, wanted[name], f"damaged {name!r}")

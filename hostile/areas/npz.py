@@ -1,0 +1,80 @@
+"""Archives that NumPy and zipfile write: stored, deflated, with other members, damaged."""
+
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import recmap as rm
+from hostile import arrays
+from hostile.case import Case
+from hostile.damage import damage
+from hostile.reading import check_some_ways
+from hostile.table import assert_same, table_of
+
+__all__ = ["case"]
+
+
+def case(case: Case) -> None:
+    rows = case.between(2, 60)
+    columns = {}
+    for _ in range(case.between(1, 4)):
+        columns[arrays.name(case)] = arrays.array(case, rows)
+    path = case.path("x.npz")
+    _write(case, path, columns)
+    if case.chance(0.4):
+        _damaged(case, path)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.LeftOutWarning)
+        ds = rm.open(path, fields=list(columns))
+    check_some_ways(case, ds, table_of(columns))
+
+
+def _write(case: Case, path: str, columns: dict[str, npt.NDArray[Any]]) -> None:
+    how = case.pick(["savez", "savez_compressed", "zipfile"])
+    case.say(f"{how}: " + ", ".join(f"{n} {a.dtype} {a.shape}" for n, a in columns.items()))
+    if how == "zipfile":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in columns.items():
+                member = io.BytesIO()
+                np.lib.format.write_array(member, arrays.lay_out(case, array))
+                packing = case.pick([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+                archive.writestr(f"{name}.npy", member.getvalue(), packing)
+            if case.chance(0.3):
+                archive.comment = b"made by hand"
+        return
+    save = np.savez if how == "savez" else np.savez_compressed
+    with open(path, "wb") as file:
+        save(file, **columns)  # type: ignore[arg-type]
+
+
+def _damaged(case: Case, path: str) -> None:
+    """A full pass gives what NumPy gives, or an error; and an error where NumPy has one."""
+    damage(case, path)
+    try:
+        with np.load(path) as archive:
+            wanted: dict[str, npt.NDArray[Any]] | None = {n: archive[n] for n in archive.files}
+    except Exception as e:
+        case.say(f"numpy: {e!r}")
+        wanted = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rm.LeftOutWarning)
+            ds = rm.open(path)
+        read = list(ds.batches(case.between(1, 100)))
+    except rm.RecmapError as e:
+        case.say(f"refused: {e}")
+        case.outcome = "refused"
+        return
+    if wanted is None:
+        # NumPy reads members whole; a fault in one that recmap left out is not its business.
+        raise AssertionError("NumPy refuses the file, and a full pass says nothing")
+    for name, column in table_of(wanted).items():
+        if name in ds.schema:
+            assert_same([row for batch in read for row in batch[name]], column, f"damaged {name!r}")

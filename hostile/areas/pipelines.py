@@ -1,0 +1,249 @@
+"""Random chains of verbs, compared with the same chain on plain Python lists."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from hostile.case import Case
+
+__all__ = ["case"]
+
+Row = dict[str, Any]
+
+
+def keep(row: Row) -> bool:
+    return int(row["row"]) % 3 != 1
+
+
+def double(row: Row) -> Row:
+    return {**row, "twice": row["row"] * 2}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain that can be built again and again, as a pipeline and as lists."""
+
+    rows: int
+    stored: str
+    before: list[tuple[str, Any]] = field(default_factory=list)
+    repeat: int = 1
+    size: int | None = None
+    drop_last: bool = False
+    pad: Any = None
+    after: list[tuple[str, Any]] = field(default_factory=list)
+    repeat_after: int = 1
+    workers: Any = None
+    prefetch: int | None = None
+    shard: tuple[int, int] = (0, 1)
+
+    @staticmethod
+    def draw(case: Case, stored: str, rows: int) -> Chain:
+        before: list[tuple[str, Any]] = []
+        for _ in range(case.between(0, 4)):
+            verb = case.pick(["skip", "take", "rows", "shuffle", "map", "filter"])
+            if verb == "shuffle" and any(v in ("shuffle", "filter") for v, _ in before):
+                continue
+            if verb == "rows" and any(v == "filter" for v, _ in before):
+                continue
+            before.append((verb, _argument(case, verb, rows)))
+        size = case.pick([None, 1, 2, 3, 7, rows + 1])
+        after = [
+            (case.pick(["skip", "take"]), case.between(0, 5)) for _ in range(case.between(0, 3))
+        ]
+        return Chain(
+            rows,
+            stored,
+            before,
+            case.pick([1, 1, 1, 2, 3]),
+            size,
+            case.chance(0.3) and size is not None,
+            case.pick([None, "longest", 3]) if size is not None else None,
+            after if size is not None else [],
+            case.pick([1, 1, 1, 2]),
+            case.pick([None, None, None, None, "threads:2", 2 if case.chance(0.1) else None]),
+            case.pick([None, None, 0, 3]),
+        )
+
+    def build(self) -> rm.Pipeline:
+        pipeline: Any = rm.open(self.stored).pipeline()
+        for verb, argument in self.before:
+            pipeline = _apply(pipeline, verb, argument, self.workers)
+        if self.repeat != 1:
+            pipeline = pipeline.repeat(self.repeat)
+        if self.size is not None:
+            pipeline = pipeline.batch(self.size, drop_last=self.drop_last, pad=self.pad)
+        for verb, argument in self.after:
+            pipeline = _apply(pipeline, verb, argument, None)
+        if self.repeat_after != 1:
+            pipeline = pipeline.repeat(self.repeat_after)
+        if self.prefetch is not None:
+            pipeline = pipeline.prefetch(self.prefetch)
+        rank, world = self.shard
+        made: rm.Pipeline = pipeline.shard(rank, world) if world > 1 else pipeline
+        return made
+
+    def model(self, iteration: int) -> list[list[int]]:
+        """The numbers of the rows of each batch (or of each row) of an iteration."""
+        times = self.repeat * self.repeat_after
+        batches: list[list[int]] = []
+        for turn in range(self.repeat_after):
+            first = iteration * times + turn * self.repeat
+            batches += self._repetition(first)
+        return batches
+
+    def _repetition(self, first: int) -> list[list[int]]:
+        epochs = [self._epoch(first + i) for i in range(self.repeat)]
+        filtered = any(verb == "filter" for verb, _ in self.before)
+        if self.size is None:
+            batches = [[row] for epoch in epochs for row in epoch]
+        elif filtered:
+            batches = [batch for epoch in epochs for batch in self._batches(epoch)]
+        else:
+            batches = self._batches([row for epoch in epochs for row in epoch])
+        for verb, count in self.after:
+            batches = batches[count:] if verb == "skip" else batches[:count]
+        return batches
+
+    def _batches(self, rows: list[int]) -> list[list[int]]:
+        assert self.size is not None
+        cut = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
+        return [batch for batch in cut if len(batch) == self.size or not self.drop_last]
+
+    def _epoch(self, epoch: int) -> list[int]:
+        rows = list(range(self.rows))
+        for i, (verb, argument) in enumerate(self.before):
+            if verb == "skip":
+                rows = rows[argument:]
+            elif verb == "take":
+                rows = rows[:argument]
+            elif verb == "rows":
+                rows = [rows[j] for j in range(len(rows))[argument]]
+            elif verb == "filter":
+                rows = [row for row in rows if row % 3 != 1]
+            elif verb == "shuffle":
+                # The order itself is recmap's; that it is one is checked.
+                alone = replace(
+                    _PLAIN, rows=self.rows, stored=self.stored, before=self.before[: i + 1]
+                )
+                order = alone.build()
+                order.epoch = epoch
+                shuffled = [int(row["row"]) for row in order]
+                if Counter(shuffled) != Counter(rows):
+                    raise AssertionError(f"shuffle of {rows} gave {shuffled}")
+                rows = shuffled
+        return rows
+
+
+_PLAIN = Chain(0, "")
+
+
+def _argument(case: Case, verb: str, rows: int) -> Any:
+    if verb in ("skip", "take"):
+        return case.between(0, rows + 1)
+    if verb == "rows":
+        return slice(case.between(0, rows), case.between(0, rows), case.pick([None, 1, 2]))
+    return case.between(0, 9)
+
+
+def _apply(pipeline: Any, verb: str, argument: Any, workers: Any) -> Any:
+    if verb == "skip":
+        return pipeline.skip(argument)
+    if verb == "take":
+        return pipeline.take(argument)
+    if verb == "rows":
+        return pipeline.select(argument)
+    if verb == "filter":
+        return pipeline.filter(keep)
+    if verb == "map":
+        return pipeline.map(double, workers=workers)
+    return pipeline.shuffle(seed=argument)
+
+
+def case(case: Case) -> None:
+    rows = case.pick([1, 2, 5, 13, 30])
+    stored = _store(case, rows)
+    chain = Chain.draw(case, stored, rows)
+    case.say(str(chain))
+    try:
+        pipeline = chain.build()
+    except rm.OptionError as e:
+        case.say(f"refused: {e}")
+        case.outcome = "refused"
+        return
+    wanted = [chain.model(0), chain.model(1)]
+    for iteration in range(2):
+        _compare([_numbers(batch) for batch in pipeline], wanted[iteration], f"epoch {iteration}")
+    _resumed(case, chain, wanted)
+    if case.chance(0.4):
+        _dealt_out(case, chain)
+
+
+def _store(case: Case, rows: int) -> str:
+    path = case.path("x" + case.pick([".tfrecord", ".tfrecord.gz", ".npz", ".h5", ".zarr"]))
+    tokens = rm.Ragged.from_rows([np.full(i % 5, i) for i in range(rows)], np.int64)
+    rm.from_arrays({"row": np.arange(rows), "tokens": tokens}).save(path)
+    return path
+
+
+def _numbers(batch: Row) -> list[int]:
+    rows = np.atleast_1d(batch["row"]).tolist()
+    if "twice" in batch and np.atleast_1d(batch["twice"]).tolist() != [2 * row for row in rows]:
+        raise AssertionError(f"map: {batch}")
+    tokens = batch["tokens"] if np.ndim(batch["row"]) else [batch["tokens"]]
+    for row, values in zip(rows, tokens, strict=True):
+        real = [value for value in np.asarray(values).tolist() if value]
+        if real != [row] * min(len(real), row % 5) or (row % 5 and row and not real):
+            raise AssertionError(f"row {row} has tokens {values}")
+    return [int(row) for row in rows]
+
+
+def _compare(found: list[list[int]], wanted: list[list[int]], where: str) -> None:
+    if found != wanted:
+        raise AssertionError(f"{where}: {found}, but lists give {wanted}")
+
+
+def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
+    """Stopped anywhere, the rest is what would have come, and then the next epoch."""
+    cut = case.between(0, len(wanted[0]))
+    stopped = chain.build()
+    batches = iter(stopped)
+    for _ in range(cut):
+        next(batches)
+    state = json.loads(json.dumps(stopped.state()))
+    batches.close()  # type: ignore[attr-defined]
+    case.say(f"resumed after {cut} of {len(wanted[0])}")
+    again = chain.build().restore(state)
+    rest = [_numbers(batch) for batch in again]
+    after = [_numbers(batch) for batch in again]
+    if cut == len(wanted[0]) and cut:
+        # All of the epoch was taken: the next one begins.
+        _compare(rest, wanted[1], "after the last batch")
+        return
+    _compare(rest, wanted[0][cut:], "the rest")
+    _compare(after, wanted[1], "the epoch after the rest")
+
+
+def _dealt_out(case: Case, chain: Chain) -> None:
+    """Every row goes to exactly one rank."""
+    if chain.drop_last or chain.after or chain.repeat != 1 or chain.repeat_after != 1:
+        return
+    world = case.between(2, 4)
+    case.say(f"{world} ranks")
+    dealt: Counter[int] = Counter()
+    for rank in range(world):
+        try:
+            mine = replace(chain, shard=(rank, world)).build()
+        except rm.OptionError as e:
+            case.say(f"refused: {e}")
+            return
+        for batch in mine:
+            dealt.update(_numbers(batch))
+    wanted = Counter(row for batch in chain.model(0) for row in batch)
+    if dealt != wanted:
+        raise AssertionError(f"{world} ranks got {dealt}, not {wanted}")

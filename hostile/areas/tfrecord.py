@@ -1,0 +1,38 @@
+"""TFRecord files with Examples in every wire encoding, plain and compressed, compared with
+protobuf.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import recmap as rm
+from hostile import records
+from hostile.case import Case
+from hostile.reading import check_some_ways
+
+__all__ = ["case"]
+
+
+def case(case: Case) -> None:
+    features = records.Features.draw(case)
+    compression = case.pick([None, None, None, "gzip", "zlib"])
+    paths, all_records = [], []
+    for i in range(case.pick([1, 1, 2, 4])):
+        mine = [records.record(case, features) for _ in range(case.pick([1, 2, 20, 60]))]
+        path = case.path(f"{i}.tfrecord")
+        Path(path).write_bytes(records.compress(case, records.frames(mine), compression))
+        paths.append(path)
+        all_records += mine
+    case.say(f"{len(all_records)} records, {len(paths)} files, {compression}, {features}")
+    if case.chance(0.3):
+        for path in paths:
+            rm.index(path)
+            if case.chance(0.3):
+                os.utime(path, (0, 0))
+    ds = rm.open(paths)
+    kinds = {key: kind for data in all_records for key, (kind, _) in records.parse(data).items()}
+    if set(ds.schema) != set(kinds):
+        raise AssertionError(f"columns {list(ds.schema)}, but the records hold {kinds}")
+    check_some_ways(case, ds, records.expected(all_records, ds.schema))

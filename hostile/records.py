@@ -1,0 +1,187 @@
+"""Random tf.train.Example records in every wire encoding protobuf allows, and what
+protobuf reads from them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tfrecord import example_pb2
+
+import recmap as rm
+from hostile.case import Case, OracleError
+from hostile.table import Table
+from tests import wire
+
+__all__ = ["Features", "compress", "expected", "frames", "parse", "record", "split"]
+
+_INTS = [0, 1, -1, 127, 128, 2**31, -(2**31), 2**63 - 1, -(2**63), 300]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the records of a file may hold: kinds by key, and lengths by key if fixed."""
+
+    kinds: dict[str, str]
+    lengths: dict[str, int | None]
+    present: float
+
+    @staticmethod
+    def draw(case: Case) -> Features:
+        keys = ["a", "b", "label", "é", "a/b", "", "x" * 130][: case.between(1, 7)]
+        kinds = {key: case.pick(["bytes", "float", "int64"]) for key in keys}
+        lengths = {key: case.pick([1, 1, 3, None]) for key in keys}
+        return Features(kinds, lengths, case.pick([1.0, 1.0, 0.7]))
+
+
+def record(case: Case, features: Features) -> bytes:
+    """The bytes of one Example."""
+    if case.chance(0.02):
+        return b""
+    entries = []
+    for key, kind in features.kinds.items():
+        if not case.chance(features.present):
+            continue
+        length = features.lengths[key]
+        count = length if length is not None else case.between(0, 6)
+        entries.append(_entry(case, key, kind, count))
+        if case.chance(0.03):
+            entries.append(_entry(case, key, kind, count))  # of equal keys the last counts
+    order = case.rng.permutation(len(entries)) if case.chance(0.3) else range(len(entries))
+    shuffled = [entries[i] for i in order]
+    if case.chance(0.1):
+        # Messages in pieces are merged.
+        half = len(shuffled) // 2
+        content = wire.field(1, b"".join(shuffled[:half])) + wire.field(
+            1, b"".join(shuffled[half:])
+        )
+    else:
+        content = wire.field(1, b"".join(shuffled))
+    if case.chance(0.1):
+        content = _unknown(case) + content + _unknown(case)
+    return content
+
+
+def _entry(case: Case, key: str, kind: str, count: int) -> bytes:
+    name, value = wire.field(1, key.encode()), wire.field(2, _feature(case, kind, count))
+    return wire.field(1, value + name if case.chance(0.1) else name + value)
+
+
+def _feature(case: Case, kind: str, count: int) -> bytes:
+    if kind == "bytes":
+        strings = [case.rng.bytes(case.pick([0, 1, 3, 3, 200])) for _ in range(count)]
+        return wire.bytes_list(*strings)
+    if kind == "float":
+        items = [_float(case) for _ in range(count)]
+        return wire.field(2, _numbers(case, items, wire.FIXED32))
+    values = [case.pick([*_INTS, case.between(-(2**40), 2**40)]) for _ in range(count)]
+    return wire.field(3, _numbers(case, [wire.varint(value) for value in values], wire.VARINT))
+
+
+def _float(case: Case) -> bytes:
+    # Python makes NaNs quiet when it reads floats: others could not be compared.
+    bits = int.from_bytes(case.rng.bytes(4), "little")
+    if bits >> 23 & 0xFF == 0xFF:
+        bits |= 1 << 22
+    return struct.pack("<I", bits)
+
+
+def _numbers(case: Case, items: list[bytes], wire_type: int) -> bytes:
+    """Packed, one by one, or in pieces of both."""
+    if not items:
+        return case.pick([b"", wire.field(1, b"")])
+    out, rest = b"", list(items)
+    while rest:
+        size = len(rest) if case.chance(0.8) else case.between(1, len(rest))
+        piece, rest = rest[:size], rest[size:]
+        if case.chance(0.8):
+            out += wire.field(1, b"".join(piece))
+        else:
+            out += b"".join(wire.tag(1, wire_type) + item for item in piece)
+    return out
+
+
+def _unknown(case: Case) -> bytes:
+    number = case.pick([7, 9, 100, 5000])
+    kind = case.pick(["len", "varint", "fixed32", "fixed64"])
+    if kind == "len":
+        return wire.field(number, case.rng.bytes(case.between(0, 300)))
+    if kind == "varint":
+        return wire.tag(number, wire.VARINT) + wire.varint(case.between(0, 2**60))
+    if kind == "fixed32":
+        return wire.tag(number, wire.FIXED32) + case.rng.bytes(4)
+    return wire.tag(number, wire.FIXED64) + case.rng.bytes(8)
+
+
+def frames(records: list[bytes]) -> bytes:
+    return b"".join(map(wire.frame, records))
+
+
+def split(content: bytes) -> list[bytes]:
+    """The records of a plain file, slowly; OracleError where its framing or a CRC is wrong."""
+    records, at = [], 0
+    while at < len(content):
+        if at + 12 > len(content):
+            raise OracleError("cut in a header")
+        (length,) = struct.unpack_from("<Q", content, at)
+        if struct.unpack_from("<I", content, at + 8)[0] != wire.masked(content[at : at + 8]):
+            raise OracleError("length CRC")
+        end = at + 12 + length
+        if end + 4 > len(content):
+            raise OracleError("cut in data")
+        data = content[at + 12 : end]
+        if struct.unpack_from("<I", content, end)[0] != wire.masked(data):
+            raise OracleError("data CRC")
+        records.append(data)
+        at = end + 4
+    return records
+
+
+def compress(case: Case, content: bytes, kind: str | None) -> bytes:
+    """One stream, or for gzip several members."""
+    if kind is None:
+        return content
+    if kind == "zlib":
+        return zlib.compress(content, case.pick([0, 1, 6]))
+    members, rest = b"", content
+    for _ in range(case.pick([1, 1, 2, 4])):
+        size = case.between(0, len(rest))
+        members += gzip.compress(rest[:size], case.pick([0, 1, 6]), mtime=0)
+        rest = rest[size:]
+    return members + gzip.compress(rest, mtime=0)
+
+
+def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
+    """The features of a record as protobuf reads them: kind and values by key."""
+    try:
+        example = example_pb2.Example.FromString(data)
+    except Exception as e:
+        raise OracleError(repr(e)) from e
+    found = {}
+    for key, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        if kind is not None:
+            found[key] = (kind.removesuffix("_list"), list(getattr(feature, kind).value))
+    return found
+
+
+def expected(records: list[bytes], schema: rm.Schema) -> Table:
+    """The rows as a schema that was inferred reads them."""
+    parsed = [parse(data) for data in records]
+    table: Table = {}
+    for name, field in schema.items():
+        rows: list[Any] = []
+        for features in parsed:
+            values = features.get(name, ("", []))[1]
+            if field.is_bytes:
+                rows.append(values if field.shape else values[0])
+            else:
+                array = np.array(values, field.dtype)
+                rows.append(array if field.shape else array[0])
+        table[name] = rows
+    return table
