@@ -18,7 +18,17 @@ from hostile.case import Case, OracleError
 from hostile.table import Table
 from tests import wire
 
-__all__ = ["Features", "compress", "expected", "frames", "parse", "record", "split"]
+__all__ = [
+    "Features",
+    "compress",
+    "expected",
+    "frames",
+    "parse",
+    "parse_lists",
+    "record",
+    "sequence",
+    "split",
+]
 
 _INTS = [0, 1, -1, 127, 128, 2**31, -(2**31), 2**63 - 1, -(2**63), 300]
 
@@ -65,6 +75,23 @@ def record(case: Case, features: Features) -> bytes:
     if case.chance(0.1):
         content = _unknown(case) + content + _unknown(case)
     return content
+
+
+def sequence(case: Case, features: Features) -> bytes:
+    """The bytes of one SequenceExample: some features are lists of steps."""
+    context, lists = {}, {}
+    for i, (key, kind) in enumerate(features.kinds.items()):
+        if not case.chance(features.present):
+            continue
+        length = features.lengths[key]
+        if i % 2:
+            context[key] = _feature(case, kind, case.between(0, 4) if length is None else length)
+            continue
+        counts = [
+            case.between(0, 3) if length is None else length for _ in range(case.between(0, 4))
+        ]
+        lists[key] = wire.feature_list(*(_feature(case, kind, count) for count in counts))
+    return wire.sequence(context, lists)
 
 
 def _entry(case: Case, key: str, kind: str, count: int) -> bytes:
@@ -170,11 +197,46 @@ def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
     return found
 
 
+def parse_lists(data: bytes) -> dict[str, tuple[str, list[list[Any]]]]:
+    """The feature lists of a record as protobuf reads them: kind and steps by key."""
+    try:
+        message = example_pb2.SequenceExample.FromString(data)
+    except Exception as e:
+        raise OracleError(repr(e)) from e
+    found = {}
+    for key, steps in message.feature_lists.feature_list.items():
+        kinds = {step.WhichOneof("kind") for step in steps.feature} - {None}
+        if kinds:
+            kind = kinds.pop()
+            values = [list(getattr(step, kind).value) for step in steps.feature]
+            found[key] = (kind.removesuffix("_list"), values)
+    return found
+
+
+def _step(values: list[Any], field: rm.Field) -> Any:
+    """A step of a feature list as its field reads it."""
+    if len(field.shape) == 1:
+        return values[0]
+    return values if field.is_bytes else np.array(values, field.dtype)
+
+
+def _steps(steps: list[list[Any]], field: rm.Field) -> Any:
+    read = [_step(values, field) for values in steps]
+    if field.is_bytes or (len(field.shape) > 1 and field.shape[1] is None):
+        return read
+    return np.array(read, field.dtype).reshape(len(read), *field.shape[1:])
+
+
 def expected(records: list[bytes], schema: rm.Schema) -> Table:
     """The rows as a schema that was inferred reads them."""
     parsed = [parse(data) for data in records]
+    lists = [parse_lists(data) for data in records]
+    in_lists = {name for found in lists for name in found}
     table: Table = {}
     for name, field in schema.items():
+        if name in in_lists:
+            table[name] = [_steps(found.get(name, ("", []))[1], field) for found in lists]
+            continue
         rows: list[Any] = []
         for features in parsed:
             values = features.get(name, ("", []))[1]
