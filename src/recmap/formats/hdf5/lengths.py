@@ -18,6 +18,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline
 from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.places import contiguous_offset
 from recmap.formats.hdf5.types import Leaf
 
 __all__ = ["REFERENCE", "Lengths"]
@@ -36,16 +37,16 @@ class Lengths:
         dtype = _references(file, dataset, leaf)
         if dtype is None or math.prod(dataset.shape) == 0:
             return
-        storage = dataset.id.get_create_plist()
         if dataset.chunks is not None and known:
+            storage = dataset.id.get_create_plist()
             nbytes = math.prod(dataset.chunks) * dtype.itemsize
             filters = [storage.get_filter(i) for i in range(storage.get_nfilters())]
             pipeline = Pipeline([(number, values) for number, _, values, _ in filters], nbytes)
             if pipeline.known:
                 label = ".".join([name, *leaf.path, "lengths"])
                 self._rows = ChunkedArray(file, label, dataset, dtype, pipeline)
-        elif storage.get_layout() == h5py.h5d.CONTIGUOUS and not storage.get_external_count():
-            offset, nbytes = dataset.id.get_offset(), math.prod(dataset.shape) * dtype.itemsize
+        else:
+            offset, nbytes = contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:
                 self._rows = file.mapped.array(offset, dataset.shape, dtype)
 

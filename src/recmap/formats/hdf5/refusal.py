@@ -29,7 +29,7 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
         return (
             f"its filter {filter_names(missing)} is missing; pip install hdf5plugin and import it"
         )
-    return _lost_values(storage)
+    return _lost_values(storage) if dataset.size else ""
 
 
 def _lost_values(storage: Any) -> str:
