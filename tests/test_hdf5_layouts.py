@@ -114,6 +114,79 @@ def leave_edges_unfiltered(storage: Any) -> None:
         ask(storage.id, 2)
 
 
+def bitfield(size: int) -> Any:
+    """The type PyTables has for booleans, which is not the one numpy's become."""
+    return {1: h5py.h5t.STD_B8LE, 2: h5py.h5t.STD_B16LE, 4: h5py.h5t.STD_B32LE}[size]
+
+
+def random_table(rng: random.Random, path: str) -> np.ndarray[Any, Any]:
+    """Write a table ``x`` as PyTables would, or with gaps between its members; its values."""
+    members: list[tuple[str, Any, int]] = []
+    at = 0
+    for i in range(rng.randint(1, 6)):
+        kind = rng.choice(["u1", "i1", "<u2", ">i2", "<f4", ">f8", "S1", "S2", "S3", "b1", "b2"])
+        size = 1 if kind == "b1" else 2 if kind == "b2" else np.dtype(kind).itemsize
+        at += rng.choice([0, 0, 1, 3])
+        stored = bitfield(size) if kind[0] == "b" else h5py.h5t.py_create(np.dtype(kind))
+        members.append((f"m{i}", stored, at))
+        at += size
+    size = at + rng.choice([0, 0, 1, 2, 5])
+    whole = h5py.h5t.create(h5py.h5t.COMPOUND, size)
+    order = rng.sample(members, len(members))
+    for name, stored, offset in order:
+        whole.insert(name.encode(), offset, stored)
+    rows = rng.randint(0, 20)
+    raw = bytes(rng.choice(b"\0\1az") for _ in range(rows * size))
+    dtype = np.dtype(
+        {
+            "names": [name for name, _, _ in order],
+            "formats": [kind.dtype for _, kind, _ in order],
+            "offsets": [offset for _, _, offset in order],
+            "itemsize": size,
+        }
+    )
+    values = np.frombuffer(raw, dtype)
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create_simple((rows,), (UNLIMITED,))
+        storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        storage.set_chunk((7,))
+        if rng.random() < 0.5:
+            storage.set_deflate(1)
+        dataset = h5py.h5d.create(file.id, b"x", whole, space, storage)
+        if rows:
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, values, whole)
+    return values
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tables_whose_members_are_small_or_padded(seed: int) -> None:
+    values = random_table(random.Random(seed), "x.h5")
+    read = rm.open("x.h5")[:]
+    assert list(read) == [f"x.{name}" for name in values.dtype.names or ()]
+    for name, column in read.items():
+        wanted = values[name.removeprefix("x.")]
+        if wanted.dtype.kind == "S":
+            assert [bytes(value) for value in column] == wanted.tolist()
+        else:
+            assert np.asarray(column).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("last", ["?", "i1", "<i2", "S1", "S2", "S3", ("u1", (3,))], ids=str)
+def test_tables_with_strings_whose_last_member_is_small(last: Any) -> None:
+    dtype = np.dtype([("text", h5py.string_dtype()), ("list", h5py.vlen_dtype("i2")), ("z", last)])
+    values = np.zeros(3, dtype)
+    values["text"] = [b"", b"ab", b"c" * 300]
+    for row, items in zip(values, ([], [1, 2], range(9)), strict=True):
+        row["list"] = np.array(items, "i2")
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = values
+    ds = rm.open("x.h5")
+    assert list(ds.schema) == ["x.text", "x.list", "x.z"]
+    assert [bytes(text) for text in ds[:]["x.text"]] == values["text"].tolist()
+    assert [row.tolist() for row in ds[:]["x.list"]] == [row.tolist() for row in values["list"]]
+    assert rm.convert("x.h5", "y.tfrecord", verify="full").rows == 3
+
+
 def as_h5py(path: str) -> Any:
     with h5py.File(path) as file:
         return file["x"][...]

@@ -224,10 +224,7 @@ class _LibraryColumn:
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:
     """What every row takes in memory; None if it is a list or a string of its own length."""
-    part = dataset.dtype
-    for name in leaf.path:
-        part = (part.subdtype or (part, ()))[0][name]
-    base = (part.subdtype or (part, ()))[0]
+    base = leaf.in_dtype(dataset)
     if base.kind == "O":
         return None
     if leaf.field.is_bytes:

@@ -34,7 +34,8 @@ class Lengths:
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, known: bool) -> None:
         self._rows: ChunkedArray | npt.NDArray[Any] | None = None
-        dtype = _references(file, dataset, leaf)
+        # A column of numbers, or of strings of one size, has no references.
+        dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
         if dtype is None or math.prod(dataset.shape) == 0:
             return
         if dataset.chunks is not None and known:
@@ -78,7 +79,8 @@ def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | Non
         return None
     place: int | None = None
     wider = 0  # than in memory, by what lies before
-    for i in range(whole.get_nmembers()):
+    members = sorted(range(whole.get_nmembers()), key=whole.get_member_offset)
+    for i in members:
         member = whole.get_member_type(i)
         if whole.get_member_name(i) == leaf.path[0].encode():
             place = int(whole.get_member_offset(i)) + wider
