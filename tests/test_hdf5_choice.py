@@ -98,6 +98,25 @@ def test_what_a_dataset_lacks_is_named() -> None:
     assert "'filter' (its filter lz4 is missing; pip install hdf5plugin and import it)" in text
 
 
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (305, "its filter lzo is missing; hdf5plugin does not have it. Rewrite the file"),
+        (307, "its filter bzip2 is missing; pip install hdf5plugin and import it"),
+        (32013, "its filter zfp is missing; pip install hdf5plugin and import it"),
+        (32099, "its filter 32099 is missing; hdf5plugin does not have it either"),
+    ],
+)
+def test_a_missing_filter_is_named_with_a_way_to_get_it(number: int, says: str) -> None:
+    with made({"x": [1, 2]}) as file:
+        storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        storage.set_chunk((2,))
+        storage.set_filter(number, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((2,))
+        h5py.h5d.create(file.id, b"y", h5py.h5t.STD_I32LE, space, storage)
+    assert says in left_out("x")
+
+
 def test_creation_order_is_kept_where_the_file_has_it() -> None:
     with h5py.File("x.h5", "w", track_order=True) as file:
         for name in ("z", "m", "a"):

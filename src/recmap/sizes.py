@@ -66,14 +66,18 @@ def column_sizes(column: Column) -> RowSizes:
     return OFFSET + np.diff(edges)
 
 
-def largest(sizes: Callable[[int, int], RowSizes], rows: int, above: int) -> tuple[int, int] | None:
+def largest(
+    sizes: Callable[[int, int], RowSizes | None], rows: int, above: int
+) -> tuple[int, int] | None:
     """The largest of all rows and its size, if that is more than ``above``; ``sizes``
-    gives those from a row to another.
+    gives those from a row to another. Rows behind one that tells no size are not looked at.
     """
     found: tuple[int, int] | None = None
     start = 0
     while start < rows:
         some = sizes(start, min(start + _LOOKED_AT, rows))
+        if some is None:
+            return found
         if isinstance(some, int):  # like all others
             return (0, some) if some > above else None
         at = int(some.argmax())

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
-from recmap.files.description import description_path
+from recmap.files.description import description_path, is_description, remove_description
 from recmap.files.disk import Process, names_of, process_of, remove, short_name, this_process
-from recmap.files.paths import is_store
-from recmap.tfrecord.sidecar import sidecar_path
+from recmap.formats.stores import not_ours, refuse_foreign
+from recmap.tfrecord.sidecar import remove_sidecar
 
-__all__ = ["clear_temporary", "remove_output"]
+__all__ = ["clear_temporary", "refuse_foreign_output", "remove_output"]
 
 
 def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
@@ -42,11 +42,26 @@ def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
 
 
 def remove_output(path: str) -> None:
-    """Removes a file or a Zarr store, and what lies beside it."""
-    if os.path.isdir(path) and not os.path.islink(path) and not is_store(path):
-        return  # not one of ours
-    for old in (path, description_path(path), sidecar_path(path)):
-        remove(old)
+    """Removes a file or a Zarr store that recmap wrote, and what it put beside it."""
+    if os.path.isdir(path) and not os.path.islink(path) and not_ours(path):
+        return
+    remove(path)
+    remove_description(path)
+    remove_sidecar(path)
+
+
+def refuse_foreign_output(path: str, format: str) -> None:
+    """Raise if something lies at the place of an output that overwrite=True must not delete."""
+    if os.path.isdir(path):
+        if format != "zarr":
+            raise OutputExistsError(f"{path} is a folder; give another name for the file")
+        refuse_foreign(path)
+    beside = description_path(path)
+    if os.path.lexists(beside) and not is_description(beside):
+        raise OutputExistsError(
+            f"{beside} would be replaced, and is not a description that recmap wrote; move it "
+            "away, or write elsewhere"
+        )
 
 
 def _is_running(process: Process) -> bool:

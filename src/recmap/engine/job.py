@@ -13,8 +13,7 @@ from recmap.engine.notes import Notes
 from recmap.engine.plan import Shard
 from recmap.engine.steps import Steps
 from recmap.errors import DataError
-from recmap.files.description import description_path
-from recmap.files.disk import remove
+from recmap.files.description import remove_description
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sizes import measure
@@ -60,7 +59,7 @@ class Job:
                 raise self.mark.taken_over(shard.path)
             self.notes.add(shard.number, temporary)
             if self.format not in ("raw", "npy"):
-                remove(description_path(shard.path))  # of a file of another format before
+                remove_description(shard.path)  # of a file of another format before
             sink.commit()
         except BaseException:
             sink.abort()

@@ -14,11 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from recmap.engine.clearing import clear_temporary, remove_output
-from recmap.engine.manifest_file import existing_files, load_manifest
+from recmap.engine.before import Before
+from recmap.engine.clearing import clear_temporary, refuse_foreign_output, remove_output
+from recmap.engine.manifest_file import (
+    existing_files,
+    load_manifest,
+    refuse_foreign_manifest,
+)
 from recmap.engine.mark import Mark
 from recmap.engine.notes import Notes, state_of
-from recmap.engine.plan import Shard
+from recmap.engine.plan import Shard, stem_of
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.disk import remove, temporary_path
 from recmap.files.small import write_whole
@@ -61,7 +66,7 @@ class Manifest:
         }
         # As it will be read again.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._older: list[str] = []
+        self._before = Before(path, {}, ())
         #: There while this conversion runs.
         self.mark = Mark(temporary_path(path, mark=".running"))
         self._begun = False
@@ -94,37 +99,54 @@ class Manifest:
         """The files that are still to be written. What is there already stays until it
         is replaced.
         """
+        refuse_foreign_manifest(self.path)
         known = load_manifest(self.path)
         same = {key: known.get(key) for key in self._plan} == self._plan
         finished = self._finished(known) if same and resume else set()
         if same and resume and not (known.get("complete") and overwrite):
             left = [shard for i, shard in enumerate(self.shards) if i not in finished]
             if overwrite or not any(_exists(shard) for shard in left):
-                self._older = existing_files(self.path, known.get("replaces"))
+                for shard in left:
+                    refuse_foreign_output(shard.path, self._plan["format"])
+                self._before = Before(self.path, {"replaces": known.get("replaces")}, ())
                 self._begun = True
                 return left
         planned = [shard.path for shard in self.shards]
         existing = [path for path in planned if os.path.exists(path)]
-        older = existing_files(self.path, known.get("files"), known.get("replaces"))
-        self._older = [path for path in older if path not in planned]
-        for path in planned + self._older:
+        named = existing_files(self.path, known.get("files"), known.get("replaces"))
+        own = {stem_of(path) for path in planned}
+        # A manifest may come from anywhere, and name what it likes.
+        older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in own]
+        for path in planned + older:
             if os.path.realpath(path) in self._source:
                 raise OptionError(f"{path} would be written over while it is read")
-        existing += self._older
+        existing += older
         if existing and not overwrite:
             raise OutputExistsError(
                 f"{existing[0]} exists already, and was not made by this same conversion of the "
                 "same files (use overwrite=True to replace it)"
             )
+        for path in planned:
+            refuse_foreign_output(path, self._plan["format"])
+        self._before = self.written_before()
+        self._before.refuse_others(older)
         self.notes.forget()
         self._begun = True
         self._save(complete=False)
         return list(self.shards)
 
+    def written_before(self) -> Before:
+        """What recmap wrote to this place before."""
+        known = load_manifest(self.path)
+        return Before(self.path, known, self._states(known))
+
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
         """Notes that all is done, and removes what was there before and is not any more."""
-        for path in self._older:
-            remove_output(path)
+        planned = {shard.path for shard in self.shards}
+        own = {stem_of(path) for path in planned}
+        for path in self._before.paths:
+            if path not in planned and stem_of(path) in own and self._before.has(path):
+                remove_output(path)
         if keep:
             states = [state_of(shard.path) for shard in self.shards]
             self._save(complete=True, states=states, **results)
@@ -148,26 +170,31 @@ class Manifest:
         return len(self._finished(load_manifest(self.path)))
 
     def _finished(self, known: Mapping[str, Any]) -> set[int]:
-        entries: list[Any] = []
+        return {
+            number
+            for number, *state in self._states(known)
+            if number < len(self.shards)
+            and _exists(self.shards[number])
+            and state == state_of(self.shards[number].path)
+        }
+
+    def _states(self, known: Mapping[str, Any]) -> list[list[int]]:
+        """The number, size and time of each file that was finished."""
         states = known.get("states")
+        entries = self.notes.all()
         if known.get("complete") and isinstance(states, list):
             entries = [[i, *state] for i, state in enumerate(states) if isinstance(state, list)]
-        else:
-            entries = self.notes.all()
-        numbers = range(len(self.shards))
-        return {
-            entry[0]
+        return [
+            entry
             for entry in entries
             if isinstance(entry, list)
             and len(entry) == 3
-            and isinstance(entry[0], int)
-            and entry[0] in numbers
-            and _exists(self.shards[entry[0]])
-            and entry[1:] == state_of(self.shards[entry[0]].path)
-        }
+            and all(isinstance(number, int) for number in entry)
+            and entry[0] >= 0
+        ]
 
     def _save(self, complete: bool, **results: Any) -> None:
-        replaces = {} if complete else {"replaces": [os.path.basename(p) for p in self._older]}
+        replaces = {} if complete else {"replaces": self._before.entries}
         content = {**self._plan, **replaces, "complete": complete, **results}
         write_whole(self.path, json.dumps(content, indent=1))
 

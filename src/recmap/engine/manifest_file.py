@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 from recmap.engine.plan import is_folder
+from recmap.errors import OutputExistsError
 from recmap.files.disk import short_name
 
-__all__ = ["existing_files", "file_names", "load_manifest", "manifest_path"]
+__all__ = [
+    "existing_files",
+    "file_names",
+    "load_manifest",
+    "manifest_path",
+    "refuse_foreign_manifest",
+]
 
 _MAX_SIZE = 256 << 20
 
@@ -34,6 +42,22 @@ def load_manifest(path: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def refuse_foreign_manifest(path: str) -> None:
+    """Raise if a file of that name is not recmap's, so that it is not written over."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(32)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise OutputExistsError(f"{path} cannot be read: {e.strerror}; write elsewhere") from e
+    if head and re.match(rb'\{\s*"recmap"\s*:', head) is None:
+        raise OutputExistsError(
+            f"{path} is not a manifest that recmap wrote, and would be replaced; move it away, or "
+            "write elsewhere"
+        )
 
 
 def file_names(entries: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from threading import Lock
 from typing import Any
 from uuid import uuid4
@@ -60,7 +61,8 @@ class Notes:
     def _lists(self) -> list[str]:
         if not os.path.isdir(self._folder or "."):
             return []
-        names = [name for name in os.listdir(self._folder or ".") if name.startswith(self._name)]
+        own = re.compile(rf"{re.escape(self._name)}-[0-9a-f]{{12}}")
+        names = [name for name in os.listdir(self._folder or ".") if own.fullmatch(name)]
         return [os.path.join(self._folder, name) for name in names]
 
 

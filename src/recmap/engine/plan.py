@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 
 from recmap.errors import OptionError
@@ -11,7 +12,7 @@ from recmap.files.machine import parse_size
 from recmap.files.paths import is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 
-__all__ = ["Shard", "is_folder", "output_format", "plan_shards"]
+__all__ = ["Shard", "is_folder", "output_format", "plan_shards", "stem_of"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,18 @@ def plan_shards(
     else:
         edges = [rows * i // count for i in range(count + 1)]
     return [Shard(i, path, edges[i], edges[i + 1]) for i, path in enumerate(paths)]
+
+
+def stem_of(path: str) -> str:
+    """What the names of all files of one output begin with, however many there are.
+
+    >>> stem_of("out/data-00003-of-00016.tfrecord.gz"), stem_of("x.npy")
+    ('data', 'x')
+    """
+    name = os.path.basename(path)
+    ends = [s for f in FORMATS.values() for s in f.suffixes if name.lower().endswith(s)]
+    name = name[: len(name) - len(max(ends, key=len, default=""))]
+    return re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)
 
 
 def _paths(dst: str, format: str, count: int) -> list[str]:

@@ -14,7 +14,13 @@ from recmap.errors import IndexFileError, RecmapError
 from recmap.files.small import write_whole
 from recmap.types import Schema
 
-__all__ = ["description_path", "load_description", "save_description"]
+__all__ = [
+    "description_path",
+    "is_description",
+    "load_description",
+    "remove_description",
+    "save_description",
+]
 
 _SUFFIX = ".recmap.json"
 # A description is a few lines; more is not one.
@@ -41,6 +47,22 @@ def load_description(path: str) -> Schema | None:
         raise IndexFileError(
             f"{name}: cannot be read ({e}); remove it, or give dtype and shape", file=name
         ) from e
+
+
+def is_description(name: str) -> bool:
+    """Whether a file is a description, and nothing else that has the name of one."""
+    try:
+        with open(name, encoding="utf-8") as file:
+            content = json.loads(file.read(_MAX_SIZE))
+    except (OSError, RecursionError, ValueError):
+        return False
+    return isinstance(content, Mapping) and content.get("recmap") == 1
+
+
+def remove_description(path: str) -> None:
+    """Removes the description of a file, if there is one."""
+    if is_description(description_path(path)):
+        os.unlink(description_path(path))
 
 
 def save_description(path: str, schema: Schema) -> None:

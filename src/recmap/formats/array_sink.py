@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError
-from recmap.files.description import description_path, save_description
-from recmap.files.disk import remove
+from recmap.files.description import remove_description, save_description
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
@@ -136,7 +135,7 @@ class NpySink(RawSink):
         if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
             save_description(self.path, self.schema)
         else:
-            remove(description_path(self.path))
+            remove_description(self.path)
 
 
 def _array_dtype(schema: Schema) -> np.dtype[Any]:

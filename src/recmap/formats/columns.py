@@ -356,10 +356,8 @@ class ColumnsSource:
         return self._sizes(rows, _NO_LIMIT)
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        def sizes(start: int, stop: int) -> RowSizes:
-            found = self._sizes(slice(start, stop), _NO_LIMIT)
-            assert found is not None
-            return found
+        def sizes(start: int, stop: int) -> RowSizes | None:
+            return self._sizes(slice(start, stop), _NO_LIMIT)
 
         if self._sizes(np.empty(0, np.int64), _NO_LIMIT) is None:
             return None

@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from recmap.columns import as_columns, fit, infer_schema
-from recmap.errors import ColumnError, OptionError
+from recmap.errors import ColumnError, OptionError, OutputExistsError
 from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
 from recmap.files.paths import PathLike, shard_names
 from recmap.tfrecord.encode import Encoder
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.sidecar import Sidecar, save_sidecar, sidecar_path
+from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
 from recmap.types import Batch, FieldLike, Schema
 
 __all__ = ["TFRecordWriter", "create_tfrecord"]
@@ -65,6 +65,12 @@ class TFRecordWriter:
         self._old = _older(self._paths)
         for old in self._old:
             refuse_existing(old, overwrite)
+            if old not in self._paths and not is_written(old):
+                raise OutputExistsError(
+                    f"{old} is one of another number of shards, which would be read together with "
+                    "the new ones, and recmap cannot tell that it wrote it; remove it, or write "
+                    "elsewhere"
+                )
         self._encoding, self._align = encoding, align
         self._encoder = Encoder(Schema(schema), encoding, align) if schema is not None else None
         self._write_index, self._durable, self._compression = index, durable, compression
@@ -174,14 +180,15 @@ class TFRecordWriter:
         for file in self._files:
             file.commit(self._durable)
         for old in set(self._old) - set(self._paths):
-            os.unlink(old)
+            if is_written(old):  # still
+                os.unlink(old)
+                remove_sidecar(old)
 
     def _save_indexes(self) -> None:
         for file, written in zip(self._files, self._indexes, strict=True):
             index = written
             if not self._write_index or self._encoder is None:
-                if os.path.exists(sidecar_path(file.path)):
-                    os.unlink(sidecar_path(file.path))
+                remove_sidecar(file.path)
                 continue
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
@@ -194,6 +201,7 @@ class TFRecordWriter:
                     {name: str(e) for name, e in self._encoder.encoding.items()},
                     verified=True,
                     mapped=self._encoder.fixed_fields(),
+                    written=True,
                 ),
                 beside=file.path,
             )
@@ -277,8 +285,9 @@ def _older(paths: list[str]) -> list[str]:
     if len(paths) == 1:
         return [path for path in paths if os.path.exists(path)]
     stem, extension = re.split(r"-\d{5}-of-\d{5}", paths[0])[0], _split(paths[0])[1]
-    pattern = f"{glob.escape(stem)}-[0-9]*-of-[0-9]*{glob.escape(extension)}"
-    return sorted(glob.glob(pattern))
+    pattern = f"{glob.escape(stem)}-*-of-*{glob.escape(extension)}"
+    shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
+    return sorted(path for path in glob.glob(pattern) if shard.fullmatch(path))
 
 
 def _pick(chunk: Batch, rows: slice) -> Batch:

@@ -16,9 +16,11 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
+from recmap.engine.before import Before
+from recmap.engine.clearing import refuse_foreign_output
 from recmap.engine.manifest import Manifest
 from recmap.engine.manifest_file import existing_files, load_manifest, manifest_path
-from recmap.engine.plan import is_folder, plan_shards
+from recmap.engine.plan import is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.disk import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
@@ -73,6 +75,8 @@ class Output:
             raise OutputExistsError(
                 f"{existing[0]} exists already (use overwrite=True to replace it)"
             )
+        # Before any work: which of them get new files of their names is not known yet.
+        self._before.refuse_others([path for path in existing if path != self._stem])
 
     def publish(self, parts: Sequence[Part], stage: str) -> list[str]:
         """Gives the parts their names, in the order of their tasks; all of them, or none.
@@ -93,6 +97,10 @@ class Output:
                 strict=True,
             )
         ]
+        names = {shard.path for shard in shards}
+        self._before.refuse_others([path for path in self._existing() if path not in names])
+        for name in names:
+            refuse_foreign_output(name, self.format)
         replacement = Replacement(self._manifest_path, self._existing())
         manifest = self._manifest(shards, ordered[0].schema, replacement.note)
         try:
@@ -122,6 +130,10 @@ class Output:
         return Manifest(self._manifest_path, shards, schema, self.format, [], note)
 
     @property
+    def _before(self) -> Before:
+        return self._manifest([], Schema({}), {}).written_before()
+
+    @property
     def _stem(self) -> str:
         """The name of one file."""
         return plan_shards(self.dst, self.format, 1, 1, 1, None, None)[0].path
@@ -140,12 +152,13 @@ class Output:
         own = FORMATS[self.format].suffixes
         ends = own if is_folder(self.dst) else [name[len(name) - len(mine) :]]
         stem = re.escape(name[: len(name) - len(mine)])
-        wanted = re.compile(rf"{stem}(-\d+-of-\d+)?({'|'.join(map(re.escape, ends))})")
+        wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")
         found = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         paths = [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
         known = load_manifest(self._manifest_path)
         named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
-        return paths + [path for path in named if path not in paths]
+        alike = [path for path in named if stem_of(path) == stem_of(self._stem)]
+        return paths + [path for path in alike if path not in paths]
 
 
 def _difference(part: Part, first: Part) -> str:

@@ -26,8 +26,10 @@ from recmap.types import Schema
 
 __all__ = [
     "Sidecar",
+    "is_written",
     "load_sidecar",
     "read_text_index",
+    "remove_sidecar",
     "save_sidecar",
     "sidecar_path",
     "stored_schema",
@@ -53,6 +55,8 @@ class Sidecar:
     verified: bool
     # Fields whose payloads lie at the same place in every record.
     mapped: tuple[str, ...]
+    # The file itself was written by recmap, not only its index.
+    written: bool = False
 
 
 def sidecar_path(path: str) -> str:
@@ -73,6 +77,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
         "encoding": dict(sidecar.encoding),
         "verified": sidecar.verified,
         "mapped": list(sidecar.mapped),
+        "written": sidecar.written,
     }
     text = json.dumps(info).encode()
     text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the marks are aligned
@@ -110,10 +115,31 @@ def load_sidecar(path: str) -> Sidecar | None:
             dict(info["encoding"]),
             bool(info["verified"]),
             tuple(info["mapped"]),
+            info.get("written") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError, FieldTextError) as e:
         _distrust(target, f"it is damaged: {e}")
         return None
+
+
+def is_written(path: str) -> bool:
+    """Whether recmap wrote this file, and nobody changed it since."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleIndexWarning)
+        sidecar = load_sidecar(path)
+    return sidecar is not None and sidecar.written
+
+
+def remove_sidecar(path: str) -> None:
+    """Removes the index beside a file, if there is one."""
+    target = sidecar_path(path)
+    try:
+        with open(target, "rb") as file:
+            ours = file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return
+    if ours:
+        os.unlink(target)
 
 
 def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:

@@ -69,6 +69,7 @@ class ChunkedArray:
         self._nbytes = math.prod(dataset.chunks) * dtype.itemsize
         self._lock = Lock()
         self._places: Places | None = None
+        self._asked = False
         self._kept: int | None = None
 
     def keep(self, bands: int | None) -> None:
@@ -77,6 +78,8 @@ class ChunkedArray:
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows ``start`` to ``stop``."""
+        if self._located() is None:
+            return self._from_library(start, stop)
         pieces = []
         for band in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
             first, end = self._grid.rows(band)
@@ -98,17 +101,33 @@ class ChunkedArray:
         step = self._grid.chunk[0]
         order = np.argsort(rows // step, kind="stable")
         bands, starts = np.unique(rows[order] // step, return_index=True)
-        pieces = [
-            _Piece(int(band), rows[mine] - band * step, mine, whole=False)
-            for band, mine in zip(bands, np.split(order, starts[1:]), strict=True)
-        ]
-        return self._gather(len(rows), pieces)
+        dealt = zip(bands.tolist(), np.split(order, starts[1:]), strict=True)
+        if self._located() is not None:
+            pieces = [_Piece(band, rows[mine] - band * step, mine, False) for band, mine in dealt]
+            return self._gather(len(rows), pieces)
+        out = self._empty(len(rows))
+        for _, mine in dealt:
+            some = rows[mine]
+            first = int(some.min())
+            out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
+        return out
+
+    def _from_library(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows of a dataset whose table of chunks cannot be trusted."""
+        if not self._values:
+            raise DataError(f"{self._file.path}: dataset {self._name!r}: its chunks are not found")
+        out = self._empty(stop - start)
+        if out.size:
+            with self._file.locked(self._name):
+                self._dataset.read_direct(out, np.s_[start:stop])
+        return out
 
     def _gather(self, count: int, pieces: Sequence[_Piece]) -> npt.NDArray[Any]:
         out = self._empty(count)
         if not out.size:
             return out
         places = self._located()
+        assert places is not None
         jobs: list[_Job] = []
         kept: dict[int, npt.NDArray[Any]] = {}
         for piece in pieces:
@@ -150,15 +169,17 @@ class ChunkedArray:
                 field=self._name,
             ) from e
 
-    def _located(self) -> Places:
+    def _located(self) -> Places | None:
         with self._lock:
-            if self._places is None:
+            if not self._asked:
                 with self._file.locked(self._name):
-                    self._places = Places(self._dataset, self._grid)
+                    self._places = Places.of(self._dataset, self._grid)
+                self._asked = True
             return self._places
 
     def _load(self, job: _Job) -> None:
         places = self._located()
+        assert places is not None
         corner = self._grid.corner(int(places.numbers[job.place]))
         extent = self._grid.extent(corner)
         chunk = self._chunk(places, job.place, corner, extent)
@@ -172,8 +193,10 @@ class ChunkedArray:
     ) -> npt.NDArray[Any]:
         offset, size = int(places.offsets[place]), int(places.sizes[place])
         edge = extent != self._grid.chunk
-        if self._pipeline and edge and size == self._nbytes and self._values:
+        if self._pipeline and edge and size == self._nbytes:
             # A dataset may have its edges unfiltered, which h5py cannot tell.
+            if not self._values:
+                raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):
                 part: npt.NDArray[Any] = self._dataset[region]

@@ -16,6 +16,7 @@ from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
 from recmap.formats.hdf5.lengths import REFERENCE, Lengths
 from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.places import contiguous_offset
 from recmap.formats.hdf5.types import Leaf
 from recmap.ragged import Column, concatenate
 from recmap.sizes import STRING, RowSizes
@@ -37,11 +38,10 @@ def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> li
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
     if _as_in_memory(dataset):
-        if layout == h5py.h5d.CONTIGUOUS and not storage.get_external_count():
-            offset = dataset.id.get_offset()
-            if offset is not None:
-                array = file.mapped.array(offset, dataset.shape, dataset.dtype)
-                return [_mapped(file, leaf, array) for leaf in found]
+        offset = contiguous_offset(dataset)
+        if offset is not None:
+            array = file.mapped.array(offset, dataset.shape, dataset.dtype)
+            return [_mapped(file, leaf, array) for leaf in found]
         if layout == h5py.h5d.CHUNKED:
             pipeline = _pipeline(dataset, storage)
             if pipeline.known and _located(file, dataset):
@@ -224,10 +224,7 @@ class _LibraryColumn:
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:
     """What every row takes in memory; None if it is a list or a string of its own length."""
-    part = dataset.dtype
-    for name in leaf.path:
-        part = (part.subdtype or (part, ()))[0][name]
-    base = (part.subdtype or (part, ()))[0]
+    base = leaf.in_dtype(dataset)
     if base.kind == "O":
         return None
     if leaf.field.is_bytes:

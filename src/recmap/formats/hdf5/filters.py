@@ -11,24 +11,44 @@ import numpy.typing as npt
 from recmap._core import LZF_MOST_GROWTH, LzfFault, lzf_expand
 from recmap.files.deflate import inflater
 
-__all__ = ["FilterError", "Pipeline", "filter_names", "filters_of", "fletcher32", "unshuffle"]
+__all__ = [
+    "FilterError",
+    "Pipeline",
+    "filter_names",
+    "filters_of",
+    "fletcher32",
+    "how_to_get",
+    "unshuffle",
+]
 
-DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
+DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF = 1, 2, 3, 4, 305, 32000
 
 _NAMES = {
     DEFLATE: "gzip",
     SHUFFLE: "shuffle",
     FLETCHER32: "fletcher32",
-    4: "szip",
+    SZIP: "szip",
     5: "nbit",
     6: "scaleoffset",
+    LZO: "lzo",
     LZF: "lzf",
+}
+# Those in the package hdf5plugin, which has no others.
+_PLUGINS = {
+    307: "bzip2",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
+    32013: "zfp",
     32015: "zstd",
+    32017: "sz",
+    32018: "fcidecomp",
+    32024: "sz3",
     32026: "blosc2",
+    32028: "sperr",
+    32033: "htj2k",
 }
+_NAMES |= _PLUGINS
 _CHECKSUM = 4
 # Words summed at a time: the weighted sum of so many stays far below 2**63.
 _WORDS = 1 << 16
@@ -52,6 +72,25 @@ def filter_names(filters: Sequence[tuple[int, int, tuple[int, ...], bytes]]) -> 
     """Filters, for people: ``gzip+shuffle``."""
     names = {n: name.decode("utf-8", "replace") or f"filter {n}" for n, _, _, name in filters}
     return "+".join(_NAMES.get(n, names[n]) for n in sorted(names))
+
+
+def how_to_get(number: int) -> str:
+    """What to do about a filter that the library does not have."""
+    if number in _PLUGINS:
+        return "pip install hdf5plugin and import it"
+    repack = "h5repack -f GZIP=4 old.h5 new.h5"
+    if number == LZO:
+        return (
+            "hdf5plugin does not have it. Rewrite the file with a PyTables that does, such as "
+            "conda-forge's: ptrepack --complib=zlib old.h5 new.h5; or, with an LZO plugin in "
+            f"HDF5_PLUGIN_PATH, {repack}"
+        )
+    if number == SZIP:
+        return "this h5py was built without it; the one from PyPI has it: pip install h5py"
+    return (
+        "hdf5plugin does not have it either. Put its plugin into HDF5_PLUGIN_PATH, or rewrite "
+        f"the file on a machine that can read it: {repack}"
+    )
 
 
 class Pipeline:

@@ -18,6 +18,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline
 from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.places import contiguous_offset
 from recmap.formats.hdf5.types import Leaf
 
 __all__ = ["REFERENCE", "Lengths"]
@@ -33,19 +34,20 @@ class Lengths:
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, known: bool) -> None:
         self._rows: ChunkedArray | npt.NDArray[Any] | None = None
-        dtype = _references(file, dataset, leaf)
+        # A column of numbers, or of strings of one size, has no references.
+        dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
         if dtype is None or math.prod(dataset.shape) == 0:
             return
-        storage = dataset.id.get_create_plist()
         if dataset.chunks is not None and known:
+            storage = dataset.id.get_create_plist()
             nbytes = math.prod(dataset.chunks) * dtype.itemsize
             filters = [storage.get_filter(i) for i in range(storage.get_nfilters())]
             pipeline = Pipeline([(number, values) for number, _, values, _ in filters], nbytes)
             if pipeline.known:
                 label = ".".join([name, *leaf.path, "lengths"])
                 self._rows = ChunkedArray(file, label, dataset, dtype, pipeline)
-        elif storage.get_layout() == h5py.h5d.CONTIGUOUS and not storage.get_external_count():
-            offset, nbytes = dataset.id.get_offset(), math.prod(dataset.shape) * dtype.itemsize
+        else:
+            offset, nbytes = contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:
                 self._rows = file.mapped.array(offset, dataset.shape, dtype)
 
@@ -77,7 +79,8 @@ def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | Non
         return None
     place: int | None = None
     wider = 0  # than in memory, by what lies before
-    for i in range(whole.get_nmembers()):
+    members = sorted(range(whole.get_nmembers()), key=whole.get_member_offset)
+    for i in members:
         member = whole.get_member_type(i)
         if whole.get_member_name(i) == leaf.path[0].encode():
             place = int(whole.get_member_offset(i)) + wider

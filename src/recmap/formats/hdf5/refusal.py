@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.filters import filter_names, filters_of
+from recmap.formats.hdf5.filters import filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.package import h5py
 
 __all__ = ["refusal"]
@@ -26,10 +26,10 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     storage = dataset.id.get_create_plist()
     missing = [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
     if missing:
-        return (
-            f"its filter {filter_names(missing)} is missing; pip install hdf5plugin and import it"
-        )
-    return _lost_values(storage)
+        how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
+        names = filter_names(missing).removeprefix("filter ")
+        return f"its filter {names} is missing; {'. '.join(how)}"
+    return _lost_values(storage) if dataset.size else ""
 
 
 def _lost_values(storage: Any) -> str:

@@ -40,6 +40,13 @@ class Leaf:
         """Of a row, about."""
         return self.field.row_bytes or 16 * max(self.field.count, 1)
 
+    def in_dtype(self, dataset: Any) -> np.dtype[Any]:
+        """The dtype that h5py gives one value of the leaf; objects are lists or strings."""
+        part: np.dtype[Any] = dataset.dtype
+        for name in self.path:
+            part = part.base[name]
+        return part.base
+
     def pick(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The leaf in rows of the whole type."""
         for name in self.path:

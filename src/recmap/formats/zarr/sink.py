@@ -18,6 +18,7 @@ from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
+from recmap.formats.stores import refuse_foreign
 from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
 from recmap.formats.zarr.marks import Mark, marks, stored, stored_as
 from recmap.types import Schema
@@ -120,10 +121,15 @@ class ZarrSink:
         return self._temporary
 
     def commit(self) -> None:
-        """Finishes the store and gives it its name."""
+        """Finishes the store and gives it its name; an older one of recmap's goes."""
         self.finish()
-        remove(self.path)
+        before = temporary_path(self.path) if os.path.lexists(self.path) else None
+        if before is not None:
+            refuse_foreign(self.path)
+            os.rename(self.path, before)
         os.rename(self._temporary, self.path)
+        if before is not None:
+            remove(before)
         if self._durable:
             sync(os.path.dirname(self.path))
 

@@ -1,0 +1,285 @@
+"""overwrite=True replaces what recmap wrote, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import recmap as rm
+
+FORMATS = {
+    "tfrecord": "x.tfrecord",
+    "npy": "x.npy",
+    "npz": "x.npz",
+    "hdf5": "x.h5",
+    "zarr": "x.zarr",
+    "raw": "x.bin",
+}
+
+
+def ten() -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(10)})
+
+
+def tree(folder: str) -> dict[str, bytes]:
+    """Every file below a folder, and what is in it."""
+    found = {}
+    for at, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(at, name)
+            found[path] = Path(path).read_bytes()
+    return found
+
+
+def a_folder_of_notes() -> None:
+    os.makedirs("x.zarr/sub")
+    Path("x.zarr/notes.txt").write_text("mine")
+    Path("x.zarr/sub/thesis.tex").write_text("mine")
+
+
+def a_store_of_others() -> None:
+    zarr.create_group("x.zarr").create_array("a", data=np.arange(3))
+
+
+def a_store_of_others_of_version_2() -> None:
+    zarr.save_array("x.zarr", np.arange(3), zarr_format=2)
+
+
+def a_file_beside_the_arrays() -> None:
+    ten().save("x.zarr")
+    Path("x.zarr/README.md").write_text("mine")
+
+
+def a_file_inside_an_array() -> None:
+    ten().save("x.zarr")
+    Path("x.zarr/x/README.md").write_text("mine")
+
+
+def a_file_among_the_chunks() -> None:
+    ten().save("x.zarr")
+    Path("x.zarr/x/c/notes").write_text("mine")
+
+
+def a_file_among_chunks_of_version_2() -> None:
+    ten().save("x.zarr", options={"version": 2})
+    Path("x.zarr/x/0.txt").write_text("mine")
+
+
+def another_array() -> None:
+    ten().save("x.zarr")
+    zarr.open_group("x.zarr").create_array("more", data=np.arange(3))
+
+
+def another_group() -> None:
+    ten().save("x.zarr")
+    zarr.open_group("x.zarr").create_group("deep/er").create_array("more", data=np.arange(3))
+
+
+def another_attribute() -> None:
+    ten().save("x.zarr")
+    zarr.open_group("x.zarr").attrs["measured"] = "in May"
+
+
+def an_empty_folder_inside() -> None:
+    ten().save("x.zarr")
+    os.mkdir("x.zarr/later")
+
+
+def a_link_inside() -> None:
+    ten().save("x.zarr")
+    Path("elsewhere").write_text("mine")
+    os.symlink("../elsewhere", "x.zarr/.zattrs")
+
+
+def a_store_whose_description_is_damaged() -> None:
+    ten().save("x.zarr")
+    Path("x.zarr/zarr.json").write_text("{")
+
+
+CASES: list[Callable[[], None]] = [
+    a_folder_of_notes,
+    a_store_of_others,
+    a_store_of_others_of_version_2,
+    a_file_beside_the_arrays,
+    a_file_inside_an_array,
+    a_file_among_the_chunks,
+    a_file_among_chunks_of_version_2,
+    another_array,
+    another_group,
+    another_attribute,
+    an_empty_folder_inside,
+    a_link_inside,
+    a_store_whose_description_is_damaged,
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_folder_that_holds_what_others_wrote_is_not_replaced(case: Callable[[], None]) -> None:
+    case()
+    before = tree(".")
+    with pytest.raises(rm.OutputExistsError, match="x.zarr is not replaced"):
+        ten().save("x.zarr", overwrite=True)
+    assert tree(".") == before
+
+
+def nested() -> rm.Dataset:
+    return rm.from_arrays(
+        {
+            "a/b": np.arange(10),
+            "text": [b"a" * i for i in range(10)],
+            "lists": rm.Ragged.from_rows([np.arange(i) for i in range(10)]),
+            "wide": np.zeros((10, 3, 2), np.float32),
+            "we:ird": np.arange(10),
+        }
+    )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_store_that_recmap_wrote_is_replaced(version: int) -> None:
+    for compression in ("zstd", None):
+        options = {"version": version, "compression": compression, "chunk_rows": 3}
+        nested().save("x.zarr", options=options, overwrite=True)
+        assert rm.open("x.zarr")[:]["a/b"].tolist() == list(range(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # version 3 does not specify it yet
+        zarr.consolidate_metadata("x.zarr")
+    nested().save("x.zarr", overwrite=True)
+    assert sorted(os.listdir()) == ["x.zarr"]
+    os.mkdir("empty.zarr")
+    nested().save("empty.zarr", overwrite=True)
+    assert len(rm.open("empty.zarr")) == 10
+
+
+def test_what_comes_into_a_store_while_it_is_replaced_stops_that() -> None:
+    ten().save("x.zarr")
+
+    def batches() -> Any:
+        yield {"x": np.arange(3)}
+        Path("x.zarr/README").write_text("mine")
+
+    with pytest.raises(rm.OutputExistsError, match="README"):
+        rm.from_batches(batches()).save("x.zarr", overwrite=True)
+    assert Path("x.zarr/README").read_text() == "mine"
+    assert rm.open("x.zarr")[:]["x"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_other_files_in_the_folder_stay(format: str) -> None:
+    suffix = FORMATS[format][1:]
+    ten().save("out/", to=format, shards=4)
+    others = ["README", f"precious{suffix}", f"data-1-of-3{suffix}", ".hidden", f"data.old{suffix}"]
+    for name in others:
+        Path("out", name).write_text("mine")
+    ten().save("out/", to=format, shards=2, overwrite=True)
+    for name in others:
+        assert Path("out", name).read_text() == "mine"
+    shards = [n for n in os.listdir("out") if n.startswith("data-0000") and n.endswith(suffix)]
+    assert sorted(shards) == [f"data-0000{i}-of-00002{suffix}" for i in range(2)]
+    ten().save("out/", to=format, shards=3, overwrite=True)
+    assert len([n for n in os.listdir("out") if n.endswith(f"-of-00002{suffix}")]) == 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_old_shard_that_changed_is_not_deleted(format: str) -> None:
+    ten().save("out/", to=format, shards=3)
+    (last,) = Path("out").glob("data-00002-*3" + FORMATS[format][1:])
+    if last.is_dir():
+        last = last / "README"
+    last.write_bytes(b"mine")
+    before = tree("out")
+    with pytest.raises(rm.OutputExistsError, match="data-00002-of-00003"):
+        ten().save("out/", to=format, shards=2, overwrite=True)
+    assert tree("out") == before
+
+
+@pytest.mark.parametrize("key", ["files", "replaces"])
+@pytest.mark.parametrize("name", ["thesis.npy", "../thesis.npy", "data.docx", "{cwd}/thesis.npy"])
+def test_a_manifest_that_names_files_of_others_deletes_none(key: str, name: str) -> None:
+    ten().save("out/", shards=2)
+    name = name.format(cwd=os.getcwd())
+    victim = Path("out", name)
+    victim.write_text("mine")
+    state = [victim.stat().st_size, victim.stat().st_mtime_ns]
+    manifest = Path("out/_manifest.json")
+    content = json.loads(manifest.read_text())
+    content[key] = [{"file": name, "state": state, "start": 0, "stop": 10}]
+    content |= {"states": [state], "complete": key == "files"}
+    manifest.write_text(json.dumps(content))
+    ten().save("out/", shards=3, overwrite=True)
+    assert victim.read_text() == "mine"
+
+
+def test_a_manifest_of_another_program_is_not_replaced() -> None:
+    os.mkdir("out")
+    Path("out/_manifest.json").write_text('{"files": []}')
+    for overwrite in (False, True):
+        with pytest.raises(rm.OutputExistsError, match="_manifest.json is not a manifest"):
+            ten().save("out/", overwrite=overwrite)
+    assert Path("out/_manifest.json").read_text() == '{"files": []}'
+    assert os.listdir("out") == ["_manifest.json"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_with_the_name_of_a_description_is_not_replaced(format: str) -> None:
+    name = FORMATS[format]
+    Path(f"{name}.recmap.json").write_text('{"mine": 1}')
+    for overwrite in (False, True):
+        with pytest.raises(rm.OutputExistsError, match="recmap.json"):
+            ten().save(name, overwrite=overwrite)
+    assert Path(f"{name}.recmap.json").read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f != "zarr"])
+def test_a_folder_is_not_replaced_by_a_file(format: str) -> None:
+    zarr.save_array(FORMATS[format], np.arange(3))
+    before = tree(".")
+    with pytest.raises(rm.OutputExistsError, match="is a folder"):
+        ten().save(FORMATS[format], overwrite=True)
+    assert tree(".") == before
+
+
+def test_a_writer_leaves_shards_of_others_alone() -> None:
+    for i in range(3):
+        rm.tfrecord.write_records(f"x-0000{i}-of-00003.tfrecord", [b"theirs"])
+    Path("x-1-of-3.tfrecord").write_text("mine")
+    before = tree(".")
+    with pytest.raises(rm.OutputExistsError, match="x-00000-of-00003"):
+        rm.TFRecordWriter("x.tfrecord", shards=2, overwrite=True)
+    assert tree(".") == before
+
+
+def test_an_index_of_recmap_does_not_make_a_file_its_own() -> None:
+    with rm.TFRecordWriter("y.tfrecord", index=False) as writer:
+        writer.write({"x": np.arange(3)})
+    os.rename("y.tfrecord", "x-00000-of-00001.tfrecord")
+    rm.index("x-00000-of-00001.tfrecord")
+    before = tree(".")
+    with pytest.raises(rm.OutputExistsError, match="x-00000-of-00001"):
+        rm.TFRecordWriter("x.tfrecord", shards=2, overwrite=True)
+    assert tree(".") == before
+
+
+def test_a_writer_removes_its_own_shards_with_their_indexes() -> None:
+    for shards in (4, 2):
+        with rm.TFRecordWriter("x.tfrecord", shards=shards, overwrite=True) as writer:
+            writer.write({"x": np.arange(10)})
+    names = [f"x-0000{i}-of-00002.tfrecord" for i in range(2)]
+    assert sorted(os.listdir()) == sorted([*names, *(f".{name}.recmap" for name in names)])
+
+
+def test_the_file_that_is_named_is_replaced_whoever_wrote_it() -> None:
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = np.arange(3)
+    with pytest.raises(rm.OutputExistsError):
+        ten().save("x.h5")
+    ten().save("x.h5", overwrite=True)
+    assert len(rm.open("x.h5")) == 10
