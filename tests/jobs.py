@@ -26,7 +26,9 @@ __all__ = [
     "dies_at_thirteen",
     "echo",
     "first_waits_for_second",
+    "halves",
     "holding",
+    "is_elsewhere",
     "is_even",
     "keep_first",
     "leave",
@@ -36,15 +38,19 @@ __all__ = [
     "process",
     "raise_corrupt",
     "raise_own",
+    "refuses_the_parent",
     "requests",
     "same",
     "shared_memory",
     "shares",
     "sized",
+    "stuck",
     "summed",
     "third_fails",
     "unlucky",
     "until",
+    "who",
+    "whose",
     "worker",
 ]
 
@@ -259,3 +265,34 @@ def dies_at_thirteen(row: dict[str, Any]) -> dict[str, Any]:
     if row["x"] == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     return row
+
+
+def who(row: dict[str, Any]) -> dict[str, Any]:
+    """The process that was given the row."""
+    return {**row, "process": os.getpid()}
+
+
+def whose(batch: dict[str, Any]) -> dict[str, Any]:
+    """The process that was given the batch."""
+    return {**batch, "by": np.full(len(batch["x"]), os.getpid())}
+
+
+def is_elsewhere(row: dict[str, Any]) -> bool:
+    return bool(row["process"] != int(os.environ["RECMAP_TEST_PARENT"]))
+
+
+def halves(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"x": batch["x"][::2], "half": batch["x"][::2] / 2}
+
+
+def refuses_the_parent(row: dict[str, Any]) -> dict[str, Any]:
+    if os.getpid() == int(os.environ["RECMAP_TEST_PARENT"]):
+        raise AssertionError("called in the parent")
+    return {"x": row["x"], "y": row["x"] * 0.5}
+
+
+def stuck(request: Request) -> Batch:
+    """Answers the first request, and hangs at the next."""
+    if request.number:
+        until(lambda: os.path.exists("go"), 600)
+    return {"x": request.positions}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +121,88 @@ def test_those_of_long_names_are_cleared_and_told_apart() -> None:
     Path(kept).touch()
     clear_temporary([one])
     assert os.listdir() == [kept]
+
+
+def left_by(process: Process, path: str = "x.npy", mark: str = "") -> str:
+    with acting_for(process):
+        left = temporary_path(path, mark)
+    Path(left).touch()
+    return left
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process that has nothing to do with recmap."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.parametrize("mark", ["", ".running", ".shuffle"])
+def test_a_number_that_another_process_has_now_keeps_nothing(stranger: int, mark: str) -> None:
+    left_by(replace(this_process(), number=stranger), mark=mark)
+    rm.from_arrays({"data": np.arange(3)}).save("x.npy")
+    assert os.listdir() == ["x.npy"]
+
+
+def test_a_number_is_told_from_the_one_before_a_reboot() -> None:
+    left_by(Process(this_process().machine, os.getppid(), "01234567"))
+    clear_temporary(["x.npy"])
+    assert os.listdir() == []
+
+
+def test_a_conversion_that_runs_is_named_and_left_alone() -> None:
+    program = (
+        "import sys\nfrom recmap.files.disk import temporary_path\n"
+        "open(temporary_path('x.npy', '.running'), 'w').close()\nprint(flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        (left,) = os.listdir()
+        with pytest.raises(rm.OutputExistsError, match=f"written by process {other.pid}; wait"):
+            clear_temporary(["x.npy"])
+        assert os.listdir() == [left]
+        other.kill()
+        # Until somebody asks how it ended, its number is still taken.
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        clear_temporary(["x.npy"])
+    assert os.listdir() == []
+
+
+def test_nobody_is_told_to_stop_a_process_that_may_be_another(stranger: int) -> None:
+    # As recmap 0.1 named them.
+    old = f".x.npy.running.{this_process().machine}-{stranger}-0123456789ab.tmp"
+    Path(old).touch()
+    with pytest.raises(rm.OutputExistsError, match="is something else, remove") as error:
+        clear_temporary(["x.npy"])
+    assert "stop" not in str(error.value)
+    assert os.listdir() == [old]
+
+
+@pytest.mark.parametrize("number", [0, 99_999_999, 10**17])
+def test_names_of_an_older_version_are_cleared_when_their_process_is_gone(number: int) -> None:
+    old = f".x.npy.{this_process().machine}-{number}-0123456789ab.tmp"
+    Path(old).touch()
+    assert process_of(old) == Process(this_process().machine, number)
+    clear_temporary(["x.npy"])
+    assert os.listdir() == []
+
+
+def test_what_an_older_version_left_under_the_number_of_this_process_is_cleared() -> None:
+    # As in a container, whose first process always has the number 1.
+    Path(f".x.npy.{this_process().machine}-{os.getpid()}-0123456789ab.tmp").touch()
+    clear_temporary(["x.npy"])
+    assert os.listdir() == []
+
+
+def test_a_forked_process_is_another_than_its_parent() -> None:
+    parent = this_process()
+    child = os.fork()
+    if child == 0:
+        own = this_process()
+        os._exit(0 if own.number == os.getpid() and own.started != parent.started else 1)
+    assert os.waitpid(child, 0)[1] == 0

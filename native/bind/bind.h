@@ -86,6 +86,7 @@ void bind_chunks(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_frames(nb::module_& m);
 void bind_padding(nb::module_& m);
+void bind_processes(nb::module_& m);
 void bind_reading(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_writing(nb::module_& m);

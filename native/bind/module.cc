@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_files(m);
   recmap::bind::bind_frames(m);
   recmap::bind::bind_padding(m);
+  recmap::bind::bind_processes(m);
   recmap::bind::bind_reading(m);
   recmap::bind::bind_rows(m);
   recmap::bind::bind_writing(m);

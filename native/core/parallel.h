@@ -7,14 +7,16 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
+
+#include "small_thread.h"
 
 namespace recmap {
 
 // Calls work(begin, end) for blocks of `block` that together cover [0, n), on
-// up to `threads` threads including the caller's. The first exception of any
-// block is rethrown here after all threads have ended.
+// up to `threads` threads including the caller's: fewer if the system does not
+// let more start. The first exception of any block is rethrown here after all
+// threads have ended.
 template <typename Work>
 void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   block = std::max<size_t>(block, 1);
@@ -23,7 +25,7 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
-  const auto run = [&] {
+  auto run = [&] {
     try {
       for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
         work(i * block, std::min(n, (i + 1) * block));
@@ -35,9 +37,10 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
     }
   };
   {
-    std::vector<std::jthread> helpers;
-    helpers.reserve(threads - 1);
-    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
+    std::vector<SmallThread> helpers(threads - 1);
+    for (SmallThread& helper : helpers) {
+      if (!helper.start(run)) break;
+    }
     run();
   }
   if (failure) std::rethrow_exception(failure);

@@ -28,6 +28,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
     SlowOrderWarning,
     StaleIndexWarning,
+    StalledWorkersWarning,
     VerificationError,
     WorkerDiedError,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "SkippedRecordsWarning",
     "SlowOrderWarning",
     "StaleIndexWarning",
+    "StalledWorkersWarning",
     "TFRecordWriter",
     "VerificationError",
     "WorkerDiedError",

@@ -175,6 +175,13 @@ def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='
     Writes ragged rows of items, each as large as fill, as rows of one length.
     """
 
+def end_with_parent(process: int) -> bool:
+    """
+    Kill this process when `process` is no longer its parent, whatever it does then.
+
+    Returns False if the thread that watches cannot be started.
+    """
+
 class Dtype(enum.Enum):
     bytes = 0
 

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
 from recmap.files.description import description_path, is_description, remove_description
-from recmap.files.disk import Process, names_of, process_of, remove, short_name, this_process
+from recmap.files.disk import (
+    Process,
+    names_of,
+    process_of,
+    remove,
+    runs,
+    short_name,
+    this_process,
+)
 from recmap.formats.stores import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import remove_sidecar
 
@@ -29,15 +37,15 @@ def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
             continue
         # The mark first: one that is taken over sees by it why its files are gone.
         for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
-            # Those of its own are of a call that failed, or of a process before a restart.
             process = process_of(entry)
             if process is None or wanted.isdisjoint(names_of(entry)):
                 continue
             left = os.path.join(folder, entry)
-            if process != own and _is_running(process):
-                raise OutputExistsError(
-                    f"{left} is being written by process {process.number}; wait for it, or stop it"
-                )
+            # Those of its own number are of a call that failed, or of a process before it.
+            own_number = (process.machine, process.number) == (own.machine, own.number)
+            running = False if own_number else _is_running(process)
+            if running is not False:
+                raise _in_use(left, process.number, certain=running is True)
             remove(left)
 
 
@@ -64,15 +72,21 @@ def refuse_foreign_output(path: str, format: str) -> None:
         )
 
 
-def _is_running(process: Process) -> bool:
+def _is_running(process: Process) -> bool | None:
     if process.machine != this_process().machine:
         # It cannot be asked, and a container has another name when it is started again. If
         # it does run, it finds its own mark gone, and gives up.
         return False
-    try:
-        os.kill(process.number, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+    return runs(process)
+
+
+def _in_use(left: str, number: int, certain: bool) -> OutputExistsError:
+    if certain:
+        return OutputExistsError(
+            f"{left} is being written by process {number}; wait for it, or stop it"
+        )
+    return OutputExistsError(
+        f"{left} was left by process {number} or is being written by it: there is a process with "
+        "that number, but when it started is not known. If it is a conversion to this place, wait "
+        f"for it; if it is something else, remove {left} and call again"
+    )

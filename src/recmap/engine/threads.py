@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from recmap.engine.job import Job
 from recmap.engine.plan import Shard
 from recmap.engine.progress import Counter
+from recmap.files import threads
 
 __all__ = ["Threads"]
 
@@ -18,7 +19,7 @@ class Threads:
     def run(self, job: Job, shards: list[Shard], counter: Counter) -> None:
         """Writes these files."""
         stop = threading.Event()
-        with ThreadPoolExecutor(job.budget.workers, "recmap-convert") as pool:
+        with threads.Threads(job.budget.workers, "recmap-convert") as pool:
             futures = [pool.submit(job.write, s, counter.add, stop.is_set) for s in shards]
             try:
                 _wait(futures)

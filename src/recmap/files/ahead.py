@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterator
 from queue import SimpleQueue
 from typing import TypeVar
 
+from recmap.files.threads import start_thread
+
 __all__ = ["read_ahead"]
 
 _T = TypeVar("_T")
@@ -21,9 +23,9 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     stop = threading.Event()
     for _ in range(depth):
         room.put(None)
-    threading.Thread(
-        target=_work, args=(items, ready, room, stop), name="recmap-ahead", daemon=True
-    ).start()
+    if start_thread(_work, items, ready, room, stop, name="recmap-ahead") is None:
+        yield from items
+        return
     try:
         while True:
             made = ready.get()

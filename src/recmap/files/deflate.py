@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from recmap.files.machine import thread_count
+from recmap.files.threads import Threads
 
 __all__ = ["deflate", "inflater", "threads"]
 
@@ -38,12 +38,12 @@ def deflate(block: bytes, last: bool) -> bytes:
     return engine.compress(block) + engine.flush(end)
 
 
-def threads() -> ThreadPoolExecutor:
+def threads() -> Threads:
     """One for each processor, for all streams of this process."""
     return _threads(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _threads(process: int) -> ThreadPoolExecutor:
+def _threads(process: int) -> Threads:
     """A fork has no threads, and makes its own."""
-    return ThreadPoolExecutor(thread_count(), f"recmap-deflate-{process}")
+    return Threads(thread_count(), f"recmap-deflate-{process}")

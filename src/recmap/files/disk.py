@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from uuid import uuid4
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "names_of",
     "process_of",
     "remove",
+    "runs",
     "short_name",
     "size_on_disk",
     "sync",
@@ -27,7 +30,11 @@ __all__ = [
 ]
 
 _END = ".tmp"
-_OWNER = re.compile(r"(?P<machine>\w+)-(?P<number>\d+)-[0-9a-f]{12}")
+# The names of recmap 0.1 do not say when the process started.
+_OWNER = re.compile(
+    r"(?P<machine>\w+)-(?P<number>\d{1,18})-"
+    r"((?P<started>[0-9a-f]{8})-[0-9a-f]{8}|[0-9a-f]{12})"
+)
 # What may stand behind the name of a file, for what is made beside it.
 _MARK = re.compile(r"\.(recmap|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
 # Bytes of a name that leave room, of the 255 there are, for all that is put around it.
@@ -37,19 +44,82 @@ _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=N
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a machine: storage may be shared by several, which count alike."""
+    """A process of a machine: storage may be shared by several, which count alike.
+
+    Numbers are given again, to other processes: ``started`` stands for the moment at
+    which this one started, and is empty if nobody knows it.
+    """
 
     machine: str
     number: int
+    started: str = ""
 
 
 def this_process() -> Process:
     """The one that runs here."""
+    return _known_process(os.getpid(), socket.gethostname())
+
+
+@lru_cache(maxsize=1)
+def _known_process(number: int, host: str) -> Process:
     # Names of files are short, and a dot ends the part that is read again. The first letters
     # are for people: those of a cluster's machines may all be the same.
-    host = socket.gethostname()
     shown = re.sub(r"\W", "_", host, flags=re.ASCII)[:11]
-    return Process(f"{shown}_{_digest(host)}", os.getpid())
+    return Process(f"{shown}_{_digest(host)}", number, _start_of(number) or "")
+
+
+def runs(process: Process) -> bool | None:
+    """Whether a process of this machine still runs; None if it cannot be told from
+    another one that has its number.
+    """
+    if process.number < 1:
+        return False
+    try:
+        os.kill(process.number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    now = _start_of(process.number)
+    if now is None:
+        return False
+    return now == process.started if now and process.started else None
+
+
+def _start_of(number: int) -> str | None:
+    """The moment at which a process started, as a short name that no other process with
+    its number has; empty if nobody tells, None if it has ended.
+    """
+    moment = _moment_in_proc(number) if os.path.exists("/proc/self/stat") else _moment_by_ps(number)
+    return _digest(moment)[:8] if moment else moment
+
+
+def _moment_in_proc(number: int) -> str | None:
+    try:
+        with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as stat:
+            # The name of the program, in brackets, may hold anything.
+            state, *rest = stat.read().rpartition(")")[2].split()
+        if state in "ZX":  # it has ended, and its parent has not asked how
+            return None
+        # Ticks since the machine was booted, so that setting the clock changes nothing.
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as boot:
+            return f"{boot.read().strip()} {rest[18]}"
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _moment_by_ps(number: int) -> str:
+    try:
+        told = subprocess.run(  # noqa: S603 - a number
+            ["ps", "-o", "lstart=", "-p", str(number)],  # noqa: S607 - wherever it is
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+        )
+    except OSError:
+        return ""
+    return told.stdout.strip()
 
 
 @contextmanager
@@ -72,7 +142,9 @@ def temporary_path(path: str, mark: str = "") -> str:
     """
     folder, name = os.path.split(path)
     owner = _ACTING_FOR.get() or this_process()
-    unique = f"{owner.machine}-{owner.number}-{uuid4().hex[:12]}"
+    chance = uuid4().hex
+    last = f"{owner.started}-{chance[:8]}" if owner.started else chance[:12]
+    unique = f"{owner.machine}-{owner.number}-{last}"
     return os.path.join(folder, f".{short_name(name)}{mark}.{unique}{_END}")
 
 
@@ -96,7 +168,9 @@ def process_of(path: str) -> Process | None:
     if not name.startswith(".") or not name.endswith(_END):
         return None
     owner = _OWNER.fullmatch(name.removesuffix(_END).rpartition(".")[2])
-    return Process(owner["machine"], int(owner["number"])) if owner else None
+    if owner is None:
+        return None
+    return Process(owner["machine"], int(owner["number"]), owner["started"] or "")
 
 
 def names_of(path: str) -> set[str]:

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from recmap.errors import OptionError
 
@@ -28,12 +29,24 @@ _beside = threading.local()
 
 
 def thread_count() -> int:
-    """The processors this process may use."""
+    """The processors this process may use: as many as the system says, or the variable
+    ``RECMAP_THREADS`` of the environment.
+    """
     if _allowed is not None:
         return _allowed
+    asked = os.environ.get("RECMAP_THREADS")
+    if asked:
+        return _parse_threads(asked)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _parse_threads(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,3}", text.strip()):
+        raise OptionError(f"RECMAP_THREADS={text!r}: give a number of threads, 1 or more")
+    return int(text)
 
 
 def thread_share() -> int:

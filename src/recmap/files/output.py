@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Literal, TypeAlias
@@ -15,6 +14,7 @@ from recmap import _core
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.deflater import Deflater
 from recmap.files.disk import remove, sync, temporary_path
+from recmap.files.threads import start_thread
 
 __all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]
 
@@ -44,12 +44,15 @@ class Spooler:
             self._room.put(None)
         self._error: BaseException | None = None
         self._abandoned: Sequence[OutputFile] = ()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="recmap-writer", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="recmap-writer")
+        # Where no thread can start, the caller writes.
+        self._stopped = self._thread is None
 
     def put(self, file: OutputFile, piece: Buffer) -> None:
         self._raise()
+        if self._thread is None:
+            file.write_now(piece)
+            return
         self._room.get()
         self._pieces.put((file, piece))
 
@@ -60,7 +63,7 @@ class Spooler:
 
     def stop(self) -> None:
         """Waits until nothing is written any more; an error does not matter now."""
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._pieces.put(None)
             self._thread.join()
         self._stopped = True

@@ -13,13 +13,13 @@ import struct
 import weakref
 from contextlib import suppress
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from recmap.pipeline.messages import Parcel, copied, unpack
 from recmap.pipeline.slots import Inbox, Outbox
 from recmap.ragged import Column
 
-__all__ = ["Channel", "Kind", "Message"]
+__all__ = ["Channel", "Kind", "Message", "close_in_forks"]
 
 # Kind, number, epoch, seconds busy, slot, its size if it is new or 0, length of the
 # header in the slot, slots that came free, slots that were dropped.
@@ -55,7 +55,7 @@ class Channel:
         self._socket = end
         self._outbox = Outbox()
         self._inbox = Inbox(limit)
-        _open.add(self)
+        close_in_forks(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -140,15 +140,25 @@ class Channel:
         self._socket.close()
 
 
-_open: weakref.WeakSet[Channel] = weakref.WeakSet()
+class _End(Protocol):
+    """What holds a socket."""
+
+    def abandon(self) -> None: ...
+
+
+_open: weakref.WeakSet[_End] = weakref.WeakSet()
+
+
+def close_in_forks(end: _End) -> None:
+    """Has processes that are forked from this one abandon it: as long as they kept the
+    sockets, the death of their parent would go unnoticed at the other ends.
+    """
+    _open.add(end)
 
 
 def _abandon_all() -> None:
-    """A forked process is no end of any channel: as long as it kept the sockets, the
-    death of its parent would go unnoticed at the other ends.
-    """
-    for channel in list(_open):
-        channel.abandon()
+    for end in list(_open):
+        end.abandon()
     _open.clear()
 
 

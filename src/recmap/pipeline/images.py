@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, ImageError, MissingPackageError, OptionError
 from recmap.files.machine import thread_count
+from recmap.files.threads import Threads
 from recmap.ragged import Column, Ragged
 from recmap.types import Field
 
@@ -236,9 +236,9 @@ def _exhaust(rows: Iterator[int]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
+def _pool(process: int) -> Threads:
     """One for all decoders of a process: a fork has no threads, and makes its own."""
-    return ThreadPoolExecutor(thread_count(), f"recmap-images-{process}")
+    return Threads(thread_count(), f"recmap-images-{process}")
 
 
 @lru_cache(maxsize=1)

@@ -17,6 +17,7 @@ from recmap.pipeline.rows import Rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.steps import Rowset, Step, run_steps, settle
+from recmap.pipeline.trial import Found, tried
 from recmap.pipeline.workers import Workers
 from recmap.types import Batch, Field, Schema
 
@@ -121,7 +122,7 @@ class Plan:
             return self.workers
         if self.ahead == 0:
             return Workers("here", 1)
-        ours = self.rows.ours and all(step.ours for step in (*self.steps, *self.finish))
+        ours = self._ours
         if ours and not self.rows.in_order:
             return Workers("threads", self.readers or _READERS)
         # One reader is ahead already; steps of ours may be done beside the loop.
@@ -178,6 +179,22 @@ class Plan:
         """The plan once its functions have seen some rows."""
         if self.bucket is not None:
             raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+        workers = None if self._ours else self.workers
+        found = tried(self._found, (*self.steps, *self.finish), workers)
+        steps, finish = found.steps[: len(self.steps)], found.steps[len(self.steps) :]
+        return Settled(self, steps, finish, found.schema, found.sample, self._mask, found.row_bytes)
+
+    @property
+    def _ours(self) -> bool:
+        """Whether no function of the user's is called."""
+        return self.rows.ours and all(step.ours for step in (*self.steps, *self.finish))
+
+    @property
+    def _mask(self) -> str | None:
+        return None if self.shard is None or self.shard.even != "pad" else self.shard.mask
+
+    def _found(self) -> Found:
+        """What the functions make of some rows. They are called."""
         steps, schema, sample = settle(self.rows, self.steps)
         schema = self.groups.schema(schema)
         sample = self._sampled(steps, sample)
@@ -186,7 +203,7 @@ class Plan:
             ready, schema = step.settled(schema, sample)
             finish.append(ready)
             sample = ready.apply(sample) if len(sample.positions) else sample
-        mask = None if self.shard is None or self.shard.even != "pad" else self.shard.mask
+        mask = self._mask
         batch = dict(sample.batch)
         if mask is not None:
             if mask in schema:
@@ -198,7 +215,7 @@ class Plan:
             schema = Schema({**schema, mask: Field("bool")})
         size = sum(column.nbytes for column in batch.values())
         row_bytes = max(self.rows.row_bytes(), size // max(1, len(sample.positions)))
-        return Settled(self, tuple(steps), tuple(finish), schema, batch, mask, row_bytes)
+        return Found((*steps, *finish), schema, batch, row_bytes)
 
     def _sampled(self, steps: Sequence[Step], sample: Rowset) -> Rowset:
         """What the functions of batches are tried on: a batch as they will get them."""

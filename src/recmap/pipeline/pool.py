@@ -17,7 +17,11 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.types import Batch
 
-__all__ = ["OrderedPool", "Pool", "Request", "Work"]
+__all__ = ["OrderedPool", "Pool", "Request", "UnpicklableError", "Work"]
+
+
+class UnpicklableError(OptionError):
+    """Work that cannot be sent to a process that is not forked."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ from recmap.errors import OptionError, WorkerDiedError
 from recmap.pipeline.channel import Channel, Kind
 from recmap.pipeline.failures import death, rebuild
 from recmap.pipeline.messages import pack
-from recmap.pipeline.pool import OrderedPool, Request, Work
+from recmap.pipeline.patience import Patience
+from recmap.pipeline.pool import OrderedPool, Request, UnpicklableError, Work
 from recmap.pipeline.serving import serve
+from recmap.pipeline.stacks import Stacks
 from recmap.types import Batch
 
 __all__ = ["ProcessPool"]
@@ -46,6 +48,7 @@ class _Worker:
     name: str
     process: BaseProcess
     channel: Channel
+    stacks: Stacks
     under_way: deque[Future[Batch]] = field(default_factory=deque)
     given: int = 0
     busy: float = 0.0
@@ -86,6 +89,12 @@ class ProcessPool(OrderedPool):
         self._waiting: deque[tuple[Request, Future[Batch]]] = deque()
         self._poll = select.poll()
         self._workers: list[_Worker] = []
+        self._advice = (
+            "Libraries with threads of their own may hang in a process that was forked; try "
+            f'workers="spawn:{count}" or workers="threads:{count}"'
+            if method == "fork"
+            else f'Try workers="threads:{count}" or workers=0, where Ctrl-C shows more'
+        )
         super().__init__(_end, self._workers, os.getpid())
         try:
             with _interrupts_later():
@@ -102,24 +111,32 @@ class ProcessPool(OrderedPool):
         name = f"worker {index + 1} of {count}"
         mine, theirs = socket.socketpair()
         channel = Channel(mine, limit=max(_HELD // count, _IN_FLIGHT))
+        mine, shows = socket.socketpair()
+        stacks = Stacks(mine)
         try:
             process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
-                target=serve, args=(theirs, self._work), name=f"recmap {name}", daemon=True
+                target=serve,
+                args=(theirs, shows, os.getpid(), method == "fork", self._work),
+                name=f"recmap {name}",
+                daemon=True,
             )
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as e:
             channel.close()
-            raise OptionError(
+            stacks.close()
+            raise UnpicklableError(
                 f'workers="{method}:{count}": the work cannot be pickled, which this start '
                 f"method needs: {e} (use a function of a module rather than a lambda or a "
                 f'closure, or workers="fork:{count}" or "threads:{count}")'
             ) from e
         except BaseException:
             channel.close()
+            stacks.close()
             raise
         finally:
             theirs.close()
-        self._workers.append(_Worker(name, process, channel))
+            shows.close()
+        self._workers.append(_Worker(name, process, channel, stacks))
 
     def busy(self) -> list[float]:
         return [worker.busy for worker in self._workers]
@@ -133,9 +150,23 @@ class ProcessPool(OrderedPool):
         # Whether or not it is there already: workers may be free.
         self._collect(0)
         self._hand_out()
+        patience = Patience(self._where, self._advice)
         while not future.done():
-            self._collect(_WATCH)
+            if self._collect(_WATCH):
+                patience.answered()
+            else:
+                patience.check()
             self._hand_out()
+
+    def _where(self) -> str:
+        """Where the workers stand that have something to do."""
+        working = [worker for worker in self._workers if worker.under_way]
+        for worker in working:
+            worker.stacks.ask(worker.process.pid or 0)
+        return "\n".join(
+            f"{worker.name} (process {worker.process.pid}):\n{worker.stacks.answer()}"
+            for worker in working
+        )
 
     def _hand_out(self) -> None:
         while self._waiting:
@@ -149,7 +180,8 @@ class ProcessPool(OrderedPool):
                 with self._talking_to(worker):
                     worker.send(request, future)
 
-    def _collect(self, seconds: float) -> None:
+    def _collect(self, seconds: float) -> bool:
+        """Takes the results that are there; waits so long for the first."""
         events = self._poll.poll(seconds * 1000)
         self._check()
         for descriptor, _ in events:
@@ -160,6 +192,7 @@ class ProcessPool(OrderedPool):
             for worker in self._workers:
                 if worker.process.exitcode is not None:
                     raise _died(worker)
+        return bool(events)
 
     @contextmanager
     def _talking_to(self, worker: _Worker) -> Iterator[None]:
@@ -184,6 +217,7 @@ def _end(workers: list[_Worker], process: int) -> None:
         return  # a fork has the pool's memory, but the workers are not its own
     for worker in workers:
         worker.channel.close()
+        worker.stacks.close()
         if worker.under_way:
             worker.process.terminate()
     deadline = time.monotonic() + _GRACE

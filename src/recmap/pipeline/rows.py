@@ -7,7 +7,9 @@ kept and a run can go on from any place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -23,9 +25,21 @@ from recmap.tfrecord.example import Allocate
 from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Schema
 
-__all__ = ["Leaf", "Positions", "Rows", "Selected"]
+__all__ = ["Leaf", "Positions", "Rows", "Selected", "only_a_few_rows"]
+
+_FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
 Positions: TypeAlias = npt.NDArray[np.int64]
+
+
+@contextmanager
+def only_a_few_rows() -> Iterator[None]:
+    """For as long as this thread reads only a few: files are not scanned to their end."""
+    token = _FEW.set(True)
+    try:
+        yield
+    finally:
+        _FEW.reset(token)
 
 
 class Rows(Protocol):
@@ -108,7 +122,7 @@ class Leaf:
         """What is read, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
             self._source, self._process = self._reopen(), os.getpid()
-            if not self.in_order:
+            if not self.in_order and not _FEW.get():
                 len(self._source)  # rows are found faster once all are known
         return self._source
 

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import signal
 import socket
+import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 
+from recmap import _core
 from recmap.pipeline.channel import Channel, Kind, Message
 from recmap.pipeline.failures import describe
 from recmap.pipeline.messages import Parcel, pack
 from recmap.pipeline.pool import Request, Work
+from recmap.pipeline.stacks import show_stack_when_asked
 
 __all__ = ["serve"]
 
+_OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 
-def serve(end: socket.socket, work: Work) -> None:
-    """Works until the other end of the socket is closed."""
+
+def serve(end: socket.socket, stacks: socket.socket, parent: int, forked: bool, work: Work) -> None:
+    """Works until the other end of the socket is closed, or its parent is gone: a killed
+    one closes nothing, and the function may run for hours.
+    """
+    _core.end_with_parent(parent)
     # Ctrl-C reaches every process of the terminal, but only the consumer decides.
     # It was blocked when this process was started.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # A handler of the parent's would not end this process.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    show_stack_when_asked(stacks)
+    if forked:
+        _use_one_thread()
     end.set_inheritable(False)
     channel = Channel(end)
     busy = 0.0
@@ -49,3 +63,23 @@ def _request(message: Message) -> Request:
     assert isinstance(positions, np.ndarray)
     batch = dict(columns) if message.kind is Kind.BATCH else None
     return Request(message.number, message.epoch, positions, batch)
+
+
+def _use_one_thread() -> None:
+    """Has libraries that are loaded already do their work in the thread that calls them.
+
+    Their threads, if the parent used them, were not forked with it, and they would be
+    waited for for ever. PyTorch's DataLoader does the same.
+    """
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+    for path in _loaded_openmp():
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(path).omp_set_num_threads(1)
+
+
+def _loaded_openmp() -> set[str]:
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return {found[0] for line in maps if (found := _OPENMP.search(line.rstrip()))}
+    return set()

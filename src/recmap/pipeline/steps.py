@@ -13,6 +13,8 @@ import numpy as np
 from recmap.errors import OptionError
 from recmap.pipeline.gathering import pick
 from recmap.pipeline.rows import Positions, Rows, Selected
+from recmap.pipeline.trial import Found, tried
+from recmap.pipeline.workers import Workers
 from recmap.types import Batch, Schema
 
 __all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
@@ -123,26 +125,31 @@ def run_steps(rows: Rowset, steps: Sequence[Step]) -> tuple[Rowset, list[float]]
 
 
 class Stepped:
-    """Rows with steps that leave none out: still rows by position."""
+    """Rows with steps that leave none out: still rows by position. ``workers`` are those
+    of the functions among the steps.
+    """
 
-    def __init__(self, rows: Rows, steps: Sequence[Step]) -> None:
-        self._rows, self._given = rows, list(steps)
+    def __init__(self, rows: Rows, steps: Sequence[Step], workers: Workers | None = None) -> None:
+        self._rows, self._given, self._workers = rows, list(steps), workers
         self.count, self.in_order = rows.count, rows.in_order
         self.ours = rows.ours and all(step.ours for step in steps)
 
     @cached_property
-    def _settled(self) -> tuple[list[Step], Schema]:
+    def _settled(self) -> Found:
         """The steps, once they have seen rows: not before these are asked for."""
+        return tried(self._found, self._given, None if self.ours else self._workers)
+
+    def _found(self) -> Found:
         steps, schema, _ = settle(self._rows, self._given)
-        return steps, schema
+        return Found(tuple(steps), schema, {})
 
     @property
     def schema(self) -> Schema:
-        return self._settled[1]
+        return self._settled.schema
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         rowset = Rowset(self._rows.take(positions, epoch), positions, epoch, self._rows)
-        for step in self._settled[0]:
+        for step in self._settled.steps:
             rowset = step.apply(rowset)
         return rowset.batch
 
@@ -150,7 +157,8 @@ class Stepped:
         return Selected(self, columns)
 
     def renumbered(self, by: int) -> Rows:
-        return Stepped(self._rows.renumbered(by), [step.renumbered(by) for step in self._given])
+        steps = [step.renumbered(by) for step in self._given]
+        return Stepped(self._rows.renumbered(by), steps, self._workers)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

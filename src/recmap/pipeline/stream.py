@@ -25,6 +25,7 @@ from recmap.pipeline.share import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.telemetry import Meter
+from recmap.pipeline.trial import done_by
 from recmap.pipeline.workers import Request, open_pool
 from recmap.types import Batch
 
@@ -205,7 +206,9 @@ class _Run:
             parts, places = [], []
             for start in np.unique(starts).tolist():
                 positions, real = ask.share.positions(start, start + self._groups.block)
-                result = opened(task(Request(0, ask.cursor.epoch, filler(positions, real))))
+                request = Request(0, ask.cursor.epoch, filler(positions, real))
+                made = done_by(self._plan.workers, task, request)
+                result = opened(task(request) if made is None else made)
                 kept = np.arange(len(positions)) if result.kept is None else result.kept
                 mine = np.flatnonzero(starts == start)
                 parts.append(pick(result.batch, np.searchsorted(kept, wanted[mine] - start)))

@@ -11,7 +11,9 @@ from typing import TypeAlias
 
 from recmap.errors import RecmapError
 from recmap.files.machine import work_beside
+from recmap.files.threads import start_thread
 from recmap.pipeline.failures import map_error
+from recmap.pipeline.patience import Patience, stack_of
 from recmap.pipeline.pool import OrderedPool, Request, Work
 from recmap.types import Batch
 
@@ -32,18 +34,16 @@ class ThreadPool(OrderedPool):
     def __init__(self, work: Work, count: int) -> None:
         self._queue: _Queue = queue.SimpleQueue()
         self._busy = [0.0] * count
-        threads = [
-            threading.Thread(
-                target=_serve,
-                args=(work, self._queue, self._busy, index),
-                name=f"recmap-worker-{index}",
-                daemon=True,
-            )
-            for index in range(count)
-        ]
-        super().__init__(_end, self._queue, threads, os.getpid())
-        for thread in threads:
-            thread.start()
+        self._work = work
+        self._threads: list[threading.Thread] = []
+        self._advice = f"If the function hangs, try workers={count}: processes of their own"
+        super().__init__(_end, self._queue, self._threads, os.getpid())
+        for index in range(count):
+            name = f"recmap-worker-{index}"
+            thread = start_thread(_serve, work, self._queue, self._busy, index, name=name)
+            if thread is None:
+                break  # fewer do the work, or the caller alone
+            self._threads.append(thread)
 
     def busy(self) -> list[float]:
         return list(self._busy)
@@ -54,9 +54,19 @@ class ThreadPool(OrderedPool):
         return future
 
     def _wait(self, future: Future[Batch]) -> None:
+        if not self._threads:
+            _work_off(self._work, self._queue, self._busy, 0)
+        patience, before = Patience(self._where, self._advice), list(self._busy)
         while not future.done():
             wait([future], _WATCH)
             self._check()
+            if self._busy != before:
+                before = list(self._busy)
+                patience.answered()
+            patience.check()
+
+    def _where(self) -> str:
+        return "\n".join(f"{each.name}:\n{stack_of(each.ident)}" for each in self._threads)
 
 
 def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
@@ -67,6 +77,17 @@ def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
         # Not even the last result may be kept while this thread waits.
         del item
         busy[index] += time.perf_counter() - begin
+
+
+def _work_off(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
+    """Does all that waits, in the caller's thread."""
+    begin = time.perf_counter()
+    while not requests.empty():
+        item = requests.get()
+        if item is not None:
+            _answer(work, *item)
+        del item
+    busy[index] += time.perf_counter() - begin
 
 
 def _answer(work: Work, request: Request, future: Future[Batch]) -> None:

@@ -26,7 +26,7 @@ from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.share import Even
 from recmap.pipeline.steps import Step, Stepped
 from recmap.pipeline.window import Windowed
-from recmap.pipeline.workers import parse_workers
+from recmap.pipeline.workers import Workers, parse_workers
 from recmap.types import FieldLike, Schema
 
 __all__ = [
@@ -67,8 +67,10 @@ def check_whole(name: str, count: Any) -> int:
     return int(count)
 
 
-def random_access(plan: Plan, verb: str) -> Rows:
-    """The rows so far, if each can be had by its number."""
+def random_access(plan: Plan, verb: str, workers: Workers | None = None) -> Rows:
+    """The rows so far, if each can be had by its number. ``workers`` are those of the
+    whole, if it has others beside those of the plan.
+    """
     _before_batch(plan, verb)
     if plan.drops:
         raise OptionError(
@@ -76,15 +78,15 @@ def random_access(plan: Plan, verb: str) -> Rows:
         )
     if plan.shard is not None and verb != "repeat":
         raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
-    return Stepped(plan.rows, plan.steps) if plan.steps else plan.rows
+    return Stepped(plan.rows, plan.steps, workers or plan.workers) if plan.steps else plan.rows
 
 
 def branches(plans: Sequence[Plan], verb: str) -> list[Rows]:
     """The rows of several chains, whose functions have chances of their own."""
-    rows, functions = [], 0
+    rows, functions, workers = [], 0, _joined_workers(plans)
     for plan in plans:
         # The first stays as it is, so that it does not have to be tried again.
-        made = random_access(plan, verb)
+        made = random_access(plan, verb, workers)
         rows.append(made.renumbered(functions) if functions else made)
         functions += plan.functions
     return rows
@@ -92,16 +94,20 @@ def branches(plans: Sequence[Plan], verb: str) -> list[Rows]:
 
 def joined(plans: Sequence[Plan], rows: Rows) -> Plan:
     """A plan of rows made of those of several, done by those who would have done these."""
-    pools = [plan.workers for plan in plans if plan.workers is not None]
     aheads = [plan.ahead for plan in plans if plan.ahead is not None]
     return Plan(
         rows,
-        workers=max(pools, key=lambda pool: pool.count, default=None),
+        workers=_joined_workers(plans),
         ahead=max(aheads, default=None),
         readers=max((plan.readers for plan in plans if plan.readers is not None), default=None),
         memory=max(plan.memory for plan in plans),
         functions=sum(plan.functions for plan in plans),
     )
+
+
+def _joined_workers(plans: Sequence[Plan]) -> Workers | None:
+    pools = [plan.workers for plan in plans if plan.workers is not None]
+    return max(pools, key=lambda pool: pool.count, default=None)
 
 
 def select(plan: Plan, what: str | Sequence[str] | RowNumbers, more: Sequence[str]) -> Plan:

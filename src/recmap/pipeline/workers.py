@@ -8,9 +8,17 @@ from dataclasses import dataclass
 
 from recmap.errors import OptionError
 from recmap.pipeline.here import Here
-from recmap.pipeline.pool import Pool, Request, Work
+from recmap.pipeline.pool import Pool, Request, UnpicklableError, Work
 
-__all__ = ["Pool", "Request", "Work", "Workers", "open_pool", "parse_workers"]
+__all__ = [
+    "Pool",
+    "Request",
+    "UnpicklableError",
+    "Work",
+    "Workers",
+    "open_pool",
+    "parse_workers",
+]
 
 # Elsewhere than on Linux, libraries of the system do not survive a fork.
 _METHOD = "fork" if sys.platform == "linux" else "spawn"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from recmap.errors import OptionError
 from recmap.files.machine import thread_count
 from recmap.files.paths import PathsLike, expand
+from recmap.files.threads import Threads
 from recmap.sources import Skipped
 from recmap.tfrecord.tally import SizeWatcher, Tally
 
@@ -49,7 +49,7 @@ def verify(
     files = expand(path)
     tally = Tally(files, progress)
     result = Verified()
-    pool = ThreadPoolExecutor(min(workers or thread_count(), len(files)), "recmap-verify")
+    pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
     try:
         for found in pool.map(lambda file: _verify_one(file, tally), files):
             result.files += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from recmap.errors import DataError, PathNotFoundError, RecmapError
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile
+from recmap.files.threads import Threads
 from recmap.formats.hdf5.bands import Bands
 from recmap.formats.hdf5.package import h5py, keep_little
 
@@ -48,7 +48,7 @@ class Hdf5File:
         self.size = self.mapped.size
         self.bands = Bands()
         self._lock = RLock()
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._pool: tuple[int, Threads] | None = None
         self._descriptor = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
@@ -117,11 +117,11 @@ class Hdf5File:
                 future.cancel()
             raise
 
-    def _threads(self, count: int) -> ThreadPoolExecutor:
+    def _threads(self, count: int) -> Threads:
         with self._lock:
             # A process that was forked has none of the threads of the one before.
             if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = os.getpid(), ThreadPoolExecutor(count, "recmap-hdf5")
+                self._pool = os.getpid(), Threads(count, "recmap-hdf5")
             return self._pool[1]
 
 
