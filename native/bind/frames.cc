@@ -45,13 +45,14 @@ std::tuple<nb::object, MaybeFault> locate_rows(const Buffer& file,
 }
 
 void add_file(Files& files, const Buffer& file, uint64_t stride,
-              const Array<const uint64_t>& mark_rows, const Array<const uint64_t>& mark_offsets) {
+              const Array<const uint64_t>& mark_rows, const Array<const uint64_t>& mark_offsets,
+              uint64_t lead) {
   if (mark_rows.size() != mark_offsets.size()) throw nb::value_error("marks of unequal length");
   files.arrays.push_back(file);
   files.marks.push_back(mark_rows);
   files.marks.push_back(mark_offsets);
   files.bytes.push_back(as_span(file));
-  files.known.push_back({as_span(file), stride, as_span(mark_rows), as_span(mark_offsets)});
+  files.known.push_back({as_span(file), stride, as_span(mark_rows), as_span(mark_offsets), lead});
 }
 
 std::tuple<nb::object, MaybeFault> locate_in(const Files& files, const Owners& owners,
@@ -119,6 +120,7 @@ void bind_frames(nb::module_& m) {
       .def_ro("records", &Scan::records)
       .def_ro("min_length", &Scan::min_length)
       .def_ro("max_length", &Scan::max_length)
+      .def_ro("first_length", &Scan::first_length)
       .def_prop_ro(
           "mark_rows", [](const Scan& s) { return copy_array<uint64_t>(s.mark_rows, "uint64"); },
           nb::sig("def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]"))
@@ -140,11 +142,12 @@ void bind_frames(nb::module_& m) {
       .def(nb::init<>())
       .def("__len__", [](const Files& files) { return files.bytes.size(); })
       .def("add", &add_file, nb::arg("file"), nb::arg("stride"), nb::arg("mark_rows"),
-           nb::arg("mark_offsets"),
+           nb::arg("mark_offsets"), nb::arg("lead") = 0,
            nb::sig("def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, "
                    "mark_rows: numpy.typing.NDArray[numpy.uint64], "
-                   "mark_offsets: numpy.typing.NDArray[numpy.uint64]) -> None"),
-           "Adds a file, whose records are `stride` bytes apart, or found by marks.");
+                   "mark_offsets: numpy.typing.NDArray[numpy.uint64], lead: int = 0) -> None"),
+           "Adds a file, whose records are `stride` bytes apart, the first longer by `lead` "
+           "bytes, or found by marks.");
   m.def("locate_in", &locate_in, nb::arg("files"), nb::arg("owners").none(), nb::arg("rows"),
         nb::arg("threads"),
         nb::sig("def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, "

@@ -202,7 +202,7 @@ std::vector<Slot> slots_of(const Buffer& file, uint64_t offset, const Columns& c
 }
 
 std::tuple<std::vector<bool>, MaybeFault> slots_hold(const Buffer& file, uint64_t first,
-                                                     uint64_t stride, uint64_t count,
+                                                     uint64_t stride, uint64_t lead, uint64_t count,
                                                      const Columns& columns,
                                                      const std::vector<Slot>& slots, bool verify,
                                                      size_t threads) {
@@ -211,7 +211,8 @@ std::tuple<std::vector<bool>, MaybeFault> slots_hold(const Buffer& file, uint64_
   SlotCheck result;
   {
     const nb::gil_scoped_release release;
-    result = check_slots(as_span(file), first, stride, count, columns.list, slots, verify, threads);
+    result = check_slots(as_span(file), first, stride, lead, count, columns.list, slots, verify,
+                         threads);
   }
   return {std::vector<bool>(result.holds.begin(), result.holds.end()), maybe(result.fault)};
 }
@@ -314,7 +315,7 @@ void bind_reading(nb::module_& m) {
   m.def("find_slots", &slots_of, nb::arg("file"), nb::arg("offset"), nb::arg("columns"),
         "Where each column's payload lies in one record.");
   m.def("check_slots", &slots_hold, nb::arg("file"), nb::arg("first"), nb::arg("stride"),
-        nb::arg("count"), nb::arg("columns"), nb::arg("slots"), nb::arg("verify"),
+        nb::arg("lead"), nb::arg("count"), nb::arg("columns"), nb::arg("slots"), nb::arg("verify"),
         nb::arg("threads"), "Whether each column lies at its slot in all these records.");
 }
 

@@ -65,8 +65,13 @@ class Batch {
   }
 
   // (framed bytes, offset of each record and the total, fault)
-  std::tuple<nb::object, nb::object, MaybeFault> encode(uint64_t align, size_t threads) const {
-    Encode work(columns_, rows_, align, threads);
+  std::tuple<nb::object, nb::object, MaybeFault> encode(uint64_t align, size_t threads,
+                                                        const nb::bytes& lead) const {
+    if (align != 0 && lead.size() % align != 0) {
+      throw nb::value_error("what leads aligned records must be aligned");
+    }
+    Encode work(columns_, rows_, align, threads,
+                Bytes(static_cast<const uint8_t*>(lead.data()), lead.size()));
     Fault fault;
     {
       const nb::gil_scoped_release release;
@@ -121,7 +126,8 @@ void bind_writing(nb::module_& m) {
            nb::arg("step"), nb::arg("values"), nb::arg("outer").none(), nb::arg("steps").none(),
            nb::arg("strings").none())
       .def("encode", &Batch::encode, nb::arg("align"), nb::arg("threads"),
-           nb::sig("def encode(self, align: int, threads: int) -> "
+           nb::arg("lead") = nb::bytes("", 0),
+           nb::sig("def encode(self, align: int, threads: int, lead: bytes = b'') -> "
                    "tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], "
                    "Fault | None]"));
 }

@@ -181,11 +181,13 @@ uint64_t largest_payload(const EncodeColumn& column) {
 
 }  // namespace
 
-Encode::Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads)
+Encode::Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
+               Bytes lead)
     : columns_(columns),
       rows_(rows),
       align_(align),
       threads_(threads),
+      lead_(lead),
       fixed_size_(align != 0 || std::all_of(columns.begin(), columns.end(),
                                             [](const EncodeColumn& c) { return c.fixed_size(); })),
       entries_(columns.size()) {
@@ -310,7 +312,7 @@ Fault Encode::measure() {
   }
   uint64_t at = 0;
   for (uint64_t row = 0; row < rows_; ++row) {
-    const uint64_t size = fixed_size_ ? data_size_ : offsets_[row];
+    const uint64_t size = (fixed_size_ ? data_size_ : offsets_[row]) + lead_size(row);
     if (size > kMaxMessageSize) return too_large(row, size);
     offsets_[row] = at;
     at += size + kFrameSize;
@@ -376,7 +378,7 @@ void Encode::write_map(Out& out, uint64_t row, bool in_lists) const {
 
 void Encode::write_aligned(Out& out, uint64_t row) const {
   const auto pad_to = [&](uint64_t at) {
-    const uint64_t here = out.position() - kHeaderSize;
+    const uint64_t here = out.position() - kHeaderSize - lead_size(row);
     if (at > here) out.padding(at - here);
   };
   // TensorFlow skips unknown fields of an Example but not of its Features, so
@@ -400,11 +402,12 @@ Fault Encode::write(uint8_t* out) const {
       uint8_t* const data = record + kHeaderSize;
       const uint64_t size = offsets_[row + 1] - offsets_[row] - kFrameSize;
       Out into(record, kHeaderSize + size);
-      if (!head_.empty()) {
+      if (!head_.empty() && lead_size(row) == 0) {
         into.bytes(head_.data(), head_.size());
         for (size_t c = 0; c < columns_.size(); ++c) write_entry(into, row, c);
       } else {
         write_head(into, size);
+        into.bytes(lead_.data(), lead_size(row));
         if (align_ != 0) {
           write_aligned(into, row);
         } else {

@@ -50,8 +50,10 @@ class Encode {
   // (a power of two, 0 for none) all columns must be without ragged axes, not
   // strings and not in_lists; every record gets the same size, and payloads of
   // fixed-size columns get offsets divisible by `align`, given that the buffer
-  // is written at such an offset.
-  Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads);
+  // is written at such an offset. `lead` is put before the features of the first
+  // record; with `align`, its size is a multiple of that.
+  Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
+         Bytes lead = {});
 
   // Sizes all records. The fault names row and column of a value that does not
   // fit its list, or the row of a record over 2 GiB.
@@ -81,11 +83,13 @@ class Encode {
   void write_map(Out& out, uint64_t row, bool in_lists) const;
   void write_entry(Out& out, uint64_t row, size_t column) const;
   void write_aligned(Out& out, uint64_t row) const;
+  uint64_t lead_size(uint64_t row) const { return row == 0 ? lead_.size() : 0; }
 
   std::span<const EncodeColumn> columns_;
   uint64_t rows_;
   uint64_t align_;
   size_t threads_;
+  Bytes lead_;
   bool fixed_size_;              // every record takes the same number of bytes
   uint64_t data_size_ = 0;       // of a record, if so
   std::vector<uint8_t> head_;    // header and first tag, if they are the same in all records

@@ -66,6 +66,10 @@ inline constexpr uint8_t kTagPadding = make_tag(15, WireType::kBytes);
 inline constexpr size_t kPaddingOverhead = 4;
 inline constexpr size_t kMaxPadding = kPaddingOverhead + (size_t{1} << 21) - 1;
 
+// The description of the columns, in the first record of a file and before its
+// features: another field that no tf.train message defines.
+inline constexpr uint8_t kTagDescription = make_tag(14, WireType::kBytes);
+
 template <typename T>
 T load_le(const uint8_t* p) {
   T value;

@@ -21,6 +21,7 @@ bool length_is_sound(const uint8_t* header) {
 
 void append(Scan& whole, Scan&& piece, uint64_t every) {
   if (piece.records != 0) {
+    if (whole.records == 0) whole.first_length = piece.first_length;
     whole.min_length =
         whole.records == 0 ? piece.min_length : std::min(whole.min_length, piece.min_length);
     whole.max_length = std::max(whole.max_length, piece.max_length);
@@ -96,7 +97,7 @@ Scan scan(Bytes file, uint64_t begin, uint64_t stop, uint64_t limit, uint64_t ev
     Bytes data;
     if (!read_frame(file, at, verify, data, result.fault)) break;
     if (result.records == 0) {
-      result.min_length = result.max_length = data.size();
+      result.min_length = result.max_length = result.first_length = data.size();
     } else {
       result.min_length = std::min<uint64_t>(result.min_length, data.size());
       result.max_length = std::max<uint64_t>(result.max_length, data.size());
@@ -246,7 +247,9 @@ Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
 Bytes stretch_of(const KnownFile& file, uint64_t row) {
   if (file.stride == 0) return Locator(file.bytes, file.mark_rows, file.mark_offsets).stretch(row);
   if (row >= file.bytes.size() / file.stride) return {};
-  return file.bytes.subspan(row * file.stride, file.stride);
+  const uint64_t begin = strided_offset(row, file.stride, file.lead);
+  const uint64_t end = strided_offset(row + 1, file.stride, file.lead);
+  return end <= file.bytes.size() ? file.bytes.subspan(begin, end - begin) : Bytes{};
 }
 
 Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
@@ -269,8 +272,8 @@ Fault locate(std::span<const KnownFile> files, std::span<const uint32_t> owners,
         same ? locator.prefetch(row) : locator_of(next).prefetch(row);
       }
       const auto row = static_cast<uint64_t>(rows[i]);
-      if (const uint64_t stride = files[owner(i)].stride; stride != 0) {
-        offsets[i] = row * stride;
+      if (const KnownFile& file = files[owner(i)]; file.stride != 0) {
+        offsets[i] = strided_offset(row, file.stride, file.lead);
         continue;
       }
       Fault fault;

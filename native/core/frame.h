@@ -37,6 +37,7 @@ struct Scan {
   uint64_t records = 0;
   uint64_t min_length = 0;  // of the data; both 0 when there are no records
   uint64_t max_length = 0;
+  uint64_t first_length = 0;
   // Row and offset of every `every`-th record, the first included.
   std::vector<uint64_t> mark_rows;
   std::vector<uint64_t> mark_offsets;
@@ -67,13 +68,20 @@ Fault locate(Bytes file, std::span<const uint64_t> mark_rows,
              std::span<const uint64_t> mark_offsets, std::span<const int64_t> rows,
              std::span<uint64_t> offsets, size_t threads = 1);
 
-// A file whose records are known: they are `stride` bytes apart, or found by marks.
+// A file whose records are known: they are `stride` bytes apart, or found by marks. The
+// first may be longer by `lead` bytes, which stand before its features.
 struct KnownFile {
   Bytes bytes;
   uint64_t stride;  // 0 if they are not all of one length
   std::span<const uint64_t> mark_rows;
   std::span<const uint64_t> mark_offsets;
+  uint64_t lead = 0;
 };
+
+// Where a record begins among records of one stride.
+constexpr uint64_t strided_offset(uint64_t row, uint64_t stride, uint64_t lead) {
+  return row * stride + (row == 0 ? 0 : lead);
+}
 
 // The bytes in which a row lies: its own, or those from a mark to the next. None if the
 // file has no such row.

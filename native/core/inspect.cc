@@ -152,7 +152,7 @@ std::vector<Slot> find_slots(Bytes file, uint64_t offset, std::span<const Column
   return slots;
 }
 
-SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t count,
+SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead, uint64_t count,
                       std::span<const Column> columns, std::span<const Slot> slots, bool verify,
                       size_t threads) {
   SlotCheck result;
@@ -163,11 +163,12 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t coun
   parallel_blocks(count, block, threads, [&](size_t begin, size_t end) {
     Walker walker(columns);
     for (size_t row = begin; row < end; ++row) {
-      const uint64_t offset = first + row * stride;
+      const uint64_t offset = first + strided_offset(row, stride, lead);
+      const uint64_t next = first + strided_offset(row + 1, stride, lead);
       Fault fault;
       Bytes data;
       bool sound = read_frame(file, offset, verify, data, fault);
-      if (sound && data.size() + kFrameSize != stride) {
+      if (sound && data.size() + kFrameSize != next - offset) {
         fault.code = FaultCode::kChanged;
         sound = false;
       }
@@ -186,7 +187,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t coun
         const Cell& cell = walker.cells()[c];
         const bool here = cell.form == Cell::Form::kPacked && cell.kind == slots[c].kind &&
                           cell.bytes.size() == slots[c].size &&
-                          cell.bytes.data() == file.data() + offset + slots[c].offset;
+                          cell.bytes.data() == file.data() + first + row * stride + slots[c].offset;
         if (!here && holds[c].load(std::memory_order_relaxed) != 0) holds[c] = 0;
       }
       walker.scratch().clear();

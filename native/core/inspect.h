@@ -62,13 +62,14 @@ struct Slot {
 std::vector<Slot> find_slots(Bytes file, uint64_t offset, std::span<const Column> columns);
 
 // Whether each column lies at its slot in all `count` records that begin at
-// `first` and have the stride `stride`; a slot of kind kNone is not checked. A
-// damaged record is a fault.
+// `first` and have the stride `stride`, the first of them longer by `lead` bytes; a
+// slot of kind kNone is not checked. A slot counts from the first record, so that of
+// record i is i * stride further on. A damaged record is a fault.
 struct SlotCheck {
   Fault fault;
   std::vector<uint8_t> holds;  // per column
 };
-SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t count,
+SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead, uint64_t count,
                       std::span<const Column> columns, std::span<const Slot> slots, bool verify,
                       size_t threads);
 

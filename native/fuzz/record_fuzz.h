@@ -173,7 +173,7 @@ inline void require_slots_true(Bytes file, uint64_t offset, std::span<const Colu
     if (slot.kind == Kind::kNone) continue;
     REQUIRE(slot.offset >= kHeaderSize && slot.offset + slot.size <= stride - kFooterSize);
   }
-  const SlotCheck check = check_slots(file, offset, stride, 1, columns, slots, true, 1);
+  const SlotCheck check = check_slots(file, offset, stride, 0, 1, columns, slots, true, 1);
   REQUIRE(!check.fault);
   for (size_t c = 0; c < columns.size(); ++c) {
     REQUIRE(check.holds[c] == (slots[c].kind != Kind::kNone));

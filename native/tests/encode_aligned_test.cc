@@ -36,7 +36,7 @@ void check_payload(const Encoded& encoded, const Column& column, uint64_t align)
   CHECK_EQ(slots[0].size, column.count * column.itemsize);
   CHECK_EQ(slots[0].offset % align, 0);
   const SlotCheck check =
-      check_slots(encoded.file, 0, stride, encoded.offsets.size(), {&column, 1}, slots, true, 2);
+      check_slots(encoded.file, 0, stride, 0, encoded.offsets.size(), {&column, 1}, slots, true, 2);
   CHECK(!check.fault);
   CHECK_EQ(check.holds[0], 1);
 }

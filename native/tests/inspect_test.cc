@@ -202,7 +202,7 @@ struct Strided {
 
   SlotCheck check_file(const Buffer& file, bool verify = true) const {
     const std::vector<Slot> slots = find_slots(file, 0, columns);
-    return check_slots(file, 0, stride, records.size(), columns, slots, verify, 2);
+    return check_slots(file, 0, stride, 0, records.size(), columns, slots, verify, 2);
   }
 };
 

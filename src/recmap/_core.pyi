@@ -117,6 +117,9 @@ class Scan:
     def max_length(self) -> int: ...
 
     @property
+    def first_length(self) -> int: ...
+
+    @property
     def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]: ...
 
     @property
@@ -146,9 +149,9 @@ class Files:
 
     def __len__(self) -> int: ...
 
-    def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64]) -> None:
+    def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], lead: int = 0) -> None:
         """
-        Adds a file, whose records are `stride` bytes apart, or found by marks.
+        Adds a file, whose records are `stride` bytes apart, the first longer by `lead` bytes, or found by marks.
         """
 
 def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
@@ -300,7 +303,7 @@ def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C',
 def find_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, columns: Columns) -> list[Slot]:
     """Where each column's payload lies in one record."""
 
-def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None]:
+def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, lead: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None]:
     """Whether each column lies at its slot in all these records."""
 
 def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
@@ -318,4 +321,4 @@ class Batch:
 
     def add_ragged(self, key: str, kind: Kind, in_lists: bool, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], outer: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, strings: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
 
-    def encode(self, align: int, threads: int) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]: ...
+    def encode(self, align: int, threads: int, lead: bytes = b'') -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]: ...

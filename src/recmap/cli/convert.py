@@ -66,6 +66,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="store a field as float_list, int64_list, bytes_list, raw or feature_list",
     )
     group.add_argument(
+        "--no-describe",
+        action="store_true",
+        help="write TFRecord files as TensorFlow does, without the types of their columns",
+    )
+    group.add_argument(
         "--option",
         action="append",
         default=[],
@@ -173,6 +178,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     }
     options["compression"] = args.compression
     options["align"] = args.align
+    options["describe"] = False if args.no_describe else None
     options["encoding"] = pairs(args.encoding, "--encoding") or None
     return {name: value for name, value in options.items() if value is not None}
 

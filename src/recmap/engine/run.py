@@ -17,10 +17,12 @@ from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.sample import take_sample
 from recmap.engine.shuffling import shuffled
 from recmap.engine.threads import Threads
+from recmap.engine.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.disk import size_on_disk
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
+from recmap.tfrecord.encode import little_endian
 
 __all__ = ["Runner", "convert_source"]
 
@@ -69,6 +71,10 @@ def convert_source(
     runner = runner or Threads()
     begun = time.monotonic()
     format = output_format(dst, to)
+    if format == "tfrecord":
+        swapped = {name: field.dtype for name, field in little_endian(source.schema).items()}
+        known = source.schema
+        source = transformed(source, cast={n: d for n, d in swapped.items() if d != known[n].dtype})
     more = read_copies(format, source.schema) if verify == "full" else 0
     least = least_budget(source, memory, more)
     rows = _rows(source, least)

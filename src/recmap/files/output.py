@@ -16,7 +16,14 @@ from recmap.files.deflater import Deflater
 from recmap.files.disk import remove, sync, temporary_path
 from recmap.files.threads import start_thread
 
-__all__ = ["Buffer", "Compression", "OutputFile", "Spooler", "refuse_existing"]
+__all__ = [
+    "Buffer",
+    "Compression",
+    "OutputFile",
+    "Spooler",
+    "choose_compression",
+    "refuse_existing",
+]
 
 Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
@@ -27,6 +34,12 @@ _PIECE = 1 << 20
 _WAITING = 2
 # Room on the disk is reserved that far ahead.
 _RESERVE = 64 << 20
+
+
+def choose_compression(path: str, asked: Compression) -> Compression:
+    """How a file is to be compressed: as asked, else as its name ends."""
+    by_name: dict[str, Compression] = {".gz": "gzip", ".zlib": "zlib"}
+    return asked or by_name.get(os.path.splitext(path)[1].lower())
 
 
 class Spooler:

@@ -20,7 +20,6 @@ from recmap.errors import (
     MemoryLimitError,
     OptionError,
     SkippedRecordsWarning,
-    StaleIndexWarning,
 )
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFiles
@@ -37,6 +36,14 @@ from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.padded import PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
+from recmap.tfrecord.stored_types import (
+    FirstRead,
+    Manifests,
+    Types,
+    agreed_types,
+    indexed_types,
+    stored_types,
+)
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.together import Gathering
 from recmap.types import Batch, Field, FieldLike, Schema, as_field
@@ -50,6 +57,8 @@ _T = TypeVar("_T")
 
 # Compressed files of which rows are held, besides one for each thread.
 _PASSES = 2
+# Files that are looked at when they are opened, not when they are first read.
+_AT_ONCE = 64
 
 
 class TFRecordSource:
@@ -74,7 +83,12 @@ class TFRecordSource:
         self.files = files
         self.verify = verify
         self._mapped = MappedFiles()
-        self._sidecars = [load_sidecar(file) for file in files]
+        # Many files are looked at when they are read, so that opening them stays quick.
+        step = -(-len(files) // _AT_ONCE)
+        self._looked_at = {*range(0, len(files), step), len(files) - 1}
+        self._sidecars = [
+            load_sidecar(file, check=i in self._looked_at) for i, file in enumerate(files)
+        ]
         self._shards = [
             self._open(file, sidecar, compression)
             for file, sidecar in zip(files, self._sidecars, strict=True)
@@ -119,41 +133,50 @@ class TFRecordSource:
         shard = self._shards[0]
         if not isinstance(shard, PlainShard):
             raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-        if os.stat(path).st_mtime_ns < os.stat(shard.path).st_mtime_ns:
-            warnings.warn(
-                f"{path} was not used: it is older than the data", StaleIndexWarning, stacklevel=4
-            )
-            return
-        offsets = read_text_index(path, shard.size)
+        offsets = read_text_index(path, shard.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
         shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
 
     def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
-        indexed = self._indexed_schema()
-        if fields is None and indexed is not None:
-            return "from the index", Codec(indexed)
+        asked: dict[str, FieldLike | None] | None = None
+        if fields is not None:
+            asked = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+        typed = asked is not None and None not in asked.values()
+        stored = None if typed else self._stored_types(skip)
+        for i, (shard, sidecar) in enumerate(zip(self._shards, self._sidecars, strict=True)):
+            if i not in self._looked_at:
+                known = sidecar.fingerprint if sidecar else None
+                shard.before_read = FirstRead(shard.path, known, stored)
+        if asked is None and stored is not None:
+            return stored.origin, Codec(stored.schema)
         summary = sample(self._shards, skip)
-        if fields is None:
+        if asked is None:
             self._summary = summary
             origin = f"inferred from {summary.rows:,} records"
             return origin, Codec(summary.schema(), summary.places())
-        asked: dict[str, FieldLike | None] = (
-            dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
-        )
         absent = [name for name in asked if name not in summary.features]
         if absent and summary.rows:
             self._refuse(absent, asked, summary)
         untyped = [n for n, field in asked.items() if field is None and n not in absent]
-        known = indexed or summary.schema(untyped)
+        known = stored.schema if stored else summary.schema(untyped)
         schema = Schema({n: known[n] if f is None else as_field(f) for n, f in asked.items()})
         return "given", Codec(schema, summary.places())
 
-    def _indexed_schema(self) -> Schema | None:
-        """The schema in the indexes, if every file has one and they agree."""
-        first = self._sidecars[0]
-        if first and all(s and s.schema == first.schema for s in self._sidecars):
-            return first.schema
-        return None
+    def _stored_types(self, skip: bool) -> Types | None:
+        """The types that the files were written with. None if they are noted nowhere, or if
+        there are only indexes, and some file has none or they differ: they were inferred.
+        """
+        manifests = Manifests()
+        found = {
+            i: stored_types(self._shards[i], self._sidecars[i], manifests, skip=skip)
+            for i in sorted(self._looked_at)
+        }
+        later = {
+            i: indexed_types(self.files[i], sidecar)
+            for i, sidecar in enumerate(self._sidecars)
+            if i not in found
+        }
+        return agreed_types(self._shards, found, later, skip)
 
     def _refuse(
         self, absent: list[str], asked: Mapping[str, FieldLike | None], summary: Summary

@@ -13,9 +13,15 @@ import numpy as np
 
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.errors import ColumnError, OptionError, OutputExistsError
-from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.output import (
+    Compression,
+    OutputFile,
+    Spooler,
+    choose_compression,
+    refuse_existing,
+)
 from recmap.files.paths import PathLike, shard_names
-from recmap.tfrecord.encode import Encoder
+from recmap.tfrecord.encode import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
 from recmap.types import Batch, FieldLike, Schema
@@ -34,7 +40,12 @@ class TFRecordWriter:
     not given. With ``shards`` rows are dealt out one by one, or, if the number of
     ``rows`` is known in advance, consecutive rows stay together. ``align=64`` pads
     records so that rows of one size can be mapped as an aligned array.
-    ``encoding`` overrides how a field is stored (``{"x": "raw"}``).
+    ``encoding`` overrides how a field is stored (``{"x": "raw"}``). Files are compressed if
+    ``compression`` says so, or their names end with ``.gz`` or ``.zlib``.
+
+    The first record of each file describes columns whose types records cannot tell, such
+    as images; other readers skip that. With ``describe=False`` it does not, and the files
+    are byte-identical to TensorFlow's. Big-endian columns are written little-endian.
 
     >>> import numpy as np, recmap as rm
     >>> with rm.TFRecordWriter("train.tfrecord") as w:
@@ -56,12 +67,14 @@ class TFRecordWriter:
         index: bool = True,
         durable: bool = True,
         overwrite: bool = False,
+        describe: bool = True,
     ) -> None:
         if shards < 1 or (rows is not None and rows < 0):
             raise OptionError("shards must be 1 or more, and rows 0 or more")
+        self._paths = shard_paths(os.fspath(path), shards)
+        compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
-        self._paths = shard_paths(os.fspath(path), shards)
         self._old = _older(self._paths)
         for old in self._old:
             refuse_existing(old, overwrite)
@@ -71,8 +84,8 @@ class TFRecordWriter:
                     "the new ones, and recmap cannot tell that it wrote it; remove it, or write "
                     "elsewhere"
                 )
-        self._encoding, self._align = encoding, align
-        self._encoder = Encoder(Schema(schema), encoding, align) if schema is not None else None
+        self._encoding, self._align, self._describe = encoding, align, describe
+        self._encoder = None if schema is None else self._encoder_of(Schema(schema))
         self._write_index, self._durable, self._compression = index, durable, compression
         self._rows = rows
         self._written = 0
@@ -88,6 +101,9 @@ class TFRecordWriter:
         except BaseException:
             self.abort()
             raise
+
+    def _encoder_of(self, schema: Schema) -> Encoder:
+        return Encoder(little_endian(schema), self._encoding, self._align, describe=self._describe)
 
     @property
     def schema(self) -> Schema | None:
@@ -110,7 +126,7 @@ class TFRecordWriter:
             raise OptionError("the writer is closed")
         given = as_columns(batch)
         if self._encoder is None:
-            self._encoder = Encoder(infer_schema(given), self._encoding, self._align)
+            self._encoder = self._encoder_of(infer_schema(given))
         columns, rows = fit(given, self._encoder.schema)
         if self._rows is not None and self._written + rows > self._rows:
             raise ColumnError(f"more than the {self._rows:,} rows that were announced")
@@ -144,8 +160,9 @@ class TFRecordWriter:
         assert self._encoder is not None
         if rows == 0:
             return
-        records, offsets = self._encoder.encode(chunk, rows, first)
-        self._indexes[shard].add_written(offsets)
+        index = self._indexes[shard]
+        records, offsets = self._encoder.encode(chunk, rows, first, begins=index.count == 0)
+        index.add_written(offsets)
         self._files[shard].write(records)
 
     def finish(self) -> str:
@@ -190,6 +207,8 @@ class TFRecordWriter:
             if not self._write_index or self._encoder is None:
                 remove_sidecar(file.path)
                 continue
+            # A first record that is longer for another reason keeps nothing in its place.
+            mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
                 index = Index.of_marks(index.count, None, start, start, index.end)
@@ -200,7 +219,7 @@ class TFRecordWriter:
                     self._encoder.schema,
                     {name: str(e) for name, e in self._encoder.encoding.items()},
                     verified=True,
-                    mapped=self._encoder.fixed_fields(),
+                    mapped=self._encoder.fixed_fields() if mapped else (),
                     written=True,
                 ),
                 beside=file.path,
@@ -247,10 +266,9 @@ def create_tfrecord(
     align: int | None = None,
     encoding: Mapping[str, str] | None = None,
     index: bool = True,
+    describe: bool = True,
 ) -> TFRecordWriter:
-    """One file, as the engine asks for it; compressed if its name says so."""
-    if compression is None:
-        compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(path)[1])  # type: ignore[assignment]
+    """One file, as the engine asks for it."""
     return TFRecordWriter(
         path,
         schema,
@@ -260,6 +278,7 @@ def create_tfrecord(
         index=index,
         durable=durable,
         overwrite=True,
+        describe=describe,
     )
 
 

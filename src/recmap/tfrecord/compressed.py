@@ -24,6 +24,7 @@ from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, fitting
 from recmap.tfrecord.example import Codec, Records
 from recmap.tfrecord.inflated import START, Inflated, Place
+from recmap.tfrecord.plain import BeforeRead
 from recmap.tfrecord.record_sizes import record_sizes
 from recmap.tfrecord.stream import Entry
 from recmap.tfrecord.window import Window
@@ -42,6 +43,8 @@ class CompressedShard:
         self.compression = compression
         self._records = Inflated(path, compression, verify)
         self._count = count
+        # What is to be checked before anything is read.
+        self.before_read: BeforeRead | None = None
         # Rows to leave out of each pass, by number in the stream.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
@@ -186,11 +189,17 @@ class CompressedShard:
             if max(start, self._at[0]) < _end(self._at):
                 yield self._at
 
+    def _check_before_read(self) -> None:
+        if self.before_read is not None:
+            self.before_read.check(self)
+            self.before_read = None
+
     def _place_before(self, row: int) -> Place:
         """The last known place from which a row can be reached."""
         return self._places[bisect_right(self._places, row, key=lambda place: place.row) - 1]
 
     def _begin(self, place: Place) -> None:
+        self._check_before_read()
         sampled, self._sampled = self._sampled, None
         self._pass = (
             sampled
@@ -253,6 +262,7 @@ class CompressedShard:
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Some records: those of the first window."""
         del spots  # only the beginning can be reached without inflating all
+        self._check_before_read()
         windows, seen = self._records.windows(skip), list[tuple[Entry, Window]]()
         for entry, window in windows:
             seen.append((entry, window))
@@ -268,6 +278,7 @@ class CompressedShard:
         """All records in order. With ``skip`` damage is passed over; without it, it
         is raised.
         """
+        self._check_before_read()
         return (window for _, window in self._records.windows(skip))
 
 

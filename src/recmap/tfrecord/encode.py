@@ -14,10 +14,11 @@ from recmap._core import Dtype, Fault, FaultCode, Kind
 from recmap.errors import ColumnError, OptionError, RecmapError, RecordTooLargeError
 from recmap.files.machine import thread_count
 from recmap.ragged import Column, Ragged
+from recmap.tfrecord.description import description
 from recmap.tfrecord.example import LISTS, dtype_code
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["Encoder", "Encoding", "choose_encoding"]
+__all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
 
 _KINDS = {"float_list": Kind.float, "int64_list": Kind.int64, "bytes_list": Kind.bytes}
 _STEPS = "feature_list"
@@ -101,11 +102,28 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
         raise ColumnError(f"field {name!r}: {field} needs encoding={_STEPS!r}")
 
 
+def little_endian(schema: Schema) -> Schema:
+    """The schema of files in which columns of another byte order are written."""
+    return Schema(
+        {
+            name: field
+            if field.dtype.isnative
+            else Field(field.dtype.newbyteorder("="), field.shape, field.fill)
+            for name, field in schema.items()
+        }
+    )
+
+
 class Encoder:
     """Turns batches of one schema into framed records."""
 
     def __init__(
-        self, schema: Schema, encoding: Mapping[str, str] | None = None, align: int | None = None
+        self,
+        schema: Schema,
+        encoding: Mapping[str, str] | None = None,
+        align: int | None = None,
+        *,
+        describe: bool = False,
     ) -> None:
         unknown = set(encoding or {}) - set(schema)
         if unknown:
@@ -121,6 +139,9 @@ class Encoder:
         keys = [(self.encoding[n].in_lists, _key(n)) for n in schema]
         if len(set(keys)) != len(keys):
             raise OptionError("two fields of the schema have the same key in a record")
+        told = all(_is_told(field, self.encoding[name]) for name, field in schema.items())
+        #: What the first record of a file begins with, to tell what the others cannot.
+        self.lead = description(schema, self.align) if describe and not told else b""
 
     def _check_align(self) -> None:
         if not self.align:
@@ -134,11 +155,12 @@ class Encoder:
                 )
 
     def encode(
-        self, batch: Batch, rows: int, first_row: int
+        self, batch: Batch, rows: int, first_row: int, *, begins: bool = False
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
         """The records of a batch, and their offsets with the end of the last.
 
-        ``first_row`` is the number of the batch's first row, for errors.
+        ``first_row`` is the number of the batch's first row, for errors. ``begins`` says
+        that a file begins with it.
         """
         least = sum(field.row_bytes or 0 for field in self.schema.values())
         if least > _core.MAX_MESSAGE_SIZE:
@@ -146,7 +168,9 @@ class Encoder:
         native = _core.Batch(rows)
         for name in self._order:
             _add(native, name, self.schema[name], self.encoding[name], batch[name], rows)
-        records, offsets, fault = native.encode(self.align, thread_count())
+        records, offsets, fault = native.encode(
+            self.align, thread_count(), self.lead if begins else b""
+        )
         if fault is not None:
             raise self._error(fault, first_row)
         return records, offsets
@@ -178,6 +202,16 @@ class Encoder:
                 f'(use encoding={{"{name}": "raw"}})'
             )
         return ColumnError(f"row {row:,}: the arrays were changed while they were written")
+
+
+def _is_told(field: Field, encoding: Encoding) -> bool:
+    """Whether the records of any file tell the type of a field, as it is inferred: one
+    value, or always the same number of two or more, of the dtype that a list has.
+    """
+    lists = {"float_list": np.dtype(np.float32), "int64_list": np.dtype(np.int64)}
+    plain = field.is_bytes or field.dtype == lists.get(encoding.list)
+    flat = not field.shape or (len(field.shape) == 1 and not field.ragged and field.count > 1)
+    return plain and flat and not encoding.in_lists and field.fill is None
 
 
 def _too_large(row: int, size: int) -> RecordTooLargeError:

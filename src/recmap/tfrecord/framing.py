@@ -10,7 +10,13 @@ import numpy as np
 
 from recmap._core import frame
 from recmap.errors import OptionError
-from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.output import (
+    Compression,
+    OutputFile,
+    Spooler,
+    choose_compression,
+    refuse_existing,
+)
 from recmap.files.paths import PathLike, PathsLike, expand
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
@@ -96,11 +102,15 @@ def write_records(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """Writes raw records to a file, which appears when all are written. Returns how many."""
+    """Writes raw records to a file, which appears when all are written. Returns how many.
+
+    The file is compressed if ``compression`` says so, or its name ends with ``.gz`` or
+    ``.zlib``.
+    """
     target = os.fspath(path)
     refuse_existing(target, overwrite)
     spooler = Spooler()
-    file = OutputFile(target, compression, spooler)
+    file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0
     try:
         held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []

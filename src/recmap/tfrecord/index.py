@@ -43,6 +43,9 @@ class Found(Protocol):
     def max_length(self) -> int: ...
 
     @property
+    def first_length(self) -> int: ...
+
+    @property
     def mark_rows(self) -> Offsets: ...
 
     @property
@@ -54,8 +57,9 @@ class Index:
     """The records found so far, as marks from which all others are reached.
 
     A file whose records all have one size needs no marks: record ``i`` is at
-    ``i * stride``. ``end`` is where the search goes on; ``complete`` says that it
-    has seen the whole file, and ``fault`` why it cannot.
+    ``i * stride``. The first one may be longer by ``lead`` bytes, in which it describes
+    the columns; the others then lie that much further on. ``end`` is where the search
+    goes on; ``complete`` says that it has seen the whole file, and ``fault`` why it cannot.
     """
 
     count: int = 0
@@ -73,6 +77,7 @@ class Index:
     lock: RLock = field(default_factory=RLock, repr=False, compare=False)
     # Rows behind a gap, whose marks must stay: they cannot be walked to.
     _behind_gap: set[int] = field(default_factory=set)
+    lead: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "lock": None}
@@ -82,15 +87,49 @@ class Index:
 
     @classmethod
     def of_marks(
-        cls, count: int, length: int | None, rows: Offsets, offsets: Offsets, end: int
+        cls,
+        count: int,
+        length: int | None,
+        rows: Offsets,
+        offsets: Offsets,
+        end: int,
+        lead: int = 0,
     ) -> Index:
         """A complete index."""
-        return cls(count, end, True, length, _rows=[rows], _offsets=[offsets], longest=length)
+        longest = None if length is None else length + lead
+        return cls(
+            count, end, True, length, _rows=[rows], _offsets=[offsets], longest=longest, lead=lead
+        )
 
     @property
     def stride(self) -> int | None:
-        """Bytes from each record to the next, if they are all the same."""
+        """Bytes from each record to the next, if they are all the same (after the first)."""
         return None if self.length is None else self.length + FRAME_SIZE
+
+    def _strided(self, rows: Offsets) -> Offsets:
+        """The offsets of records that are ``stride`` bytes apart."""
+        offsets = rows * np.uint64(self.stride or 0)
+        if self.lead:
+            offsets[rows > 0] += np.uint64(self.lead)
+        return offsets
+
+    def _stays_uniform(self, records: int, first: int, least: int, most: int, total: int) -> bool:
+        """Whether all records have one length, the very first perhaps a greater one, with
+        ``records`` more of ``total`` bytes, of which the first has ``first``. Notes their
+        length if so.
+        """
+        if self._rows or (self.count and self.length is None):
+            return False
+        # Of all but the first: if their sum is that of as many of the least, all are.
+        behind = total - first == (records - 1) * least and first == most
+        if self.count == 0 and behind:
+            self.length, self.lead = least, most - least
+            return True
+        if least != most:
+            return False
+        if self.count == 1 and self.lead == 0 and self.length is not None and self.length > least:
+            self.length, self.lead = least, self.length - least
+        return self.length == least
 
     def begin(self, length: int) -> None:
         """Chooses which records are marked, by the length of the first."""
@@ -101,15 +140,13 @@ class Index:
         with every ``keep``-th of their marks.
         """
         if scan.records:
-            uniform = scan.min_length == scan.max_length and (
-                self.count == 0 or self.length == scan.min_length
-            )
-            if scan.begin != self.end:
+            gap = scan.begin != self.end
+            if gap:
                 self._behind_gap.add(self.count)
-                uniform = False
-            if uniform and not self._rows:
-                self.length = scan.min_length
-            else:
+            total = scan.end - scan.begin - scan.records * FRAME_SIZE
+            if gap or not self._stays_uniform(
+                scan.records, scan.first_length, scan.min_length, scan.max_length, total
+            ):
                 self._leave_uniform()
                 self._rows.append(scan.mark_rows[::keep] + np.uint64(self.count))
                 # A copy, because a view would keep the marks that are not kept.
@@ -129,18 +166,18 @@ class Index:
         lengths = np.diff(offsets) - np.uint64(FRAME_SIZE)
         if not len(lengths):
             return
-        first = int(lengths[0])
+        first, longest = int(lengths[0]), int(lengths.max())
         if self.count == 0:
             self.begin(first)
-        if not self._rows and self.length in (None, first) and bool((lengths == first).all()):
-            self.length = first
-        else:
+        if not self._stays_uniform(
+            len(lengths), first, int(lengths.min()), longest, int(lengths.sum())
+        ):
             self._leave_uniform()
             rows = np.arange(0, len(lengths), self.every, dtype=np.uint64)
             self._rows.append(rows + np.uint64(self.count))
             self._offsets.append(offsets[:-1][:: self.every] + np.uint64(self.end))
             self._thin()
-        self._add_length(int(lengths.max()))
+        self._add_length(longest)
         self.count += len(lengths)
         self.end += int(offsets[-1])
 
@@ -169,8 +206,8 @@ class Index:
             return
         rows = np.arange(0, self.count, self.every, dtype=np.uint64)
         self._rows.append(rows)
-        self._offsets.append(rows * np.uint64(self.stride))
-        self.length = None
+        self._offsets.append(self._strided(rows))
+        self.length, self.lead = None, 0
 
     def _thin(self) -> None:
         if sum(map(len, self._rows)) <= MAX_MARKS:
@@ -195,7 +232,9 @@ class Index:
         mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))))
         rows, offsets = rows[mine], offsets[mine]
         keep = self._kept(rows, max(1, -(-len(rows) // most)))
-        return Index.of_marks(self.count, self.length, rows[keep], offsets[keep], self.end)
+        return Index.of_marks(
+            self.count, self.length, rows[keep], offsets[keep], self.end, self.lead
+        )
 
     @property
     def marks(self) -> tuple[Offsets, Offsets]:
@@ -211,8 +250,7 @@ class Index:
     ) -> tuple[Offsets, Fault | None]:
         """The offsets of records by number, all of which must have been found."""
         with self.lock:
-            stride = self.stride
-            marks = self.marks if stride is None else None
-        if marks is None:
-            return rows.astype(np.uint64) * np.uint64(stride or 0), None
+            if self.stride is not None:
+                return self._strided(rows.astype(np.uint64)), None
+            marks = self.marks
         return locate(file, *marks, rows, threads)

@@ -14,9 +14,11 @@ from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
+from recmap.tfrecord.stored_types import Manifests, stored_types
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.tally import SizeWatcher, Tally
 from recmap.tfrecord.window import Window
+from recmap.types import Schema
 
 __all__ = ["index"]
 
@@ -58,7 +60,7 @@ def _index(path: str, tally: Tally) -> str:
 
 def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     """Checks every record, and finds the schema that holds for all."""
-    stored = stored_schema(shard.path)
+    stored = _stored(shard)
     summary = sample([shard], False)
     inferred = summary.schema()
     # A ragged field fits records that lack it, so the names are compared as well.
@@ -67,9 +69,23 @@ def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
             with closing(tally.of(shard, skip=False)) as windows:
                 return survey(shard, Codec(stored[0]), None, False, windows)[0], stored[1]
         except FieldMismatchError:
-            pass  # other data than the index was made from
+            if stored[2]:
+                raise  # it would not be believed with another schema
+            # Other data than the index was made from.
     codec = Codec(inferred, summary.places())
     return survey(shard, codec, summary, False, tally.of(shard, skip=False))[0], {}
+
+
+def _stored(shard: Shard) -> tuple[Schema, dict[str, str], bool] | None:
+    """The schema that a file was written with, how its fields are stored if that is known,
+    and whether the file itself says so.
+    """
+    indexed = stored_schema(shard.path)
+    types = stored_types(shard, None, Manifests(), skip=False)
+    if types is not None:
+        same = indexed is not None and set(indexed[0]) == set(types.schema)
+        return types.schema, indexed[1] if indexed and same else {}, True
+    return None if indexed is None else (*indexed, False)
 
 
 def _index_text(path: str, tally: Tally) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.record_sizes import record_sizes, size_bound
 from recmap.tfrecord.window import Window
 
-__all__ = ["PlainShard"]
+__all__ = ["BeforeRead", "PlainShard"]
 
 _T = TypeVar("_T")
 
@@ -39,6 +39,12 @@ _LENGTH_SIZE = 8
 _HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
 _SPOT_ROWS, _SPOT_BYTES = 50, 1 << 18
 _SEEK_BYTES = 16 << 20
+
+
+class BeforeRead(Protocol):
+    """Checks a file before it is read."""
+
+    def check(self, shard: Any) -> None: ...
 
 
 class PlainShard:
@@ -60,6 +66,8 @@ class PlainShard:
         self.index = index or Index()
         # First row and offsets of the stretches found last, for reading on in order.
         self._ahead: list[tuple[int, Offsets]] = []
+        # What is to be checked before anything is read.
+        self.before_read: BeforeRead | None = None
         if self.size == 0:
             self.index.complete = True
 
@@ -68,9 +76,22 @@ class PlainShard:
         """The mapped file, which is not shorter than when it was opened: touching what
         it lost would kill the process.
         """
+        file = self.mapped()
+        if self.before_read is not None:
+            self.check_before_read()
+        return file
+
+    def mapped(self) -> MappedFile:
+        """The same, whatever is still to be checked."""
         file = self._files.open(self.path)
         file.check_size(self.size)
         return file
+
+    def check_before_read(self) -> None:
+        """Checks once what is to be checked before anything is read."""
+        if self.before_read is not None:
+            self.before_read.check(self)
+            self.before_read = None
 
     def known_count(self) -> int | None:
         """The number of records, if the whole file has been seen."""
@@ -256,7 +277,15 @@ class PlainShard:
         ):
             return slots, [name in mapped for name in codec.schema]
         holds, fault = _core.check_slots(
-            file.bytes, 0, stride, count, codec.columns, slots, self.verify, thread_count()
+            file.bytes,
+            0,
+            stride,
+            self.index.lead,
+            count,
+            codec.columns,
+            slots,
+            self.verify,
+            thread_count(),
         )
         file.have_read(0, self.size)
         if fault is not None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from recmap.errors import CorruptRecordError, OptionError
-from recmap.files.output import Compression, OutputFile, Spooler, refuse_existing
+from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, expand
 from recmap.sources import Skipped
 from recmap.tfrecord.sidecar import sidecar_path
@@ -17,7 +17,6 @@ __all__ = ["Repaired", "repair"]
 
 # Bytes handed to the writer at a time.
 _PIECE = 4 << 20
-_COMPRESSED: dict[str, Compression] = {".gz": "gzip", ".zlib": "zlib"}
 
 
 @dataclass
@@ -70,7 +69,7 @@ def repair(
     refuse_existing(target, overwrite)
     tally = Tally(files, progress)
     spooler = Spooler()
-    output = OutputFile(target, _COMPRESSED.get(os.path.splitext(target)[1]), spooler)
+    output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)
     try:
         for file in files:

@@ -2,7 +2,8 @@
 
 Ours lies beside the data as a hidden file, so that no pattern for the data
 matches it. docs/format.md describes it. It is never needed, and never believed
-unless the data is the data it was made from.
+unless the data is the data it was made from: its size is looked at when the index is
+loaded, and blocks of it when it is first read, or at once.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, crc32c
-from recmap.errors import FieldTextError, IndexFileError, StaleIndexWarning
+from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.disk import temporary_path
 from recmap.tfrecord.index import Index
 from recmap.types import Schema
 
 __all__ = [
+    "Fingerprint",
     "Sidecar",
     "is_written",
     "load_sidecar",
@@ -37,10 +39,44 @@ __all__ = [
 ]
 
 _MAGIC = b"RECMAPIX"
-_VERSION = 1
+_VERSION = 2
+# Version 1 noted the time of change, too, and sampled fewer blocks.
+_VERSIONS = {1: 16, 2: 64}
 _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the marks
-_SAMPLES = 16
 _SAMPLE_SIZE = 4096
+# Records whose lengths are compared at a time.
+_CHECKED_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a file is known by: its size, and a CRC over blocks spread through it. All of a
+    small file is in it, and its name and time of change are not, so that a copy is the
+    same file.
+    """
+
+    size: int
+    crc: int
+    samples: int = _VERSIONS[_VERSION]
+
+    @classmethod
+    def of(cls, path: str, samples: int = _VERSIONS[_VERSION]) -> Fingerprint:
+        """That of a file as it is now."""
+        crc = 0
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            last = max(size - _SAMPLE_SIZE, 0)
+            places = [(last * i // (samples - 1), _SAMPLE_SIZE) for i in range(samples)]
+            if size <= samples * _SAMPLE_SIZE and samples == _VERSIONS[_VERSION]:
+                places = [(0, size)]
+            for place, length in places:
+                block = os.pread(file.fileno(), length, place)
+                crc = crc32c(np.frombuffer(block, np.uint8), crc)
+        return cls(size, crc, samples)
+
+    def fits(self, path: str) -> bool:
+        """Whether the file at a path is the same."""
+        return os.path.getsize(path) == self.size and Fingerprint.of(path, self.samples) == self
 
 
 @dataclass(frozen=True)
@@ -55,6 +91,8 @@ class Sidecar:
     verified: bool
     # Fields whose payloads lie at the same place in every record.
     mapped: tuple[str, ...]
+    # Of the file it was made from, if it was loaded.
+    fingerprint: Fingerprint | None = None
     # The file itself was written by recmap, not only its index.
     written: bool = False
 
@@ -68,10 +106,12 @@ def sidecar_path(path: str) -> str:
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     """Writes the index of the file at ``path``, under that name or ``beside`` another."""
     rows, offsets = sidecar.index.marks
+    fingerprint = Fingerprint.of(path)
     info = {
-        "file": _fingerprint(path),
+        "file": {"size": fingerprint.size, "crc": fingerprint.crc},
         "records": sidecar.index.count,
         "length": sidecar.index.length,
+        "lead": sidecar.index.lead,
         "marks": len(rows),
         "schema": {name: str(field) for name, field in sidecar.schema.items()},
         "encoding": dict(sidecar.encoding),
@@ -91,8 +131,10 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     return target
 
 
-def load_sidecar(path: str) -> Sidecar | None:
-    """The index beside a file, or None if there is none that belongs to it."""
+def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
+    """The index beside a file, or None if there is none that belongs to it. Without
+    ``check`` only the size of the file is looked at, and the fingerprint is for later.
+    """
     target = sidecar_path(path)
     try:
         content = np.memmap(target, np.uint8, "r")
@@ -102,12 +144,13 @@ def load_sidecar(path: str) -> Sidecar | None:
         _distrust(target, "it cannot be read")
         return None
     try:
-        info, rows, offsets = _parse(content)
-        if info["file"] != _fingerprint(path):
+        info, rows, offsets, samples = _parse(content)
+        known = Fingerprint(int(info["file"]["size"]), int(info["file"]["crc"]), samples)
+        if os.path.getsize(path) != known.size or (check and not known.fits(path)):
             _distrust(target, "the data changed after it was made")
             return None
         index = Index.of_marks(
-            int(info["records"]), _length(info), rows, offsets, int(info["file"]["size"])
+            int(info["records"]), _length(info), rows, offsets, known.size, _lead(info)
         )
         return Sidecar(
             index,
@@ -115,9 +158,10 @@ def load_sidecar(path: str) -> Sidecar | None:
             dict(info["encoding"]),
             bool(info["verified"]),
             tuple(info["mapped"]),
+            known,
             info.get("written") is True,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, FieldTextError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         _distrust(target, f"it is damaged: {e}")
         return None
 
@@ -149,19 +193,19 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     if the records still fit.
     """
     try:
-        info, _, _ = _parse(np.memmap(sidecar_path(path), np.uint8, "r"))
+        info, *_ = _parse(np.memmap(sidecar_path(path), np.uint8, "r"))
         return Schema(info["schema"]), dict(info["encoding"])
-    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
 
 def _parse(
     content: npt.NDArray[np.uint8],
-) -> tuple[dict[str, Any], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+) -> tuple[dict[str, Any], npt.NDArray[np.uint64], npt.NDArray[np.uint64], int]:
     if len(content) < _HEAD.size:
         raise ValueError("too short")
     magic, version, size, text_crc, marks_crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
-    if magic != _MAGIC or version != _VERSION:
+    if magic != _MAGIC or version not in _VERSIONS:
         raise ValueError("not an index of this version")
     text = content[_HEAD.size : _HEAD.size + size].tobytes()
     marks = content[_HEAD.size + size :]
@@ -170,13 +214,13 @@ def _parse(
     info = json.loads(text)
     rows, offsets = marks.view(np.uint64).reshape(2, info["marks"])
     _check_marks(info, rows)
-    return info, rows, offsets
+    return info, rows, offsets, _VERSIONS[version]
 
 
 def _check_marks(info: Mapping[str, Any], rows: npt.NDArray[np.uint64]) -> None:
     # Offsets need no check: every record is checked where it is said to lie.
     count, size, length = info["records"], info["file"]["size"], _length(info)
-    if length is not None and count * (length + FRAME_SIZE) != size:
+    if length is not None and count * (length + FRAME_SIZE) + _lead(info) != size:
         raise ValueError("records of one length do not fill the file")
     if length is None and count and (len(rows) == 0 or rows[0] != 0):
         raise ValueError("no mark at the first record")
@@ -191,24 +235,19 @@ def _length(info: Mapping[str, Any]) -> int | None:
     return length
 
 
+def _lead(info: Mapping[str, Any]) -> int:
+    lead = info.get("lead", 0)
+    if not isinstance(lead, int) or lead < 0 or (lead and not info["records"]):
+        raise ValueError("length of the first record")
+    return lead
+
+
 def _distrust(target: str, why: str) -> None:
     warnings.warn(
         f"{target} was not used: {why}. Run `recmap index` to renew it.",
         StaleIndexWarning,
         stacklevel=2,
     )
-
-
-def _fingerprint(path: str) -> dict[str, int]:
-    """Size, time of change, and a CRC over blocks spread through the file."""
-    crc = 0
-    with open(path, "rb") as file:
-        stat = os.fstat(file.fileno())
-        last = max(stat.st_size - _SAMPLE_SIZE, 0)
-        for i in range(_SAMPLES):
-            file.seek(last * i // (_SAMPLES - 1))
-            crc = crc32c(np.frombuffer(file.read(_SAMPLE_SIZE), np.uint8), crc)
-    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "crc": crc}
 
 
 def _crc(data: bytes) -> int:
@@ -223,20 +262,45 @@ def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     os.replace(temporary, path)
 
 
-def read_text_index(path: str, size: int) -> npt.NDArray[np.uint64]:
-    """The offsets in a text index of a file of ``size`` bytes."""
-    with open(path, encoding="ascii", errors="replace") as file:
-        text = file.read()
+def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """The offsets in a text index of a file with these bytes. Every record must begin where
+    it says, and be as long.
+    """
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read()
+    except OSError as e:
+        raise IndexFileError(f"{path}: cannot be read: {e.strerror}", file=path) from None
     try:
         table = np.array(text.split(), dtype=np.uint64).reshape(-1, 2)
     except (ValueError, OverflowError) as e:
         raise IndexFileError(
             f"{path}: not an index of 'offset size' lines: {e}", file=path
         ) from None
-    ends = np.append(table[1:, 0], np.uint64(size))
-    if len(table) and (table[0, 0] != 0 or not np.array_equal(table.sum(axis=1), ends)):
-        raise IndexFileError(
-            f"{path}: does not describe a file of {size:,} bytes (is it older than the data?)",
-            file=path,
-        )
-    return table[:, 0]
+    offsets, sizes = table[:, 0], table[:, 1]
+    size = np.uint64(len(data))
+    begins = np.append(offsets, size)
+    ends = np.append(np.uint64(0), offsets + sizes)
+    if not np.array_equal(begins, ends) or bool((sizes < FRAME_SIZE).any()):
+        raise _no_index_of(path, f"its {len(table):,} records do not fill {size:,} bytes")
+    for start in range(0, len(table), _CHECKED_AT_ONCE):
+        some = slice(start, start + _CHECKED_AT_ONCE)
+        places = offsets[some, None] + np.arange(8, dtype=np.uint64)
+        lengths = data[places].view("<u8")[:, 0]
+        wrong = np.flatnonzero(lengths != sizes[some] - np.uint64(FRAME_SIZE))
+        if len(wrong):
+            row = start + int(wrong[0])
+            raise _no_index_of(
+                path,
+                f"record {row:,}, at byte {int(offsets[row]):,}, is not {int(sizes[row]):,} bytes "
+                "long",
+            )
+    return offsets
+
+
+def _no_index_of(path: str, why: str) -> IndexFileError:
+    return IndexFileError(
+        f"{path}: does not describe the file: {why} (is it older than the data, or that of "
+        "another file? Make it anew with rm.index(path, text=True), or leave index= out)",
+        file=path,
+    )

@@ -36,6 +36,7 @@ class Stretch:
     records: int
     min_length: int
     max_length: int
+    first_length: int
     every: int
     rows: Offsets
     offsets: Offsets
@@ -77,12 +78,14 @@ def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool)
     at = begin if entered else _core.find_record(file.bytes, begin, stop)
     first, records, sound = at, 0, True
     lengths: list[int] = []
+    first_length = 0
     rows, offsets = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     while at < stop and sound:
         upto = min(at + _WINDOW_SIZE, stop)
         scan = _core.scan(file.bytes, at, upto, NO_LIMIT, every, False, thread_count())
         file.have_read(at, upto)
         if scan.records:
+            first_length = first_length if lengths else scan.first_length
             lengths += [scan.min_length, scan.max_length]
         rows.append(scan.mark_rows + np.uint64(records))
         offsets.append(scan.mark_offsets)
@@ -96,6 +99,7 @@ def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool)
         records=records,
         min_length=shortest,
         max_length=longest,
+        first_length=first_length,
         every=every,
         rows=np.concatenate(rows),
         offsets=np.concatenate(offsets),

@@ -36,7 +36,8 @@ class Together:
         self._files = _core.Files()
         for shard, file in zip(shards, files, strict=True):
             with shard.index.lock:
-                self._files.add(file.bytes, shard.index.stride or 0, *shard.index.marks)
+                index = shard.index
+                self._files.add(file.bytes, index.stride or 0, *index.marks, index.lead)
 
     def take(self, codec: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
         """Rows by number, all decoded in one call, each into its place. ``ask`` is for rows in
@@ -62,10 +63,12 @@ class Together:
         """
         if len(self._shards) == 1:
             self._mapped[0].check_size(self._shards[0].size)
+            self._shards[0].check_before_read()
             return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
         for i in np.unique(owners).tolist():
             self._mapped[i].check_size(self._shards[i].size)
+            self._shards[i].check_before_read()
         return rows - self._starts[owners], owners.astype(np.uint32)
 
 
