@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from recmap.errors import OptionError
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.indexing import RowReader, index_array
 from recmap.ragged import Column, Ragged
+from recmap.reductions import reduce_blocks
 from recmap.types import Field
 
 if TYPE_CHECKING:
@@ -17,9 +21,43 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnView"]
 
+# What ndarray has beside these: read the column, then ask the array. Methods that work in
+# place are missing, because they would change a copy.
+_OF_ARRAY = frozenset(
+    [
+        *("T", "argpartition", "argsort", "astype", "choose", "clip", "compress", "conj"),
+        *("conjugate", "copy", "cumprod", "cumsum", "diagonal", "dot", "flat", "flatten", "imag"),
+        *("item", "nonzero", "ravel", "real", "repeat", "reshape", "round", "searchsorted"),
+        *("squeeze", "swapaxes", "take", "tobytes", "tolist", "trace", "transpose", "view"),
+    ]
+)
 
-class ColumnView:
-    """One column of a dataset, read when it is indexed. ``np.asarray`` reads it all."""
+
+class ColumnView(NDArrayOperatorsMixin):
+    """One column of a dataset, used like an array: it reads what is indexed.
+
+    Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
+    ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
+    other reductions read the column block by block, so memory stays bounded; floating-point
+    sums are at least as exact as NumPy's, and may differ from them in the last digits.
+
+    Arithmetic, comparisons, ``np.asarray`` and other functions of NumPy load the whole
+    column. Columns are read-only.
+
+    Rows of a ragged column, and byte strings, are indexed by number, slice, list or mask.
+
+    >>> import recmap as rm
+    >>> for name, rows in ("a.npy", 3), ("b.npy", 2):
+    ...     np.save(name, np.arange(2 * rows).reshape(rows, 2))
+    >>> column = rm.open(["a.npy", "b.npy"])["data"]
+    >>> column[1:4, 0]
+    array([2, 4, 0])
+    >>> column.sum(axis=0)
+    array([ 8, 13])
+    """
+
+    # An index or a sum of an array is one of these, too.
+    __slots__ = ("_dataset", "field", "name")
 
     def __init__(self, dataset: Dataset, name: str, field: Field) -> None:
         self._dataset = dataset
@@ -36,26 +74,246 @@ class ColumnView:
         """Rows first; None is a ragged axis."""
         return (len(self), *self.field.shape)
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes, that of the rows included."""
+        return 1 + len(self.field.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value."""
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return math.prod(self._fixed("size"))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the column once it is loaded."""
+        return self.size * self.itemsize
+
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, key: Any) -> Any:
-        picked = self._dataset[key]
-        return picked[self.name]
+        if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
+            return self._dataset[key][self.name]
+        if isinstance(key, slice) and key.step in (None, 1):
+            return self._dataset[key][self.name]
+        if not self._is_array:
+            return self._listed(key)
+        source, name = self._dataset.source, self.name
+        reader = RowReader(
+            self._fixed("indexing"),
+            self.dtype,
+            lambda start, stop: _array(source.read(start, stop)[name]),
+            lambda rows: _array(source.take(rows)[name]),
+        )
+        try:
+            return index_array(reader, key)
+        except RowNotFoundError as e:
+            raise RowNotFoundError(f"column {name!r}: {e}") from None
+
+    def _listed(self, key: Any) -> Any:
+        """Rows of different lengths, or byte strings: an index of rows, and of one row."""
+        if isinstance(key, tuple) and len(key) == 1:
+            return self[key[0]]
+        if key is Ellipsis or (isinstance(key, tuple) and not key):
+            return self[:]
+        if isinstance(key, tuple) and isinstance(key[0], int | np.integer):
+            row = self[key[0]]
+            if isinstance(row, np.ndarray):
+                return row[key[1:]]
+            if isinstance(row, Ragged) and len(key) == 2:
+                return row[key[1]]
+        if isinstance(key, tuple) or key is None or isinstance(key, bool | np.bool_):
+            raise RowNotFoundError(
+                f"column {self.name!r} is {self.field}: index its rows by number, slice, list or "
+                f"mask, and then a row: ds[{self.name!r}][7][:3]"
+            )
+        try:
+            return self._dataset[key][self.name]
+        except OptionError as e:
+            raise RowNotFoundError(f"column {self.name!r}: {e}") from None
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise OptionError(
+            f"column {self.name!r} is read-only; change a copy: array = np.array(ds[{self.name!r}])"
+        )
 
     def __iter__(self) -> Iterator[Any]:
         return (row[self.name] for row in self._dataset)
 
+    def __contains__(self, value: object) -> bool:
+        if self.field.is_bytes:
+            return any(_equal(row, value) for row in self)
+        return any(bool(np.any(block == value)) for block in self._blocks())
+
+    def __bool__(self) -> bool:
+        if self._is_array and self.size == 1:
+            return bool(np.asarray(self))
+        raise OptionError(
+            f"the truth of column {self.name!r} is ambiguous: use .any(), .all() or len()"
+        )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        column: Column = self._dataset[:][self.name]
-        if isinstance(column, Ragged):
-            raise OptionError(
-                f"column {self.name!r} is {self.field}: rows of different lengths are no array; "
-                f"use ds[:][{self.name!r}].pad()"
-            )
+        self._fixed("np.asarray")
         if copy is False:
             raise OptionError(f"column {self.name!r} has to be read: copy=False cannot be had")
-        return column if dtype is None else column.astype(dtype)
+        column = _array(self._dataset[:][self.name])
+        if dtype is None or np.dtype(dtype) == column.dtype:
+            return np.array(column) if copy else column
+        return column.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if any(isinstance(out, ColumnView) for out in options.get("out", ())):
+            self[...] = None
+        strings = self._compared(ufunc, method, inputs)
+        if strings is not None:
+            return strings
+        arrays = [np.asarray(x) if isinstance(x, ColumnView) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def _compared(
+        self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...]
+    ) -> npt.NDArray[np.bool_] | None:
+        """``column == b"cat"`` of byte strings; None if something else was asked for."""
+        if method != "__call__" or ufunc not in (np.equal, np.not_equal) or self.field.shape:
+            return None
+        other = next((x for x in inputs if isinstance(x, str | bytes)), None)
+        if other is None or not self.field.is_bytes:
+            return None
+        same = np.fromiter((_equal(row, other) for row in self), np.bool_, len(self))
+        return same if ufunc is np.equal else ~same
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.sum``, in bounded memory."""
+        return self._reduced("sum", axis, out, options, dtype=dtype)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.prod``, in bounded memory."""
+        return self._reduced("prod", axis, out, options, dtype=dtype)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.mean``, in bounded memory."""
+        return self._reduced("mean", axis, out, options, dtype=dtype)
+
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, **options: Any
+    ) -> Any:
+        """As ``ndarray.var``, in bounded memory."""
+        return self._reduced("var", axis, out, options, dtype=dtype, ddof=ddof)
+
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, **options: Any
+    ) -> Any:
+        """As ``ndarray.std``, in bounded memory."""
+        return self._reduced("std", axis, out, options, dtype=dtype, ddof=ddof)
+
+    def max(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.max``, in bounded memory."""
+        return self._reduced("max", axis, out, options)
+
+    def min(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.min``, in bounded memory."""
+        return self._reduced("min", axis, out, options)
+
+    def any(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.any``, in bounded memory."""
+        return self._reduced("any", axis, out, options)
+
+    def all(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.all``, in bounded memory."""
+        return self._reduced("all", axis, out, options)
+
+    def argmax(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.argmax``, in bounded memory."""
+        return self._reduced("argmax", axis, out, options)
+
+    def argmin(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        """As ``ndarray.argmin``, in bounded memory."""
+        return self._reduced("argmin", axis, out, options)
+
+    def _reduced(
+        self, name: str, axis: Any, out: Any, options: dict[str, Any], **known: Any
+    ) -> Any:
+        keepdims = bool(options.pop("keepdims", False))
+        shape = self._reduced_shape(name, axis, keepdims)
+        given = {key: value for key, value in known.items() if value is not None}
+        if options:  # where=, initial= and such
+            try:
+                return getattr(np.asarray(self), name)(
+                    axis=axis, out=out, keepdims=keepdims, **given, **options
+                )
+            except TypeError as e:
+                raise OptionTypeError(f"{name}: {e}") from None
+            except ValueError as e:
+                raise OptionError(f"{name}: {e}") from None
+        return reduce_blocks(
+            name, self._blocks(), shape, self.dtype, axis, keepdims=keepdims, out=out, **given
+        )
+
+    def _reduced_shape(self, name: str, axis: Any, keepdims: bool) -> tuple[int, ...]:
+        if self._is_array:
+            return self._fixed(name)
+        if self.field.is_bytes:
+            raise OptionTypeError(f"{name}: column {self.name!r} holds byte strings, not numbers")
+        if axis is not None or keepdims or name.startswith("arg"):
+            raise OptionTypeError(
+                f"{name}: column {self.name!r} is {self.field}: rows of different lengths have no "
+                f"axes; {name}() without an axis is over all values, or pad the rows first: "
+                f"ds[a:b][{self.name!r}].pad()"
+            )
+        # Whether there are any values is known when one comes.
+        first = next(self._blocks(), None)
+        return (0 if first is None else len(first), *self.field.inner)
+
+    def _blocks(self) -> Iterator[npt.NDArray[Any]]:
+        """The column in blocks of a few megabytes; of ragged rows, the values."""
+        for batch in self._dataset._reads(1):  # noqa: SLF001
+            column = batch[self.name]
+            while isinstance(column, Ragged):
+                column = column.flat
+            if len(column):
+                yield column
+
+    @property
+    def _is_array(self) -> bool:
+        return not self.field.ragged and not self.field.is_bytes
+
+    def _fixed(self, what: str) -> tuple[int, ...]:
+        """The shape, if it is that of an array."""
+        if not self._is_array:
+            how = f"ds[:][{self.name!r}].pad()" if self.field.ragged else f"ds[:][{self.name!r}]"
+            raise OptionError(
+                f"{what}: column {self.name!r} is {self.field}: rows of different lengths are no "
+                f"array; use {how}"
+            )
+        return (len(self), *self.field.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ARRAY:
+            return getattr(np.asarray(self), name)
+        raise AttributeError(
+            f"'ColumnView' object has no attribute {name!r}; np.asarray(column) loads the column "
+            "as an array",
+            name=name,
+            obj=self,
+        )
 
     def __repr__(self) -> str:
-        return f"ColumnView({self.name!r}: {self.field} of {self._dataset.files[0]})"
+        files = self._dataset.files
+        return f"ColumnView({self.name!r}: {self.field} of {files[0] if files else 'memory'})"
+
+
+def _array(column: Column) -> npt.NDArray[Any]:
+    assert isinstance(column, np.ndarray)
+    return column
+
+
+def _equal(row: Any, value: Any) -> bool:
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape")
+    return bool(row == value) if isinstance(row, bytes) else value in list(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
-from recmap.errors import MemoryLimitError, OptionError, RowNotFoundError
+from recmap.errors import MemoryLimitError, OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.paths import PathLike, PathsLike, absolute
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
@@ -179,6 +180,47 @@ def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
     return chosen
 
 
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array[...]
+    view.flags.writeable = False
+    return view
+
+
+def _whole_slice(rows: slice) -> slice:
+    try:
+        bounds = [
+            None if n is None else operator.index(n) for n in (rows.start, rows.stop, rows.step)
+        ]
+    except TypeError:
+        raise OptionTypeError(f"{rows}: the bounds of a slice of rows are whole numbers") from None
+    if bounds[2] == 0:
+        raise OptionError(f"{rows}: the step of a slice cannot be 0")
+    return slice(*bounds)
+
+
+def _row_array(key: Any) -> npt.NDArray[Any]:
+    """The numbers or the mask of rows that an index means."""
+    if isinstance(key, tuple):
+        raise OptionError(
+            f"rows are not indexed by a tuple, ds[{', '.join(map(repr, key))}]: for rows by number "
+            f'use a list, ds[{list(key)!r}]; for values of a column, ds["name"][row, ...]'
+        )
+    try:
+        numbers = np.asarray(key)
+    except (TypeError, ValueError) as e:
+        raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
+    if numbers.ndim == 1 and numbers.dtype.kind in "iub":
+        return numbers
+    if numbers.ndim == 1 and numbers.size == 0 and not isinstance(key, np.ndarray):
+        return numbers.astype(np.int64)
+    names = numbers.ndim == 1 and numbers.dtype.kind == "U"
+    hint = "; for some columns, use ds.select(*names)" if names else ""
+    raise OptionError(
+        "rows are indexed by a number, a slice, or a one-dimensional array of numbers or "
+        f"booleans, not by {type(key).__name__}{hint}"
+    )
+
+
 class Dataset(Verbs):
     """Rows and columns of files, read when they are asked for.
 
@@ -254,13 +296,25 @@ class Dataset(Verbs):
             field = self.schema[key]
             view = self._source.column(key)
             if view is not None:
-                return view
+                return view if not view.flags.writeable else _read_only(view)
             return ColumnView(Dataset(self._source.select([key])), key, field)
         if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
             row = self._row_number(int(key))
             batch = self._source.take(np.array([row], dtype=np.int64))
             return {name: column[0] for name, column in batch.items()}
         return self._rows(key)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name."""
+        return name in self.schema
+
+    def keys(self) -> list[str]:
+        """The names of the columns, so that ``dict(ds)`` is a dict of columns."""
+        return list(self.schema)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """The columns with their names."""
+        return [(name, self[name]) for name in self.schema]
 
     def _row_number(self, key: int) -> int:
         # A row from the front may be read without counting all of them.
@@ -273,7 +327,8 @@ class Dataset(Verbs):
 
     def _rows(self, key: Any) -> Batch:
         if isinstance(key, slice):
-            step = 1 if key.step is None else int(key.step)
+            key = _whole_slice(key)
+            step = 1 if key.step is None else key.step
             plain = all(bound is None or bound >= 0 for bound in (key.start, key.stop))
             if step == 1 and plain and key.stop is not None:
                 return self._source.read(key.start or 0, max(key.start or 0, key.stop))
@@ -281,24 +336,20 @@ class Dataset(Verbs):
             if rows.step == 1:
                 return self._source.read(rows.start, max(rows.start, rows.stop))
             key = rows
-        numbers = np.asarray(key)
-        if numbers.size == 0:
-            numbers = numbers.astype(np.int64)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
-            raise OptionError(
-                f"rows are indexed by a number, a slice, or a one-dimensional array of numbers or "
-                f"booleans, not by {type(key).__name__}"
-            )
+        numbers = _row_array(key)
         if numbers.dtype.kind == "b":
             if len(numbers) != len(self):
                 raise RowNotFoundError(f"a mask of {len(numbers):,} for {len(self):,} rows")
             numbers = np.flatnonzero(numbers)
-        return self._source.take(self._checked(numbers.astype(np.int64)))
+        return self._source.take(self._checked(numbers))
 
-    def _checked(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _checked(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        rows = numbers.astype(np.int64, copy=False)
         if not len(rows):
             return rows
         count = len(self)
+        if numbers.dtype == np.uint64 and int(numbers.max()) >= count:
+            raise RowNotFoundError(f"row {int(numbers.max()):,} of {count:,}")
         wrapped = np.where(rows < 0, rows + count, rows)
         wrong = (wrapped < 0) | (wrapped >= count)
         if wrong.any():

@@ -2,6 +2,7 @@
 
 RecmapError
 ├── OptionError (ValueError)             an argument that cannot mean anything
+│   ├── OptionTypeError (TypeError)      an argument of a type that makes no sense there
 │   ├── FieldTextError                   a field such as "float32[10" that cannot be read
 │   └── MemoryLimitError                 a row takes more memory than may be used
 ├── PathNotFoundError (FileNotFoundError)
@@ -9,7 +10,7 @@ RecmapError
 ├── OutputError (OSError)                the output could not be written: a full disk
 ├── MissingPackageError (ImportError)    something needs a package that is not installed
 ├── FieldNotFoundError (KeyError)        no such column
-├── RowNotFoundError (IndexError)        no such row
+├── RowNotFoundError (IndexError)        no such row, or an index that does not fit
 ├── DataError (ValueError)               what a file holds is not what was asked for
 │   ├── CorruptRecordError               framing or checksum is broken
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
@@ -46,6 +47,7 @@ __all__ = [
     "MissingPackageError",
     "NotExampleError",
     "OptionError",
+    "OptionTypeError",
     "OutputError",
     "OutputExistsError",
     "PathNotFoundError",
@@ -72,6 +74,10 @@ class RecmapError(Exception):
 
 class OptionError(RecmapError, ValueError):
     """An argument that cannot mean anything."""
+
+
+class OptionTypeError(OptionError, TypeError):
+    """An argument of a type that makes no sense there."""
 
 
 class FieldTextError(OptionError):
@@ -110,7 +116,7 @@ class FieldNotFoundError(RecmapError, KeyError):
 
 
 class RowNotFoundError(RecmapError, IndexError):
-    """No row of that number."""
+    """No row of that number, or an index that does not fit the column."""
 
 
 class DataError(RecmapError, ValueError):

@@ -132,6 +132,10 @@ class Pipeline(Verbs):
             )
         return count
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of this name. Not a search: there may be no end of rows."""
+        return name in self.schema
+
     def left(self) -> int:
         """Batches, or rows, of the next iteration: fewer than all if it goes on in the
         middle of one.

@@ -23,7 +23,9 @@ class Store:
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
-            node = self._open(path)
+            # Chunks that are not found read as zeros: the store must not move with the
+            # working directory.
+            node = self._open(os.path.abspath(path))
             self.attributes = dict(node.attrs)
         except Exception as e:  # whatever is in the metadata, or is not
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e

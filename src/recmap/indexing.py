@@ -1,0 +1,211 @@
+"""NumPy's indexing over rows that are read when they are asked for."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+
+__all__ = ["RowReader", "index_array"]
+
+# Bytes of whole rows read at a time where only a part of each is kept.
+_BLOCK = 16 << 20
+# Takes no memory, so that NumPy can try an index on a shape of any size.
+_NOTHING = np.dtype([])
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """An array whose first axis is read on demand: a span of rows, or rows by number."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[int, int], npt.NDArray[Any]]
+    take: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+
+    @property
+    def block(self) -> int:
+        """Rows to read at a time."""
+        size = self.dtype.itemsize * math.prod(self.shape[1:])
+        return max(1, _BLOCK // max(1, size))
+
+
+def index_array(array: RowReader, key: Any) -> Any:
+    """What ``ndarray.__getitem__`` would return, reading only the rows it needs."""
+    items = tuple(_item(item) for item in (key if isinstance(key, tuple) else (key,)))
+    # NumPy itself checks the index, and tells the shape of the result.
+    shape = _shape(array.shape, items)
+    items, axis = _with_row_item(items, len(array.shape))
+    rows = items[axis]
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    if isinstance(rows, int):
+        number = np.array([rows % array.shape[0]], np.int64)
+        return array.take(number)[_replaced(items, axis, 0)]
+    if isinstance(rows, slice):
+        return _sliced(array, items, axis, shape)
+    return _gathered(array, items, axis, shape)
+
+
+def _item(item: Any) -> Any:
+    """One element of an index: None, Ellipsis, a slice, a bool, an int or an array."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, bool | np.bool_):
+        return bool(item)
+    if not isinstance(item, np.ndarray):
+        try:
+            return operator.index(item)
+        except TypeError:
+            pass
+    try:
+        array = np.asarray(item)
+    except ValueError as e:
+        raise RowNotFoundError(f"cannot index with {item!r}: {e}") from None
+    if array.size == 0 and not isinstance(item, np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        raise RowNotFoundError(
+            f"cannot index with {type(item).__name__}: use integers, slices, ..., None, "
+            "or arrays of integers or booleans"
+        )
+    if array.ndim == 0:
+        return array.item()
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and int(array.max(initial=0)) >> 63:
+        raise RowNotFoundError(f"index {int(array.max())} is out of bounds")
+    return array if array.dtype == bool else array.astype(np.int64, copy=False)
+
+
+def _shape(shape: tuple[int, ...], items: tuple[Any, ...]) -> tuple[int, ...]:
+    try:
+        found = np.broadcast_to(np.empty((), _NOTHING), shape)[items]
+    except IndexError as e:
+        raise RowNotFoundError(f"{e} (the column has shape {shape})") from None
+    except ValueError as e:
+        raise OptionError(str(e)) from None
+    except TypeError as e:
+        raise OptionTypeError(str(e)) from None
+    return np.shape(found)
+
+
+def _with_row_item(items: tuple[Any, ...], ndim: int) -> tuple[tuple[Any, ...], int]:
+    """The items with one that stands for the rows, and where it is."""
+    used = sum(_axes(item) for item in items)
+    for place, item in enumerate(items):
+        if item is Ellipsis and used < ndim:
+            return (*items[:place], slice(None), *items[place:]), place
+        if _axes(item):
+            return items, place
+    return (*items, slice(None)), len(items)
+
+
+def _axes(item: Any) -> int:
+    """How many axes an item consumes."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
+
+
+def _sliced(
+    array: RowReader, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    rows = range(*items[axis].indices(array.shape[0]))
+    inside = _replaced(items, axis, slice(None))
+
+    def read(part: range) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = _read_range(array, part)[inside]
+        return found
+
+    if len(rows) <= array.block or _keeps_most(array, len(rows), shape):
+        return read(rows)
+    first, second = (
+        _shape((n, *array.shape[1:]), _replaced(items, axis, slice(None))) for n in (2, 3)
+    )
+    out = np.empty(shape, array.dtype)
+    place = (slice(None),) * _differs(first, second)
+    for start in range(0, len(rows), array.block):
+        part = slice(start, start + array.block)
+        out[(*place, part)] = read(rows[part])
+    return out
+
+
+def _keeps_most(array: RowReader, rows: int, shape: tuple[int, ...]) -> bool:
+    """Whether the rows are not much larger than what is returned."""
+    return rows * math.prod(array.shape[1:]) <= math.prod(shape)
+
+
+def _read_range(array: RowReader, rows: range) -> npt.NDArray[Any]:
+    if rows.step == 1:
+        return array.read(rows.start, rows.stop)
+    if rows.step > 0:
+        return array.take(np.arange(rows.start, rows.stop, rows.step, dtype=np.int64))
+    # Files are read forwards.
+    return _read_range(array, rows[::-1])[::-1]
+
+
+def _gathered(
+    array: RowReader, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """Rows by number or mask, perhaps in step with indices of other axes."""
+    items, axis = _without_masks(items, axis)
+    if any(isinstance(item, bool) for item in items):  # x[True, [1, 2]]: an axis more
+        rows, inverse = np.unique(items[axis] % array.shape[0], return_inverse=True)
+        again = inverse.reshape(items[axis].shape)
+        found: npt.NDArray[Any] = array.take(rows)[_replaced(items, axis, again)]
+        return found
+    places = [i for i, item in enumerate(items) if isinstance(item, np.ndarray)]
+    joint = np.broadcast_shapes(*(items[i].shape for i in places))
+    flat = {i: np.broadcast_to(items[i], joint).reshape(-1) for i in places}
+    count = math.prod(joint)
+
+    def read(part: slice) -> npt.NDArray[Any]:
+        cut = {i: values[part] for i, values in flat.items()}
+        rows = cut[axis] % array.shape[0]
+        if len(cut) == 1:
+            block, cut[axis] = array.take(rows), np.arange(len(rows))
+        else:  # several values of a row, which is read once
+            rows, cut[axis] = np.unique(rows, return_inverse=True)
+            block = array.take(rows)
+        found: npt.NDArray[Any] = block[tuple(cut.get(i, item) for i, item in enumerate(items))]
+        return found
+
+    def probe(length: int) -> tuple[int, ...]:
+        zeros = np.zeros(length, np.int64)
+        return _shape(array.shape, tuple(zeros if i in flat else x for i, x in enumerate(items)))
+
+    place = _differs(probe(2), probe(3))
+    if count <= array.block or (len(flat) == 1 and _keeps_most(array, count, shape)):
+        return read(slice(None)).reshape(shape)
+    out = np.empty((*shape[:place], count, *shape[place + len(joint) :]), array.dtype)
+    for start in range(0, count, array.block):
+        part = slice(start, start + array.block)
+        out[((slice(None),) * place) + (part,)] = read(part)
+    return out.reshape(shape)
+
+
+def _without_masks(items: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
+    """Masks as the numbers of what they keep, as NumPy takes them."""
+    plain: list[Any] = []
+    row = axis
+    for place, item in enumerate(items):
+        if place == axis:
+            row = len(plain)
+        masked = isinstance(item, np.ndarray) and item.dtype == bool
+        plain.extend(item.nonzero() if masked else [item])
+    return tuple(plain), row
+
+
+def _replaced(items: Sequence[Any], place: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:place], item, *items[place + 1 :])
+
+
+def _differs(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """The axis in which two shapes differ."""
+    return next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
