@@ -21,6 +21,7 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import FieldTextError, IndexFileError, StaleIndexWarning
 from recmap.files.disk import temporary_path
+from recmap.files.mapped import MappedFile
 from recmap.tfrecord.index import Index
 from recmap.types import Schema
 
@@ -37,6 +38,8 @@ __all__ = [
 _MAGIC = b"RECMAPIX"
 _VERSION = 1
 _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the marks
+# Smaller indexes are read whole.
+_SMALL = 1 << 16
 _SAMPLES = 16
 _SAMPLE_SIZE = 4096
 
@@ -90,7 +93,7 @@ def load_sidecar(path: str) -> Sidecar | None:
     """The index beside a file, or None if there is none that belongs to it."""
     target = sidecar_path(path)
     try:
-        content = np.memmap(target, np.uint8, "r")
+        content = _content(target)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -123,10 +126,21 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     if the records still fit.
     """
     try:
-        info, _, _ = _parse(np.memmap(sidecar_path(path), np.uint8, "r"))
+        info, _, _ = _parse(_content(sidecar_path(path)))
         return Schema(info["schema"]), dict(info["encoding"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _content(target: str) -> npt.NDArray[np.uint8]:
+    """The bytes of an index: those of a small one, or a large one mapped. Neither holds a
+    descriptor, of which a dataset of many files would need too many.
+    """
+    with open(target, "rb", buffering=0) as file:
+        content = file.read(_SMALL)
+    if len(content) < _SMALL:
+        return np.frombuffer(content, np.uint8)
+    return MappedFile(target).bytes
 
 
 def _parse(

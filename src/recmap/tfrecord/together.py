@@ -35,6 +35,8 @@ class Together:
         self._starts = np.cumsum([0, *(shard.count() for shard in shards)], dtype=np.int64)
         self._files = _core.Files()
         for shard, file in zip(shards, files, strict=True):
+            if file.size < shard.size:  # another one by now
+                file.check_size(shard.size)
             with shard.index.lock:
                 self._files.add(file.bytes, shard.index.stride or 0, *shard.index.marks)
 
@@ -64,8 +66,7 @@ class Together:
             self._mapped[0].check_size(self._shards[0].size)
             return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
-        for i in np.unique(owners).tolist():
-            self._mapped[i].check_size(self._shards[i].size)
+        MappedFile.check_sizes(self._mapped[i] for i in np.unique(owners).tolist())
         return rows - self._starts[owners], owners.astype(np.uint32)
 
 
