@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,76 @@ def test_more_files_than_descriptors(format: str) -> None:
         f"1800 [0, 1799, 900] {total} 1800",
         str(total),
     ]
+
+
+EVERYTHING = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import os
+import numpy as np
+import recmap as rm
+
+def same(row):
+    return row
+
+total = {rows} * ({rows} - 1) // 2
+datasets = [rm.open("{pattern}") for _ in range(3)]
+for ds in datasets:
+    assert len(ds) == {rows}
+    assert sum(int(batch["data"].sum()) for batch in ds.batches(10)) == total
+    shuffled = [batch["data"] for batch in ds.shuffle(seed=1).batch(32)]
+    assert int(np.concatenate(shuffled).sum()) == total
+    assert ds.stats()["data"].values.max == {rows} - 1
+    assert ds[[{rows} - 1, 0]]["data"].tolist() == [{rows} - 1, 0]
+before = len(os.listdir("/proc/self/fd"))
+ds.save("y.npy", shuffle=1, durable=False)
+assert int(np.load("y.npy").sum()) == total
+mapped = sum(int(b["data"].sum()) for b in ds.shuffle(seed=2).map(same, workers=1).batch(32))
+assert mapped == total
+print(before)
+"""
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "unindexed", "gzip", "npy", "chunked"])
+def test_every_way_of_reading_needs_few_descriptors(format: str) -> None:
+    files = 70 if format == "chunked" else 200
+    for i in range(files):
+        if format == "npy":
+            np.save(f"{i:04}.npy", values(i))
+        elif format == "chunked":
+            with h5py.File(f"{i:04}.h5", "w") as file:
+                file.create_dataset("data", data=values(i), chunks=(2,))
+        else:
+            suffix = ".gz" if format == "gzip" else ""
+            with rm.TFRecordWriter(
+                f"{i:04}.tfrecord{suffix}",
+                index=format == "tfrecord",
+                compression="gzip" if suffix else None,
+            ) as w:
+                w.write({"data": values(i)})
+    pattern = {"npy": "*.npy", "chunked": "*.h5"}.get(format, "*.tfrecord*")
+    program = EVERYTHING.format(rows=files * ROWS, pattern=pattern)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    if format != "chunked":
+        assert int(done.stdout) < 10
+
+
+def test_mapped_files_hold_no_descriptors() -> None:
+    np.save("d.npy", np.arange(10))
+    np.savez("d.npz", x=np.arange(10))
+    with h5py.File("d.h5", "w") as file:
+        file["x"] = np.arange(10)
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [rm.open(f"d.{end}") for end in ("npy", "npz", "h5") for _ in range(10)]
+    assert all(ds[3] for ds in kept)
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_what_is_left_out_is_warned_of_once_a_file() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -115,24 +114,22 @@ def test_too_many_files_are_read_one_after_the_other(
     require(ds[30:90], np.arange(30, 90))
 
 
-def test_descriptors_are_those_of_the_whole_process(files: Path) -> None:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+def test_mappings_are_those_of_the_whole_process(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 64)
     rows = [90, 52, 3]
     datasets = [opened(files) for _ in range(30)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
-    try:
-        for ds in datasets:
-            assert len(ds) == ROWS
-            require(ds[rows], rows)
-        held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
-        # Five files of each, in a quarter of 256.
-        assert sum(held) == 12
-        del ds, datasets[:6]
-        last = datasets[-1]
-        require(last[rows], rows)
-        assert last.source._gathering._together is not None  # type: ignore[attr-defined]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    for ds in datasets:
+        assert len(ds) == ROWS
+        require(ds[rows], rows)
+    held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
+    # Five files of each.
+    assert sum(held) == 12
+    del ds, datasets[:6]
+    last = datasets[-1]
+    require(last[rows], rows)
+    assert last.source._gathering._together is not None  # type: ignore[attr-defined]
 
 
 def test_descriptors_that_are_not_there_are_done_without(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,14 @@ from tests import wire
 
 
 def mapped(array: Any) -> bool:
-    """Whether the base chain of an array ends in a mapped file."""
-    while isinstance(array, np.ndarray):
-        array = array.base
-    if isinstance(array, memoryview):
-        array = array.obj
-    return isinstance(array, mmap.mmap)
+    """Whether an array lies in a mapped file."""
+    address = array.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        stretch, _, _, _, inode, *_ = line.split()
+        begin, end = (int(place, 16) for place in stretch.split("-"))
+        if begin <= address < end:
+            return inode != "0"
+    return False
 
 
 X = np.random.default_rng(0).standard_normal((500, 10), dtype=np.float32)

@@ -5,8 +5,10 @@
 #endif
 
 #include <algorithm>
+#include <system_error>
 
 #include "bind.h"
+#include "mapping.h"
 
 namespace recmap::bind {
 namespace {
@@ -94,9 +96,59 @@ bool will_need_records(const Files& files, const Owners& owners, const Array<con
   });
 }
 
+// Paths are bytes: names of files need not be text.
+void map_file(Mapping* place, const nb::bytes& path) {
+  const std::string name(path.c_str(), path.size());
+  int failure = 0;
+  {
+    const nb::gil_scoped_release release;
+    try {
+      new (place) Mapping(name);
+    } catch (const std::system_error& e) {
+      failure = e.code().value();
+    }
+  }
+  if (failure != 0) {
+    errno = failure;
+    PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError,
+                                         nb::module_::import_("os").attr("fsdecode")(path).ptr());
+    throw nb::python_error();
+  }
+}
+
+size_t size_now(const Mapping& mapping) {
+  const nb::gil_scoped_release release;
+  return mapping.size_now();
+}
+
+// The first of several files that is shorter than it was, if any.
+std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings) {
+  const nb::gil_scoped_release release;
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    if (mappings[i]->size_now() < mappings[i]->bytes().size()) return i;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void bind_files(nb::module_& m) {
+  nb::class_<Mapping>(m, "Mapping", "A file mapped read-only, which holds no descriptor.")
+      .def("__init__", &map_file, nb::arg("path"))
+      .def_prop_ro(
+          "contents",
+          [](nb::handle self) {
+            const Bytes bytes = nb::cast<const Mapping&>(self).bytes();
+            return nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()},
+                                                                      self);
+          },
+          nb::sig("def contents(self) -> numpy.typing.NDArray[numpy.uint8]"),
+          "All of it, as a view that keeps it mapped.")
+      .def("size_now", &size_now, "How much of the file is still there, at most what was mapped.")
+      .def("have_read", &Mapping::have_read, nb::arg("begin"), nb::arg("end"),
+           "Gives back the pages of a stretch; the system keeps them cached.");
+  m.def("first_shrunk", &first_shrunk, nb::arg("mappings"),
+        "The first of several files that is shorter than when it was mapped, if any.");
   m.def("reserve", &reserve, nb::arg("file"), nb::arg("offset"), nb::arg("size"),
         "Reserves room on the disk behind the end of a file; False if that cannot be had.");
   m.def("will_need", &will_need, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),

@@ -31,6 +31,26 @@ def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDAr
     Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.
     """
 
+class Mapping:
+    """A file mapped read-only, which holds no descriptor."""
+
+    def __init__(self, path: bytes) -> None: ...
+
+    @property
+    def contents(self) -> numpy.typing.NDArray[numpy.uint8]:
+        """All of it, as a view that keeps it mapped."""
+
+    def size_now(self) -> int:
+        """How much of the file is still there, at most what was mapped."""
+
+    def have_read(self, begin: int, end: int) -> None:
+        """Gives back the pages of a stretch; the system keeps them cached."""
+
+def first_shrunk(mappings: Sequence[Mapping]) -> int | None:
+    """
+    The first of several files that is shorter than when it was mapped, if any.
+    """
+
 def reserve(file: int, offset: int, size: int) -> bool:
     """
     Reserves room on the disk behind the end of a file; False if that cannot be had.

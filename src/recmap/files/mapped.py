@@ -4,56 +4,58 @@ from __future__ import annotations
 
 import errno
 import math
-import mmap
 import os
-import resource
-import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap import _core
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 
 __all__ = ["HeldFiles", "MappedFile", "MappedFiles"]
 
-# Elsewhere the advice means something else, or nothing.
-_LINUX = sys.platform == "linux"
 # Mapped pages a pass keeps behind it.
 _WINDOW_SIZE = 256 << 20
-# A mapped file holds a descriptor, of which a process often has 1,024.
+# Files that a dataset keeps mapped while it reads them one by one.
 _OPEN_FILES = 128
-# Files that are held on to take no more than a quarter of them, all together.
-_MOST_HELD = 4096
+# Files that are held on to, all together, take no more than half of the mappings that the
+# system allows a process.
+_MOST_HELD = 1 << 15
+_MAP_COUNT = "/proc/sys/vm/max_map_count"
+# What the system says if there are too many mappings or descriptors.
+_TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class MappedFile:
-    """A whole file as an array of bytes. Views of it stay valid after it is dropped."""
+    """A whole file as an array of bytes, which holds no descriptor. Views of it stay valid
+    after it is dropped, unless the file is truncated.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            with open(path, "rb") as file:
-                self.size = os.fstat(file.fileno()).st_size
-                # An empty file cannot be mapped.
-                self._map = (
-                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else None
-                )
+            # Absolute: the folder this process works in may be another one later.
+            self._mapping = _core.Mapping(os.fsencode(os.path.abspath(path)))
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
         # The stretch that was mapped by reading in order.
         self._window = (0, 0)
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map or b"", dtype=np.uint8)
+        self.bytes: npt.NDArray[np.uint8] = self._mapping.contents
+        self.size = len(self.bytes)
 
-    def check_size(self, expected: int) -> None:
-        """Raises if the file is shorter than it was. It is the one that was mapped, also if
-        another has taken its name.
+    def check_size(self, expected: int | None = None) -> None:
+        """Raise if the file is shorter than ``expected``, or than it was: touching what it
+        lost would kill the process. If another file has taken its name, it is still the one
+        that was mapped.
         """
-        size = self.size if self._map is None else min(self._map.size(), self.size)
+        size = self._mapping.size_now()
+        expected = self.size if expected is None else expected
         if size < expected:
             raise CorruptRecordError(
                 f"{self.path}: the file shrank from {expected:,} to {size:,} bytes while it was "
@@ -61,6 +63,14 @@ class MappedFile:
                 file=self.path,
                 byte=size,
             )
+
+    @staticmethod
+    def check_sizes(files: Iterable[MappedFile]) -> None:
+        """Raise if one of several files is shorter than it was."""
+        files = list(files)
+        shrunk = _core.first_shrunk([file._mapping for file in files])  # noqa: SLF001
+        if shrunk is not None:
+            files[shrunk].check_size()
 
     def will_read(self, begin: int, end: int) -> None:
         """Gives back what lies far behind a stretch that is about to be read.
@@ -81,15 +91,13 @@ class MappedFile:
         """Gives back the pages of a stretch, unless the file is small. They stay cached
         by the system.
         """
-        if self._map is None or not _LINUX or end <= begin or self.size <= _WINDOW_SIZE:
-            return
-        begin -= begin % mmap.PAGESIZE
-        self._map.madvise(mmap.MADV_DONTNEED, begin, min(end, self.size) - begin)
+        if self.size > _WINDOW_SIZE:
+            self._mapping.have_read(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
         """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
         inner = np.empty(shape[1:], dtype).strides
-        return np.ndarray(shape, dtype, buffer=self._map, offset=offset, strides=(stride, *inner))
+        return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset, strides=(stride, *inner))
 
     def array(
         self, offset: int, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C"
@@ -106,7 +114,7 @@ class MappedFile:
             )
         if math.prod(shape) == 0 or dtype.itemsize == 0:
             return np.empty(shape, dtype, order)
-        return np.ndarray(shape, dtype, buffer=self._map, offset=offset, order=order)
+        return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset, order=order)
 
     def span(self, view: npt.NDArray[Any]) -> tuple[int, int]:
         """The bytes of the file that a view of it lies in."""
@@ -130,11 +138,20 @@ class MappedFiles:
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                file = self._files[path] = MappedFile(path)
+                file = self._files[path] = self._map(path)
             self._files.move_to_end(path)
             if len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)
             return file
+
+    def _map(self, path: str) -> MappedFile:
+        try:
+            return MappedFile(path)
+        except OSError as e:
+            if e.errno not in _TOO_MANY or not self._files:
+                raise
+            self._files.clear()
+            return MappedFile(path)
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:
         """All of these files, mapped as long as the result is in use; None if they are too
@@ -147,7 +164,7 @@ class MappedFiles:
         try:
             held.extend(map(self.open, paths))
         except OSError as e:
-            if e.errno not in (errno.EMFILE, errno.ENFILE):
+            if e.errno not in _TOO_MANY:
                 raise
             return None
         return held
@@ -158,7 +175,7 @@ class HeldFiles(list[MappedFile]):
 
 
 class _Allowance:
-    """Descriptors for files that are held, of the whole process."""
+    """Mappings for files that are held, of the whole process."""
 
     def __init__(self) -> None:
         self._taken = 0
@@ -166,10 +183,8 @@ class _Allowance:
         self._lock = RLock()
 
     def take(self, count: int) -> bool:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        most = _MOST_HELD if limit == resource.RLIM_INFINITY else min(limit // 4, _MOST_HELD)
         with self._lock:
-            if self._taken + count > most:
+            if self._taken + count > min(_map_count() // 2, _MOST_HELD):
                 return False
             self._taken += count
             return True
@@ -177,6 +192,16 @@ class _Allowance:
     def give(self, count: int) -> None:
         with self._lock:
             self._taken -= count
+
+
+@cache
+def _map_count() -> int:
+    """Mappings that the system allows a process."""
+    try:
+        with open(_MAP_COUNT, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 2 * _MOST_HELD
 
 
 _held = _Allowance()

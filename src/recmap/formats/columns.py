@@ -287,13 +287,17 @@ class ColumnsSource:
         columns: Mapping[str, ColumnReader],
         origin: str = "from the file",
         reopen: Callable[[], ColumnsSource] | None = None,
+        mapped: MappedFile | None = None,
     ) -> None:
-        """``reopen`` opens the same once more, in a process that was sent this."""
+        """``reopen`` opens the same once more, in a process that was sent this. ``mapped`` is
+        the file that columns may be views of.
+        """
         self._format = format
         self._files = list(files)
         self._columns = dict(columns)
         self._origin = origin
         self._reopen = reopen
+        self._mapped = mapped
         self._schema = Schema({name: column.field for name, column in columns.items()})
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -339,7 +343,13 @@ class ColumnsSource:
     def known_rows(self) -> int | None:
         return self._rows
 
+    def _check(self) -> None:
+        """Raise if the file is shorter than it was."""
+        if self._mapped is not None:
+            self._mapped.check_size()
+
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        self._check()
         stop = min(stop, self._rows)
         start = min(start, stop)
         for column in self._columns.values() if self._band_bytes else ():
@@ -350,15 +360,18 @@ class ColumnsSource:
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+        self._check()
         return {name: column.take(rows) for name, column in self._columns.items()}
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        self._check()
         return self._sizes(rows, _NO_LIMIT)
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
         def sizes(start: int, stop: int) -> RowSizes | None:
             return self._sizes(slice(start, stop), _NO_LIMIT)
 
+        self._check()
         if self._sizes(np.empty(0, np.int64), _NO_LIMIT) is None:
             return None
         return largest(sizes, self._rows, above)
@@ -373,12 +386,13 @@ class ColumnsSource:
         return total
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
+        self._check()
         return self._columns[name].view()
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
         reopen = self._reopen and partial(_chosen_again, self._reopen, list(chosen))
-        return ColumnsSource(self._format, self._files, chosen, self._origin, reopen)
+        return ColumnsSource(self._format, self._files, chosen, self._origin, reopen, self._mapped)
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))

@@ -28,7 +28,7 @@ def open_npy(path: str) -> ColumnsSource:
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
     columns = array_columns(name, array, file)
-    return ColumnsSource("npy", [path], columns, reopen=partial(open_npy, path))
+    return ColumnsSource("npy", [path], columns, reopen=partial(open_npy, path), mapped=file)
 
 
 def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:

@@ -66,7 +66,7 @@ def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
     columns = choose_columns(path, found, refused, names)
     # By name, so that what is left out is not warned of again.
     again = partial(open_npz, path, list(columns))
-    return ColumnsSource("npz", [path], columns, reopen=again)
+    return ColumnsSource("npz", [path], columns, reopen=again, mapped=file)
 
 
 def _directory(path: str) -> list[zipfile.ZipInfo]:

@@ -58,7 +58,7 @@ def open_raw(
         columns = array_columns(DEFAULT_NAME, array, file)
     origin = "from the description" if dtype is None else "given"
     again = partial(open_raw, path, dtype, shape, offset)
-    return ColumnsSource("raw", [path], columns, origin, again)
+    return ColumnsSource("raw", [path], columns, origin, again, file)
 
 
 def packed_dtype(schema: Schema) -> np.dtype[Any]:

@@ -21,7 +21,7 @@ from recmap.errors import (
 from recmap.files.description import description_path
 from recmap.files.paths import PathsLike, expand
 from recmap.formats.joined import ChainSource
-from recmap.formats.reopened import MAX_OPEN, OpenSources, ReopenedSource
+from recmap.formats.reopened import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
 from recmap.sources import Sink, Source
 from recmap.tfrecord.inflate import CompressionOption
@@ -53,6 +53,8 @@ class Format:
     sink: tuple[str, str]
     #: Times a list is held, beside the one that is read, by the library that reads it.
     list_copies: int = 0
+    #: Descriptors that an open file takes.
+    descriptors: int = 0
 
     def opener(self) -> Callable[..., Source]:
         """Opens one file, with the names of the columns if some were asked for."""
@@ -91,6 +93,7 @@ FORMATS = {
             ("hdf5.source", "open_hdf5"),
             ("hdf5.sink", "Hdf5Sink"),
             list_copies=3,
+            descriptors=2,
         ),
         Format("zarr", (".zarr",), ("zarr.source", "open_zarr"), ("zarr.sink", "ZarrSink")),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
@@ -187,7 +190,7 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
             compression=options.compression,
             index=options.index,
         )
-    if len(files) > MAX_OPEN:
+    if len(files) > most_open(FORMATS[format].descriptors):
         return ChainSource(_open_many(files, format, fields, options))
     parts = [_open_one(file, format, fields, options) for file in files]
     return parts[0] if len(parts) == 1 else ChainSource(parts)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from threading import Lock
+from itertools import count
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -18,33 +21,65 @@ from recmap.sizes import RowSizes
 from recmap.sources import Info, Skipped, Source
 from recmap.types import Batch, Schema
 
-__all__ = ["MAX_OPEN", "OpenSources", "ReopenedSource"]
+__all__ = ["OpenSources", "ReopenedSource", "most_open"]
 
-# A process often has 1,024 descriptors, and some formats take three for a file.
-MAX_OPEN = 64
+_MOST = 64
+# Of the descriptors that a process has, so many for each file that is kept open: HDF5 takes
+# two, and others need some as well.
+_DESCRIPTORS = 4
+# Datasets of a format that takes descriptors, which may be open at once.
+_DATASETS = 8
+
+
+def most_open(descriptors: int = 0) -> int:
+    """How many files a dataset keeps open at once, of a format that takes so many
+    descriptors for each: there may be several datasets.
+    """
+    return max(1, _most_kept() // _DATASETS) if descriptors else _MOST
+
+
+def _most_kept() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    unlimited = limit == resource.RLIM_INFINITY
+    return _MOST if unlimited else max(1, min(_MOST, limit // _DESCRIPTORS))
 
 
 class OpenSources:
-    """Those used last, which stay open."""
+    """The files of a dataset that stay open. Those of all datasets of a process are counted
+    together, and the one that was not used for longest is closed first.
+    """
 
     def __init__(self) -> None:
-        self._sources: OrderedDict[str, Source] = OrderedDict()
-        self._lock = Lock()
+        self._number = next(_numbers)
+        weakref.finalize(self, _forget, self._number).atexit = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenSources, ()  # another process opens them itself
 
     def get(self, path: str) -> Source | None:
-        with self._lock:
-            if path in self._sources:
-                self._sources.move_to_end(path)
-            return self._sources.get(path)
+        key = self._number, path
+        with _lock:
+            if key in _kept:
+                _kept.move_to_end(key)
+            return _kept.get(key)
 
     def keep(self, path: str, source: Source) -> None:
-        with self._lock:
-            self._sources[path] = source
-            while len(self._sources) > MAX_OPEN:
-                self._sources.popitem(last=False)
+        with _lock:
+            _kept[self._number, path] = source
+            while len(_kept) > _most_kept():
+                _kept.popitem(last=False)
+
+
+_numbers = count()
+_kept: OrderedDict[tuple[int, str], Source] = OrderedDict()
+# The garbage collector may forget a dataset at any moment, also while the lock is held.
+_lock = RLock()
+
+
+def _forget(number: int) -> None:
+    with _lock:
+        for key in [key for key in _kept if key[0] == number]:
+            _kept.pop(key, None)
 
 
 @dataclass(frozen=True)

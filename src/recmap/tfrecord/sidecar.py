@@ -22,6 +22,7 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.disk import temporary_path
+from recmap.files.mapped import MappedFile
 from recmap.tfrecord.index import Index
 from recmap.types import Schema
 
@@ -43,6 +44,8 @@ _VERSION = 2
 # Version 1 noted the time of change, too, and sampled fewer blocks.
 _VERSIONS = {1: 16, 2: 64}
 _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the marks
+# Smaller indexes are read whole.
+_SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
 # Records whose lengths are compared at a time.
 _CHECKED_AT_ONCE = 1 << 16
@@ -137,7 +140,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     """
     target = sidecar_path(path)
     try:
-        content = np.memmap(target, np.uint8, "r")
+        content = _content(target)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -193,10 +196,21 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     if the records still fit.
     """
     try:
-        info, *_ = _parse(np.memmap(sidecar_path(path), np.uint8, "r"))
+        info, *_ = _parse(_content(sidecar_path(path)))
         return Schema(info["schema"]), dict(info["encoding"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
+
+
+def _content(target: str) -> npt.NDArray[np.uint8]:
+    """The bytes of an index: those of a small one, or a large one mapped. Neither holds a
+    descriptor, of which a dataset of many files would need too many.
+    """
+    with open(target, "rb", buffering=0) as file:
+        content = file.read(_SMALL)
+    if len(content) < _SMALL:
+        return np.frombuffer(content, np.uint8)
+    return MappedFile(target).bytes
 
 
 def _parse(

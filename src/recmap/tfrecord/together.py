@@ -35,6 +35,8 @@ class Together:
         self._starts = np.cumsum([0, *(shard.count() for shard in shards)], dtype=np.int64)
         self._files = _core.Files()
         for shard, file in zip(shards, files, strict=True):
+            if file.size < shard.size:  # another one by now
+                file.check_size(shard.size)
             with shard.index.lock:
                 index = shard.index
                 self._files.add(file.bytes, index.stride or 0, *index.marks, index.lead)
@@ -66,8 +68,9 @@ class Together:
             self._shards[0].check_before_read()
             return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
-        for i in np.unique(owners).tolist():
-            self._mapped[i].check_size(self._shards[i].size)
+        read = np.unique(owners).tolist()
+        MappedFile.check_sizes(self._mapped[i] for i in read)
+        for i in read:
             self._shards[i].check_before_read()
         return rows - self._starts[owners], owners.astype(np.uint32)
 

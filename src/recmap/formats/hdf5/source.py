@@ -41,7 +41,7 @@ def open_hdf5(path: str, names: list[str] | None = None) -> ColumnsSource:
     columns = _all(file) if names is None else _named(file, names)
     # By name, so that what is left out is not warned of again.
     again = partial(open_hdf5, path, list(columns))
-    return ColumnsSource("hdf5", [path], columns, reopen=again)
+    return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped)
 
 
 class _Table:

@@ -1,0 +1,102 @@
+#include "mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace recmap {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path) : number_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (number_ < 0) throw std::system_error(errno, std::generic_category(), path);
+  }
+  ~Descriptor() { close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+size_t page_size() {
+  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// Whether a page can be read without a signal: the kernel copies the 8 bytes before it
+// looks at the first argument, which is wrong, so that nothing else happens.
+bool is_readable(const uint8_t* page) {
+#if defined(__linux__)
+  return syscall(SYS_rt_sigprocmask, ~0, page, nullptr, size_t{8}) == 0 || errno != EFAULT;
+#else
+  return static_cast<void>(page), true;
+#endif
+}
+
+}  // namespace
+
+Mapping::Mapping(std::string path) : path_(std::move(path)) {
+  const Descriptor file(path_);
+  struct stat status{};
+  if (fstat(file.number(), &status) != 0) {
+    throw std::system_error(errno, std::generic_category(), path_);
+  }
+  if (S_ISDIR(status.st_mode)) throw std::system_error(EISDIR, std::generic_category(), path_);
+  size_ = static_cast<size_t>(status.st_size);
+  device_ = static_cast<uint64_t>(status.st_dev);
+  inode_ = static_cast<uint64_t>(status.st_ino);
+  if (size_ == 0) return;  // cannot be mapped
+  void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
+  if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
+  data_ = static_cast<const uint8_t*>(data);
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+size_t Mapping::size_now() const {
+  if (size_ == 0) return 0;
+  struct stat status{};
+  if (stat(path_.c_str(), &status) == 0 && static_cast<uint64_t>(status.st_dev) == device_ &&
+      static_cast<uint64_t>(status.st_ino) == inode_) {
+    return std::min(size_, static_cast<size_t>(status.st_size));
+  }
+  const size_t pages = (size_ - 1) / page_size() + 1;
+  if (is_readable(data_ + (pages - 1) * page_size())) return size_;
+  size_t low = 0, high = pages - 1;  // the first page that is gone
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (is_readable(data_ + middle * page_size())) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low * page_size();
+}
+
+void Mapping::have_read(size_t begin, size_t end) const {
+#if defined(__linux__)  // elsewhere the advice means something else, or nothing
+  begin -= begin % page_size();
+  end = std::min(end, size_);
+  if (begin < end) madvise(const_cast<uint8_t*>(data_) + begin, end - begin, MADV_DONTNEED);
+#else
+  static_cast<void>(begin), static_cast<void>(end);
+#endif
+}
+
+}  // namespace recmap

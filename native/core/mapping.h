@@ -1,0 +1,39 @@
+// A file mapped read-only. It needs no descriptor while it is mapped, so that any number
+// of files can be: a process often has 1,024 descriptors, but 65,530 mappings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "wire.h"
+
+namespace recmap {
+
+class Mapping {
+ public:
+  // Maps the whole file. Throws std::system_error with errno if that cannot be done.
+  explicit Mapping(std::string path);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  Bytes bytes() const { return {data_, size_}; }
+
+  // How much of the file is still there, at most what was mapped. Touching a page behind
+  // the end of a file that was truncated raises SIGBUS. If the path leads to another file
+  // by now, the mapped one cannot be asked, and its pages are: then the size is that of
+  // whole pages.
+  size_t size_now() const;
+
+  // Gives back the pages of a stretch; the system keeps them cached.
+  void have_read(size_t begin, size_t end) const;
+
+ private:
+  std::string path_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  uint64_t device_ = 0, inode_ = 0;
+};
+
+}  // namespace recmap

@@ -1,0 +1,174 @@
+"""Files that lose bytes while they are open: an error, never a signal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recmap as rm
+
+ROWS = 4_000
+X = np.arange(ROWS * 8, dtype=np.float32).reshape(ROWS, 8)
+Y = np.arange(ROWS)
+NAMES = {
+    "npy": "d.npy",
+    "structured": "d.npy",
+    "raw": "d.bin",
+    "npz": "d.npz",
+    "deflated": "d.npz",
+    "ragged": "d.npz",
+    "contiguous": "d.h5",
+    "chunked": "d.h5",
+    "tfrecord": "d.tfrecord",
+}
+WAYS = {
+    "row": "ds[3_000]",
+    "slice": "measure(ds[10:3_500])",
+    "gather": "ds[[1, 3_999, 5]]",
+    "column": "np.asarray(ds[name]).sum()",
+    "part of a column": "np.asarray(ds[name][3_500:]).sum()",
+    "batches": "for batch in ds.batches(100): measure(batch)",
+    "rows": "for row in ds: pass",
+    "stats": "ds.stats()",
+    "pipeline": "for batch in ds.batch(64): measure(batch)",
+    "shuffled": "for batch in ds.shuffle(seed=1).batch(64): measure(batch)",
+    "threads": "for batch in ds.map(same, workers='threads:2').batch(64): measure(batch)",
+    "processes": "for batch in ds.map(same, workers=2).batch(64): measure(batch)",
+    "convert": "rm.convert(ds, 'out.npz')",
+    "shuffled convert": "rm.convert(ds, 'out.tfrecord', shuffle=1)",
+}
+PROGRAM = """
+import os, sys
+import numpy as np
+import recmap as rm
+
+def same(row):
+    return row
+
+def measure(batch):
+    for column in batch.values():
+        np.asarray(column.values if isinstance(column, rm.Ragged) else column).sum()
+
+path, size, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+ds = rm.open(path, **({"dtype": "float32", "shape": (-1, 8)} if path.endswith("bin") else {}))
+len(ds), ds[0]
+name = next(iter(ds.schema))
+os.truncate(path, size)
+for way in ways:
+    try:
+        exec(way)
+        print("read")
+    except rm.DataError as e:
+        print(e)
+"""
+
+
+def write(kind: str) -> str:
+    path = NAMES[kind]
+    if kind == "npy":
+        np.save(path, X)
+    elif kind == "structured":
+        rows = np.zeros(ROWS, [("y", "i8"), ("x", "f4", 3)])
+        np.save(path, rows)
+    elif kind == "raw":
+        X.tofile(path)
+    elif kind == "npz":
+        np.savez(path, x=X, y=Y)
+    elif kind == "deflated":
+        np.savez_compressed(path, x=X, y=Y)
+    elif kind == "ragged":
+        lengths = rm.Ragged(np.arange(2 * ROWS), np.arange(ROWS + 1) * 2)
+        rm.from_arrays({"x": lengths}).save(path)
+    elif kind == "tfrecord":
+        rm.from_arrays({"x": X, "y": Y}).save(path)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=X, chunks=(1000, 8) if kind == "chunked" else None)
+            file["y"] = Y
+    return path
+
+
+def run(path: str, size: int, ways: list[str]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, path, str(size), *ways],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("size", [0, 3000])
+@pytest.mark.parametrize("kind", list(NAMES))
+def test_a_truncated_file_is_an_error_in_every_read(kind: str, size: int) -> None:
+    path = write(kind)
+    before = os.path.getsize(path)
+    said = run(path, size, list(WAYS.values()))
+    shrank = f"{path}: the file shrank from {before:,} to {size:,} bytes while it was open"
+    for way, line in zip(WAYS, said, strict=True):
+        assert line.startswith(shrank), (way, line)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "contiguous", "tfrecord"])
+def test_a_file_that_lost_its_last_bytes_is_an_error(kind: str) -> None:
+    path = write(kind)
+    before = os.path.getsize(path)
+    (said,) = run(path, before - 1, ["ds[0:1]"])
+    assert f"shrank from {before:,} to {before - 1:,} bytes" in said
+
+
+def test_one_truncated_file_of_several_is_named() -> None:
+    for i in range(100):
+        np.save(f"{i:03}.npy", np.arange(3))
+    ds = rm.open("*.npy")
+    assert len(ds) == 300
+    assert ds[210]["data"] == 0
+    os.truncate("070.npy", 140)
+    assert ds[0]["data"] == 0
+    with pytest.raises(rm.DataError, match="070.npy: the file shrank from 152 to 140 bytes"):
+        ds[210]
+
+
+def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
+    np.save("d.npy", X)
+    ds = rm.open("d.npy")
+    np.save("other.npy", X[:5])
+    os.replace("other.npy", "d.npy")
+    assert np.array_equal(ds[ROWS - 1]["data"], X[-1])
+    os.unlink("d.npy")
+    assert np.array_equal(ds[:]["data"], X)
+
+
+def test_a_file_is_known_by_its_place_and_not_by_the_folder_one_works_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("d.npy", X)
+    ds = rm.open("d.npy")
+    place = os.path.abspath("d.npy")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    np.save("d.npy", X[:5])
+    assert np.array_equal(ds[ROWS - 1]["data"], X[-1])
+    os.truncate(place, 200)
+    with pytest.raises(rm.DataError, match="shrank from 128,128 to 200 bytes"):
+        ds[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel for single pages")
+def test_a_file_that_was_renamed_and_truncated_is_an_error() -> None:
+    np.save("d.npy", X)
+    ds: Any = rm.open("d.npy")
+    os.rename("d.npy", "e.npy")
+    assert np.array_equal(ds[ROWS - 1]["data"], X[-1])
+    os.truncate("e.npy", 3 * 4096 + 1)
+    with pytest.raises(rm.DataError, match=r"d.npy: the file shrank from 128,128 to \d+,\d+ bytes"):
+        ds[0]
