@@ -12,13 +12,12 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldMismatchError, OptionError
 from recmap.files.description import load_description
 from recmap.files.mapped import MappedFile
+from recmap.files.sniff import size_hint
 from recmap.formats.columns import ColumnsSource, array_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.types import Schema
 
-__all__ = ["open_raw", "packed_dtype", "size_hint"]
-
-_HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
+__all__ = ["open_raw", "packed_dtype"]
 
 
 def open_raw(
@@ -64,12 +63,6 @@ def open_raw(
 def packed_dtype(schema: Schema) -> np.dtype[Any]:
     """The dtype of rows whose fields lie end to end."""
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
-
-
-def size_hint(size: int) -> str:
-    """What a size is divisible by."""
-    fits = [f"{size // width:,} of {name}" for name, width in _HINTED if size and size % width == 0]
-    return f"its {size:,} bytes would be {', '.join(fits)}" if fits else f"it has {size:,} bytes"
 
 
 def _described(schema: Schema) -> np.dtype[Any]:
