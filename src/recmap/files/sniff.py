@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -132,7 +133,7 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> Look | None:
         other = sniff(head, tail, size)
         if other is not None:
             return other
-    return _packed(path, head) or _text(path, head, size)
+    return _packed(path, head, size) or _text(path, head, size)
 
 
 def _is_record(head: bytes) -> bool:
@@ -204,7 +205,8 @@ _MAGIC: Sequence[tuple[bytes, Look]] = (
 
 
 def _parquet(head: bytes, tail: bytes, size: int) -> Look | None:
-    if head[:4] not in (b"PAR1", b"PARE") or (size and tail[-4:] not in (b"PAR1", b"PARE")):
+    marks = (b"PAR1", b"PARE")
+    if head[:4] not in marks or (size and (size < 12 or tail[-4:] not in marks)):
         return None
     return Look("Parquet", _pandas("read_parquet({path})"))
 
@@ -329,17 +331,18 @@ def _pickle(head: bytes, tail: bytes, size: int) -> Look | None:
         return None
     if size and tail[-1:] != b".":
         return None
-    if head[1] >= 4 and len(head) >= 11 and head[2:3] == b"\x95":
-        (frame,) = struct.unpack_from("<Q", head, 3)
-        if size and 11 + frame > size:
-            return None
     import pickletools
 
-    seen = 0
+    whole = bool(size) and size <= len(head)
+    if head[1] >= 4 and not whole:
+        # All but the smallest pickles of these protocols begin with the size of a frame.
+        framed = head[2:3] == b"\x95" and len(head) >= 11
+        return found if framed and 11 + struct.unpack_from("<Q", head, 3)[0] <= size else None
+    seen, end = 0, -1
     with suppress(Exception):  # the head may end within an operation
-        for _ in pickletools.genops(head):
-            seen += 1
-    return found if seen >= 4 or (size and seen >= 2 and size <= len(head)) else None
+        for operation, _, place in pickletools.genops(head):
+            seen, end = seen + 1, (place or 0) + 1 if operation.name == "STOP" else -1
+    return found if (end == size if whole else seen >= 8) else None
 
 
 def _mxnet(head: bytes, tail: bytes, size: int) -> Look | None:
@@ -419,19 +422,19 @@ def _zip(path: str) -> Look:
     return _ZIP
 
 
-def _packed(path: str, head: bytes) -> Look | None:
+def _packed(path: str, head: bytes, size: int) -> Look | None:
     """A compressed file, and what is in it as far as its beginning tells."""
     for name, magic, command, unpack in _PACKERS:
-        if not head.startswith(magic) or (name == "zlib" and not _zlib_header(head)):
+        if not magic.match(head):
             continue
-        plain = unpack(head)
+        plain, whole = unpack(head)
         if plain is None:
             continue
         stem, end = os.path.splitext(path)
-        target = stem if end.lower() in (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zlib") else ""
-        target = target or path + ".plain"
+        named = end.lower() in _PACKED_ENDS
+        target = stem if named else path + ".plain"
         inner = _content(target, plain, b"", 0) if plain else None
-        if name in ("gzip", "zlib") and (inner == _TFRECORD or (not plain and _empty(name, head))):
+        if name in ("gzip", "zlib") and (inner == _TFRECORD or (whole and not plain)):
             return replace(_TFRECORD, packed=name)
         quoted = json.dumps(target, ensure_ascii=False)
         then = "open that file"
@@ -439,64 +442,60 @@ def _packed(path: str, head: bytes) -> Look | None:
             then = "try " + inner.advice[4:].replace("{path}", quoted)
         what = f"{inner.what}, compressed with {name}" if inner else f"data compressed with {name}"
         how = f" ({command} > {quoted})" if command else ""
-        return Look(what, f"Decompress it first{how}, then {then}", packed=name)
+        # A few numbers can look like the beginning of a stream that was cut.
+        certain = whole or named or size > len(head)
+        advice = f"Decompress it first{how}, then {then}"
+        return Look(what, advice, certain=certain, packed=name)
     return None
 
 
-def _zlib_header(head: bytes) -> bool:
-    window = len(head) >= 2 and head[0] & 0x0F == 8 and head[0] >> 4 <= 7
-    return window and int.from_bytes(head[:2], "big") % 31 == 0
+def _inflate(kind: Literal["gzip", "zlib"], head: bytes) -> tuple[bytes | None, bool]:
+    engine, error = inflater(kind)
+    try:
+        return bytes(engine.decompress(head, _HEAD)), bool(engine.eof)
+    except error:
+        return None, False
 
 
-def _inflated(kind: Literal["gzip", "zlib"]) -> Callable[[bytes], bytes | None]:
-    def unpack(head: bytes) -> bytes | None:
-        engine, error = inflater(kind)
-        try:
-            return bytes(engine.decompress(head, _HEAD))
-        except error:
-            return None
-
-    return unpack
-
-
-def _empty(kind: str, head: bytes) -> bool:
-    """Whether a whole stream holds nothing, as a TFRecord file without records does."""
-    engine, _ = inflater("gzip" if kind == "gzip" else "zlib")
-    return not engine.decompress(head, 1) and bool(engine.eof)
-
-
-def _unbz2(head: bytes) -> bytes | None:
+def _unbz2(head: bytes) -> tuple[bytes | None, bool]:
     import bz2
 
+    engine = bz2.BZ2Decompressor()
     try:
-        return bz2.BZ2Decompressor().decompress(head, _HEAD)
+        return engine.decompress(head, _HEAD), engine.eof
     except (OSError, ValueError):
-        return None
+        return None, False
 
 
-def _unxz(head: bytes) -> bytes | None:
+def _unxz(head: bytes) -> tuple[bytes | None, bool]:
     import lzma
 
+    engine = lzma.LZMADecompressor(memlimit=128 << 20)
     try:
-        return lzma.LZMADecompressor(memlimit=128 << 20).decompress(head, _HEAD)
+        return engine.decompress(head, _HEAD), engine.eof
     except lzma.LZMAError:
-        return b""  # a large dictionary, or damage: its magic is long enough
+        return b"", True  # a large dictionary, or damage: its magic is long enough
 
 
-def _unread(head: bytes) -> bytes | None:
+def _unread(head: bytes) -> tuple[bytes | None, bool]:
     del head
-    return b""
+    return b"", True
 
 
-_PACKERS: Sequence[tuple[str, bytes, str, Callable[[bytes], bytes | None]]] = (
-    ("gzip", b"\x1f\x8b\x08", "gzip -dc {path}", _inflated("gzip")),
-    ("bzip2", b"BZh", "bzip2 -dc {path}", _unbz2),
-    ("xz", b"\xfd7zXZ\0", "xz -dc {path}", _unxz),
-    ("zstd", b"\x28\xb5\x2f\xfd", "zstd -dc {path}", _unread),
-    ("lz4", b"\x04\x22\x4d\x18", "lz4 -dc {path}", _unread),
-    ("snappy", b"\xff\x06\0\0sNaPpY", "snzip -dc {path}", _unread),
-    ("7-Zip", b"7z\xbc\xaf\x27\x1c", "7z e -so {path}", _unread),
-    ("zlib", b"", "", _inflated("zlib")),
+_PACKED_ENDS = (".gz", ".gzip", ".bz2", ".xz", ".zst", ".lz4", ".sz", ".7z", ".zlib")
+# By name: how such a file begins, the command that unpacks it, and what unpacks its
+# beginning: the plain bytes, or None if it is not one after all, and whether that is all.
+_PACKERS: Sequence[
+    tuple[str, re.Pattern[bytes], str, Callable[[bytes], tuple[bytes | None, bool]]]
+] = (
+    ("gzip", re.compile(rb"\x1f\x8b\x08"), "gzip -dc {path}", partial(_inflate, "gzip")),
+    ("bzip2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2 -dc {path}", _unbz2),
+    ("xz", re.compile(rb"\xfd7zXZ\0"), "xz -dc {path}", _unxz),
+    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd"), "zstd -dc {path}", _unread),
+    ("lz4", re.compile(rb"\x04\x22\x4d\x18"), "lz4 -dc {path}", _unread),
+    ("snappy", re.compile(rb"\xff\x06\0\0sNaPpY"), "snzip -dc {path}", _unread),
+    ("7-Zip", re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z e -so {path}", _unread),
+    ("zlib", re.compile(rb"[\x08-\x78]"), "", partial(_inflate, "zlib")),
 )
 
 

@@ -17,13 +17,14 @@ from recmap.errors import (
     DataError,
     FieldMismatchError,
     FieldNotFoundError,
+    IndexFileError,
     MissingPackageError,
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.description import description_path
+from recmap.files.description import description_path, load_description
 from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
+from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
 from recmap.formats.joined import ChainSource
 from recmap.formats.reopened import MAX_OPEN, OpenSources, ReopenedSource
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
@@ -130,11 +131,12 @@ def detect(path: str) -> str:
     if os.path.isdir(path):
         return "zarr"
     named = "tfrecord" if named_tfrecord(path) else format_of(path)
-    if named != "npy" and os.path.isfile(description_path(path)):
-        return "raw"
     found = look(path)
-    if found is not None and found.format is not None:
+    described = named != "npy" and os.path.isfile(description_path(path))
+    if found is not None and found.format is not None and not (described and _is_raw(path)):
         return found.format
+    if described:
+        return "raw"
     if os.path.getsize(path) == 0 and named in ("tfrecord", "raw"):
         return named
     if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
@@ -146,6 +148,15 @@ def detect(path: str) -> str:
     if named is None:
         raise unknown_format(path, found)
     return named
+
+
+def _is_raw(path: str) -> bool:
+    """Whether a file was written without a header, whatever its bytes look like."""
+    try:
+        described = load_description(path)
+    except IndexFileError:
+        return False
+    return described is not None and described.bound and not described.mismatch(path)
 
 
 def for_column(paths: PathsLike, options: OpenOptions) -> OpenOptions:
@@ -175,14 +186,8 @@ def _as_raw(path: str, options: OpenOptions) -> None:
     if os.path.isdir(path):
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
     found = look(path)
-    packed = found is not None and found.packed is not None and found.format is None
-    if found is not None and packed and options.compression is not None:
-        advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
-        raise DataError(
-            f"{path}: looks like {found.what}, and only plain files can be mapped. {advice}; "
-            'format="raw", compression=None reads the bytes as they are',
-            file=path,
-        )
+    if options.compression is not None:
+        _refuse_packed(path, found)
     if options.format == "raw":
         return
     header = _header_of(path)
@@ -200,6 +205,17 @@ def _as_raw(path: str, options: OpenOptions) -> None:
             f"{path} looks like {found.what}, not like numbers without a header "
             '(format="raw" reads its bytes as they are)'
         )
+
+
+def _refuse_packed(path: str, found: Look | None) -> None:
+    if found is None or found.packed is None or found.format is not None or not found.certain:
+        return
+    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
+    raise DataError(
+        f"{path}: looks like {found.what}, and only plain files can be mapped. {advice}; "
+        'format="raw", compression=None reads the bytes as they are',
+        file=path,
+    )
 
 
 def _named_text(path: str) -> bool:
@@ -228,6 +244,9 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
             file=files[other],
         )
     format = formats[0]
+    if format == "raw" and given is None:
+        for file in files:
+            _refuse_packed(file, look(file))
     raw = options.dtype is not None or options.shape is not None or options.offset
     if format != "raw" and raw:
         raise OptionError(
