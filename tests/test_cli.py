@@ -106,8 +106,8 @@ def test_index_says_what_a_file_is_that_has_none(capsys: pytest.CaptureFixture[s
     Path("bad.tfrecord").write_bytes(b"\0" + Path("bad.tfrecord").read_bytes()[1:])
     for name, told in {
         "x.npy": "x.npy is npy, which needs no index",
-        "notes.txt": "notes.txt does not begin with a TFRecord record",
-        "x.bin": "x.bin does not begin with a TFRecord record",
+        "notes.txt": "notes.txt: not a format recmap reads (looks like text)",
+        "x.bin": "x.bin is raw, which needs no index",
         "bad.tfrecord": "bad.tfrecord: record 0 at byte 0: length CRC",
     }.items():
         assert main(["index", name]) > 0

@@ -32,9 +32,9 @@ def test_rows_in_any_order_are_right() -> None:
 @pytest.mark.parametrize("kind", ["gzip", "zlib"])
 def test_a_stream_that_ends_early_is_an_error(kind: str, left: int) -> None:
     packed = gzip.compress(DATA) if kind == "gzip" else zlib.compress(DATA)
-    Path("x.gz").write_bytes(packed[:left])
-    with pytest.raises((rm.CompressionError, rm.CorruptRecordError), match=r"x\.gz"):
-        rm.open("x.gz")[:]
+    Path("x.tfrecord.gz").write_bytes(packed[:left])
+    with pytest.raises((rm.CompressionError, rm.CorruptRecordError), match=r"x\.tfrecord\.gz"):
+        rm.open("x.tfrecord.gz")[:]
 
 
 def test_a_flipped_bit_in_the_stream_is_an_error() -> None:
@@ -65,9 +65,9 @@ def test_other_bytes_behind_the_last_member_are_an_error() -> None:
 
 
 def test_a_gzip_of_an_example_without_framing_is_refused() -> None:
-    Path("x.gz").write_bytes(gzip.compress(wire.example(a=wire.int64_list(1, 2, 3))))
+    Path("x.tfrecord.gz").write_bytes(gzip.compress(wire.example(a=wire.int64_list(1, 2, 3))))
     with pytest.raises(rm.CorruptRecordError, match="holds no TFRecord framing"):
-        rm.open("x.gz")
+        rm.open("x.tfrecord.gz")
 
 
 def test_a_gzip_of_nothing_has_no_rows() -> None:
@@ -77,9 +77,9 @@ def test_a_gzip_of_nothing_has_no_rows() -> None:
 
 def test_a_stream_without_end_is_read_in_bounded_memory() -> None:
     # A record that claims 2 GiB in a file of a few bytes, and a bomb of zeros.
-    Path("x.gz").write_bytes(gzip.compress(bytes(64 << 20)))
+    Path("x.tfrecord.gz").write_bytes(gzip.compress(bytes(64 << 20)))
     with pytest.raises(rm.CorruptRecordError, match="length CRC"):
-        rm.open("x.gz")
+        rm.open("x.tfrecord.gz")
 
 
 def test_bad_rows_of_compressed_files_are_skipped() -> None:
@@ -133,9 +133,11 @@ def test_members_with_and_without_a_size_are_read_to_the_end() -> None:
 
 @pytest.mark.parametrize("left", [-1, -9, -100, 30, 1000])
 def test_a_member_that_ends_early_is_an_error(left: int) -> None:
-    Path("x.gz").write_bytes(members(DATA)[:left])
-    with pytest.raises(rm.CompressionError, match=r"x\.gz: the gzip stream ends early, at byte"):
-        rm.open("x.gz")[:]
+    Path("x.tfrecord.gz").write_bytes(members(DATA)[:left])
+    with pytest.raises(
+        rm.CompressionError, match=r"x\.tfrecord\.gz: the gzip stream ends early, at byte"
+    ):
+        rm.open("x.tfrecord.gz")[:]
 
 
 def test_a_damaged_member_is_named_and_what_lies_before_it_is_kept() -> None:

@@ -30,6 +30,7 @@ from recmap.errors import (
     SlowOrderWarning,
     StaleIndexWarning,
     StalledWorkersWarning,
+    UnknownFormatError,
     VerificationError,
     WorkerDiedError,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "StaleIndexWarning",
     "StalledWorkersWarning",
     "TFRecordWriter",
+    "UnknownFormatError",
     "VerificationError",
     "WorkerDiedError",
     "convert",

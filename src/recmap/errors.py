@@ -12,6 +12,7 @@ RecmapError
 ├── FieldNotFoundError (KeyError)        no such column
 ├── RowNotFoundError (IndexError)        no such row, or an index that does not fit
 ├── DataError (ValueError)               what a file holds is not what was asked for
+│   ├── UnknownFormatError               not a format that recmap reads
 │   ├── CorruptRecordError               framing or checksum is broken
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
 │   ├── NotExampleError                  sound records, but no tf.train.Example in them
@@ -58,6 +59,7 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "StalledWorkersWarning",
+    "UnknownFormatError",
     "VerificationError",
     "WorkerDiedError",
 ]
@@ -139,6 +141,12 @@ class DataError(RecmapError, ValueError):
         self.record = record
         self.byte = byte
         self.field = field
+
+
+class UnknownFormatError(DataError):
+    """A file in none of the formats that recmap reads; the message says what it looks
+    like, and how to get at its data.
+    """
 
 
 class CorruptRecordError(DataError):

@@ -330,12 +330,15 @@ def mix(
     until: Until | None = None,
     seed: int = 0,
 ) -> Pipeline:
-    """Rows of several datasets or pipelines in one stream, so many of each as the weights
-    say.
+    """Mix the rows of several datasets or pipelines, in proportion to their weights.
 
-    Without weights all rows come, evenly mixed. With weights it ends when the first has
-    no more rows, so that the shares hold to the end; ``until="all"`` goes on with the
-    others. ``repeat()`` them for a mix without end.
+    Without weights all rows come. With weights the mix ends when one of them has no more
+    rows, so that the shares hold to the end; ``until="all"`` goes on with the others.
+    ``repeat()`` them for a mix without end.
+
+    Each dataset is spread evenly over the whole epoch, in its own order: any stretch of
+    rows holds its share, give or take a few rows, however small the weight. The pattern
+    depends on ``seed`` and differs from one epoch to the next.
 
     >>> import numpy as np, recmap as rm
     >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))

@@ -32,6 +32,7 @@ from recmap.errors import (
     OutputExistsError,
     PathNotFoundError,
     RecmapError,
+    UnknownFormatError,
 )
 
 __all__ = ["main", "parser"]
@@ -43,6 +44,7 @@ _USAGE = (
     OptionError,
     OutputExistsError,
     PathNotFoundError,
+    UnknownFormatError,
 )
 # What may begin with a minus sign, which argparse would take for another option.
 _SIGNED = ("--shape", "--rows")

@@ -10,7 +10,7 @@ from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.errors import CorruptRecordError, OptionError
 from recmap.files.paths import expand
-from recmap.formats.registry import detect, format_of
+from recmap.formats.registry import detect
 from recmap.tfrecord.indexing import index
 
 __all__ = ["add"]
@@ -43,7 +43,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
     for file in files:
-        if (format := detect(file)) not in ("tfrecord", "raw"):
+        if (format := detect(file)) != "tfrecord":
             raise OptionError(
                 f"{file} is {format}, which needs no index: only the records of TFRecord files "
                 "have to be looked for; recmap info tells what is in it"
@@ -52,15 +52,9 @@ def run(args: argparse.Namespace) -> int:
         with watching_bytes("index") as watcher:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
-        if e.byte or e.file is None or format_of(e.file) == "tfrecord":
-            # An index leaves nothing out.
-            text = str(e).replace('use errors="skip" to drop it, or recmap repair', _REMEDY)
-            raise CorruptRecordError(text, file=e.file, record=e.record, byte=e.byte) from e
-        raise OptionError(
-            f"{e.file} does not begin with a TFRecord record, and nothing else has an index; if it "
-            "is a damaged TFRecord file, recmap repair copies its sound records; if not, recmap "
-            "info tells what it may be"
-        ) from e
+        # An index leaves nothing out.
+        text = str(e).replace('use errors="skip" to drop it, or recmap repair', _REMEDY)
+        raise CorruptRecordError(text, file=e.file, record=e.record, byte=e.byte) from e
     for name in names:
         print(printable(name))
     return 0

@@ -11,9 +11,8 @@ import numpy as np
 
 from recmap.dataset import Dataset
 from recmap.dataset import open as open_dataset
-from recmap.errors import CorruptRecordError, OptionError
-from recmap.formats.raw import size_hint
-from recmap.formats.registry import FORMATS, format_of
+from recmap.errors import OptionError
+from recmap.formats.registry import FORMATS
 
 __all__ = ["add_source", "call_text", "opened", "pairs"]
 
@@ -56,16 +55,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 
 def opened(args: argparse.Namespace) -> Dataset:
     """The files as the options say."""
-    try:
-        return open_dataset(_paths(args.path), _fields(args), **_options(args))
-    except CorruptRecordError as e:
-        if e.byte or args.format is not None or e.file is None or format_of(e.file) is not None:
-            raise
-        raise OptionError(
-            f"{e.file}: neither its name nor its first bytes tell its format; for numbers without "
-            f'a header give dtype="float32", shape=(-1, 10), for example: '
-            f"{size_hint(os.path.getsize(e.file))}; for a damaged TFRecord file, format=tfrecord"
-        ) from e
+    return open_dataset(_paths(args.path), _fields(args), **_options(args))
 
 
 def call_text(args: argparse.Namespace) -> str:

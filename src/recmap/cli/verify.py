@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
     for file in files:
-        if (format := detect(file)) not in ("tfrecord", "raw"):
+        if (format := detect(file)) != "tfrecord":
             raise OptionError(f"{file} is {format}, which has no checksums; TFRecord files do")
     with watching_bytes("verify") as watcher:
         found = verify(files, workers=args.workers, progress=watcher)

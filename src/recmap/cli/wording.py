@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 
 __all__ = ["in_options", "printable"]
 
+
+def _dtype_and_shape(found: re.Match[str]) -> str:
+    return f"--dtype {shlex.quote(found[1])} --shape {found[2].replace(' ', '').rstrip(',')}"
+
+
 # How the library names an option, and how the command line does.
-_OPTIONS = (
-    (r'dtype="(\w+)", shape=\((-?\d+), (\d+)\)', r"--dtype \1 --shape \2,\3"),
+_OPTIONS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r'dtype="([^"]+)", shape=\(([-\d, ]+)\)', _dtype_and_shape),
     (r"fields=\[\.\.\.\]", "--field NAME"),
     (r'fields=\{"([^"]*)": "?([^"}]*)"?\}', r"--field \1='\2'"),
     (r'encoding=\{"([^"]*)": "(\w+)"\}', r"--encoding \1=\2"),

@@ -1,20 +1,26 @@
 """A small file beside the data that says what bytes without a header are.
 
 ``data.bin.recmap.json`` is made for people and programs alike:
-``{"recmap": 1, "fields": {"x": "float32[10]"}}``. Rows are the fields end to end.
+``{"recmap": 1, "fields": {"x": "float32[10]"}}``. Rows are the fields end to end. Those
+that recmap writes also hold the size of the data and a checksum of samples of it, so
+that the description of an older file is not taken for that of its successor.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError
 from recmap.files.small import write_whole
 from recmap.types import Schema
 
 __all__ = [
+    "Description",
     "description_path",
     "is_description",
     "load_description",
@@ -25,6 +31,32 @@ __all__ = [
 _SUFFIX = ".recmap.json"
 # A description is a few lines; more is not one.
 _MAX_SIZE = 1 << 20
+# What is sampled of the data: so many places, so many bytes at each.
+_SAMPLES, _SAMPLE_SIZE = 16, 4096
+
+
+@dataclass(frozen=True)
+class Description:
+    """The fields of a row, and the size and checksum of the data, if they are told."""
+
+    path: str
+    schema: Schema
+    size: int | None = None
+    crc32: int | None = None
+
+    @property
+    def bound(self) -> bool:
+        """Whether it tells which data it describes."""
+        return self.size is not None and self.crc32 is not None
+
+    def mismatch(self, data: str) -> str:
+        """Why it is not the description of this file; "" if it may well be."""
+        size = os.path.getsize(data)
+        if self.size is not None and size != self.size:
+            return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
+        if self.crc32 is not None and _sampled_crc32(data) != self.crc32:
+            return f"{data} has changed since it was written"
+        return ""
 
 
 def description_path(path: str) -> str:
@@ -32,20 +64,27 @@ def description_path(path: str) -> str:
     return path + _SUFFIX
 
 
-def load_description(path: str) -> Schema | None:
+def load_description(path: str) -> Description | None:
     """What the description of a file says, if there is one."""
     name = description_path(path)
-    if not os.path.exists(name):
+    if not os.path.isfile(name):
         return None
     try:
         with open(name, encoding="utf-8") as file:
             content = json.loads(file.read(_MAX_SIZE))
         if not isinstance(content, Mapping) or content.get("recmap") != 1:
             raise ValueError("not a description of version 1")
-        return Schema({str(key): str(text) for key, text in content["fields"].items()})
-    except (AttributeError, KeyError, RecursionError, ValueError, RecmapError) as e:
+        fields = content["fields"]
+        if not isinstance(fields, Mapping) or not fields:
+            raise ValueError("it names no fields")
+        if not all(isinstance(text, str) for text in fields.values()):
+            raise ValueError("a field is not described by text")
+        schema = Schema(dict(fields))
+        return Description(name, schema, _number(content, "size"), _number(content, "crc32"))
+    except (OSError, KeyError, OverflowError, RecursionError, ValueError, RecmapError) as e:
+        why = f"no {e}" if isinstance(e, KeyError) else e
         raise IndexFileError(
-            f"{name}: cannot be read ({e}); remove it, or give dtype and shape", file=name
+            f"{name}: cannot be read ({why}); remove it, or give dtype and shape", file=name
         ) from e
 
 
@@ -65,7 +104,32 @@ def remove_description(path: str) -> None:
         os.unlink(description_path(path))
 
 
-def save_description(path: str, schema: Schema) -> None:
-    """Writes the description of a file, whole or not at all."""
-    content = {"recmap": 1, "fields": {name: str(field) for name, field in schema.items()}}
+def save_description(path: str, schema: Schema, data: str) -> None:
+    """Writes the description of a file, whole or not at all. ``data`` is the name that
+    the file has for now.
+    """
+    content = {
+        "recmap": 1,
+        "fields": {name: str(field) for name, field in schema.items()},
+        "size": os.path.getsize(data),
+        "crc32": _sampled_crc32(data),
+    }
     write_whole(description_path(path), json.dumps(content, indent=1) + "\n")
+
+
+def _number(content: Mapping[str, Any], name: str) -> int | None:
+    value = content.get(name)
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(f"{name} is {value!r:.80}")
+    return value
+
+
+def _sampled_crc32(path: str) -> int:
+    """The checksum of samples from the beginning to the end of a file."""
+    with open(path, "rb") as file:
+        last = max(os.fstat(file.fileno()).st_size - _SAMPLE_SIZE, 0)
+        crc = 0
+        for i in range(_SAMPLES):
+            place = last * i // (_SAMPLES - 1)
+            crc = zlib.crc32(os.pread(file.fileno(), _SAMPLE_SIZE, place), crc)
+        return crc

@@ -47,13 +47,27 @@ def _expand_one(path: str) -> list[str]:
         found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
         files = sorted(file for file in found if _is_data(file))
         if not files:
-            raise PathNotFoundError(f"{path}: no files in this folder")
+            raise PathNotFoundError(f"{path}: {_no_files(path)}")
         return files
     matches = sorted(file for file in glob.glob(path, recursive=True) if _is_data(file))
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
     return matches
+
+
+def _no_files(path: str) -> str:
+    """Why a folder holds no data."""
+    inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
+    if path.rstrip("/").endswith(".zarr"):
+        return f"not a Zarr store: there is none of {', '.join(_STORE_MARKS)} in this folder"
+    if folders:
+        named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
+        return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
+            repr(os.path.join(path, "**", "*.tfrecord"))
+        )
+    return "an empty folder" if not os.listdir(path) else "no data files in this folder"
 
 
 def shard_names(stem: str, suffix: str, count: int) -> list[str]:

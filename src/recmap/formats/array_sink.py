@@ -95,7 +95,7 @@ class RawSink:
         pass
 
     def _describe(self) -> None:
-        save_description(self.path, self.schema)
+        save_description(self.path, self.schema, self._file.temporary)
 
     def abort(self) -> None:
         """Leaves nothing behind."""
@@ -133,7 +133,7 @@ class NpySink(RawSink):
         # Without one, a plain array is read as DEFAULT_NAME, and bfloat16 as bytes.
         plain = self._dtype.names is None
         if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
-            save_description(self.path, self.schema)
+            save_description(self.path, self.schema, self._file.temporary)
         else:
             remove_description(self.path)
 

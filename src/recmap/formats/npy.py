@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, StaleIndexWarning
 from recmap.files.description import load_description
 from recmap.files.mapped import MappedFile
 from recmap.formats.columns import ColumnsSource, array_columns
@@ -36,9 +37,17 @@ def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any
     has no name, and knows bfloat16 and its kin only as so many bytes.
     """
     described = load_description(path) if array.dtype.names is None else None
-    if described is None or len(described) != 1:
+    if described is None or len(described.schema) != 1:
         return DEFAULT_NAME, array
-    ((name, field),) = described.items()
+    why = described.mismatch(path)
+    if why:
+        warnings.warn(
+            f"{described.path} was not used: {why}; remove it if it belongs to an older file",
+            StaleIndexWarning,
+            stacklevel=2,
+        )
+        return DEFAULT_NAME, array
+    ((name, field),) = described.schema.items()
     if array.dtype.kind == "V" and array.dtype.itemsize == field.dtype.itemsize:
         array = array.view(field.dtype)
     fits = (field.dtype, field.shape) == (array.dtype, array.shape[1:])

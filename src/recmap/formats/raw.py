@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldMismatchError, OptionError
-from recmap.files.description import load_description
+from recmap.errors import DataError, IndexFileError, OptionError
+from recmap.files.description import Description, load_description
 from recmap.files.mapped import MappedFile
+from recmap.files.sniff import size_hint
 from recmap.formats.columns import ColumnsSource, array_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.types import Schema
 
-__all__ = ["open_raw", "packed_dtype", "size_hint"]
-
-_HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
+__all__ = ["open_raw", "packed_dtype"]
 
 
 def open_raw(
@@ -42,7 +41,12 @@ def open_raw(
                 f"{path}: a file without a header: say what it holds, as in "
                 f'dtype="float32", shape=(-1, 10); {size_hint(file.size)}'
             )
-        kind, rows = _described(described), -1
+        if shape is not None or offset:
+            raise OptionError(
+                f"{path}: shape and offset need dtype, too: without it {described.path} tells "
+                "what the file holds"
+            )
+        kind, rows = _described(path, described, file.size), -1
     else:
         kind = np.dtype(dtype)
         rows, inner = _rows_and_inner(shape)
@@ -66,17 +70,31 @@ def packed_dtype(schema: Schema) -> np.dtype[Any]:
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
 
 
-def size_hint(size: int) -> str:
-    """What a size is divisible by."""
-    fits = [f"{size // width:,} of {name}" for name, width in _HINTED if size and size % width == 0]
-    return f"its {size:,} bytes would be {', '.join(fits)}" if fits else f"it has {size:,} bytes"
+def _described(path: str, described: Description, size: int) -> np.dtype[Any]:
+    """The dtype of the rows, if the description fits the file."""
 
+    def stale(why: str) -> IndexFileError:
+        return IndexFileError(
+            f"{described.path}: not the description of this file: {why}; give dtype and shape, "
+            "and remove the description, or write the file again",
+            file=described.path,
+        )
 
-def _described(schema: Schema) -> np.dtype[Any]:
-    loose = [name for name, field in schema.items() if field.row_bytes is None]
+    why = described.mismatch(path)
+    if why:
+        raise stale(why)
+    loose = [name for name, field in described.schema.items() if field.row_bytes is None]
     if loose:
-        raise FieldMismatchError(f"field {loose[0]!r}: rows without a header have one size")
-    return packed_dtype(schema)
+        raise stale(f"field {loose[0]!r} is {described.schema[loose[0]]}, but rows have one size")
+    row = sum(field.row_bytes or 0 for field in described.schema.values())
+    if row == 0 or row > 2**31 - 1:
+        raise stale(f"its rows have {row:,} bytes")
+    if size % row:
+        raise stale(f"its rows have {row:,} bytes, and {size:,} bytes are no multiple of that")
+    try:
+        return packed_dtype(described.schema)
+    except ValueError as e:
+        raise stale(str(e)) from e
 
 
 def _rows_and_inner(shape: tuple[int, ...] | None) -> tuple[int, tuple[int, ...]]:

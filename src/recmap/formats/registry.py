@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,17 +10,21 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import (
     DataError,
     FieldMismatchError,
     FieldNotFoundError,
+    IndexFileError,
     MissingPackageError,
     OptionError,
+    UnknownFormatError,
 )
-from recmap.files.description import description_path
+from recmap.files.description import description_path, load_description
 from recmap.files.paths import PathsLike, expand
+from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
 from recmap.formats.joined import ChainSource
 from recmap.formats.reopened import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
@@ -100,12 +105,6 @@ FORMATS = {
     )
 }
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
-# The last two of a zip, with and without members.
-_MAGIC = {b"\x93NUMPY": "npy", _HDF5: "hdf5", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz"}
-# HDF5 may begin after bytes of another kind: 512, 1,024, 2,048 and so on of them.
-_HDF5_PLACES = [512 << i for i in range(18)]
-
 
 @dataclass(frozen=True)
 class OpenOptions:
@@ -131,17 +130,36 @@ def format_of(path: str) -> str | None:
 
 
 def detect(path: str) -> str:
-    """The format of a file: by its first bytes, else by its name; else TFRecord."""
+    """The format of a file: by its content, else by its description or its name."""
     if os.path.isdir(path):
         return "zarr"
-    with open(path, "rb") as file:
-        head = file.read(8)
-        for magic, name in _MAGIC.items():
-            if head.startswith(magic):
-                return name
-    if os.path.exists(description_path(path)):
+    named = "tfrecord" if named_tfrecord(path) else format_of(path)
+    found = look(path)
+    described = named != "npy" and os.path.isfile(description_path(path))
+    if found is not None and found.format is not None and not (described and _is_raw(path)):
+        return found.format
+    if described:
         return "raw"
-    return format_of(path) or ("hdf5" if _is_late_hdf5(path) else "tfrecord")
+    if os.path.getsize(path) == 0 and named in ("tfrecord", "raw"):
+        return named
+    if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
+        raise unknown_format(path, found)
+    if named not in (None, "raw"):
+        return str(named)  # damaged: its reader says how
+    if found is None and holds_records(path):
+        return "tfrecord"
+    if named is None:
+        raise unknown_format(path, found)
+    return named
+
+
+def _is_raw(path: str) -> bool:
+    """Whether a file was written without a header, whatever its bytes look like."""
+    try:
+        described = load_description(path)
+    except IndexFileError:
+        return False
+    return described is not None and described.bound and not described.mismatch(path)
 
 
 def for_column(paths: PathsLike, options: OpenOptions) -> OpenOptions:
@@ -151,15 +169,60 @@ def for_column(paths: PathsLike, options: OpenOptions) -> OpenOptions:
     if options.dtype is None or options.format is not None:
         return options
     file = expand(paths)[0]
-    known = format_of(file) or detect(file)
-    if known == "raw" or (known == "tfrecord" and format_of(file) is None):
-        return options
-    return replace(options, dtype=None, shape=None, offset=0)
+    if os.path.isdir(file) or _header_of(file) is not None:
+        return replace(options, dtype=None, shape=None, offset=0)
+    return options
 
 
-def _is_late_hdf5(path: str) -> bool:
-    with open(path, "rb", buffering=0) as file:
-        return any(os.pread(file.fileno(), 8, place) == _HDF5 for place in _HDF5_PLACES)
+def _header_of(path: str) -> str | None:
+    """The format of a file whose dtype and shape are told by the file itself."""
+    found = look(path)
+    if found is not None and found.format is not None:
+        return found.format
+    # Without its magic a .npy is what np.memmap writes: numbers without a header.
+    named = "tfrecord" if named_tfrecord(path) else format_of(path)
+    return None if named in ("raw", "npy") else named
+
+
+def _as_raw(path: str, options: OpenOptions) -> None:
+    """Refuses to read a file as numbers without a header if it is anything else."""
+    if os.path.isdir(path):
+        raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
+    found = look(path)
+    if options.compression is not None:
+        _refuse_packed(path, found)
+    if options.format == "raw":
+        return
+    header = _header_of(path)
+    if header is not None:
+        raise OptionError(
+            f"{path} is {header}, which tells the types and shapes of its columns: leave out "
+            'dtype, shape and offset, or give format="raw" to read its bytes as they are'
+        )
+    if found is None or not os.path.getsize(path):
+        return
+    # A text file is a fine array of bytes, but not of wider numbers if its name says CSV.
+    text = _named_text(path) and np.dtype(options.dtype).itemsize > 1
+    if found.certain or text:
+        raise OptionError(
+            f"{path} looks like {found.what}, not like numbers without a header "
+            '(format="raw" reads its bytes as they are)'
+        )
+
+
+def _refuse_packed(path: str, found: Look | None) -> None:
+    if found is None or found.packed is None or found.format is not None or not found.certain:
+        return
+    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
+    raise DataError(
+        f"{path}: looks like {found.what}, and only plain files can be mapped. {advice}; "
+        'format="raw", compression=None reads the bytes as they are',
+        file=path,
+    )
+
+
+def _named_text(path: str) -> bool:
+    return path.lower().endswith((".csv", ".tsv", ".json", ".jsonl", ".ndjson"))
 
 
 def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
@@ -168,7 +231,14 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     given = options.format or ("raw" if options.dtype is not None else None)
     if given is not None and given not in FORMATS:
         raise OptionError(f"format={given!r} is not one of {', '.join(FORMATS)}")
-    formats = [given or detect(file) for file in files]
+    if options.compression not in ("auto", "gzip", "zlib", None):
+        raise OptionError(
+            f'compression={options.compression!r}: use "auto", "gzip", "zlib" or None'
+        )
+    if given == "raw":
+        for file in files:
+            _as_raw(file, options)
+    formats = [given] * len(files) if given is not None else _detect_all(files)
     if len(set(formats)) > 1:
         other = next(i for i, format in enumerate(formats) if format != formats[0])
         raise DataError(
@@ -177,9 +247,18 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
             file=files[other],
         )
     format = formats[0]
-    if format != "raw" and (options.shape is not None or options.offset):
+    if format == "raw" and given is None:
+        for file in files:
+            _refuse_packed(file, look(file))
+    raw = options.dtype is not None or options.shape is not None or options.offset
+    if format != "raw" and raw:
         raise OptionError(
-            f"shape and offset are for files without a header; {files[0]} is {format}"
+            f"dtype, shape and offset are for files without a header; {files[0]} is {format}"
+        )
+    if format != "tfrecord" and options.compression in ("gzip", "zlib"):
+        raise OptionError(
+            f"compression={options.compression!r} is for TFRecord files; {files[0]} is {format}"
+            + (", which is mapped: decompress it first" if format == "raw" else "")
         )
     if format == "tfrecord":
         return TFRecordSource(
@@ -194,6 +273,29 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
         return ChainSource(_open_many(files, format, fields, options))
     parts = [_open_one(file, format, fields, options) for file in files]
     return parts[0] if len(parts) == 1 else ChainSource(parts)
+
+
+def _detect_all(files: list[str]) -> list[str]:
+    formats: list[str | None] = []
+    unknown: UnknownFormatError | None = None
+    for file in files:
+        try:
+            formats.append(detect(file))
+        except UnknownFormatError as e:
+            formats.append(None)
+            unknown = unknown or e
+    if unknown is None:
+        return [str(format) for format in formats]
+    known = [file for file, format in zip(files, formats, strict=True) if format is not None]
+    if not known:
+        raise unknown
+    # A folder of data often holds notes as well, such as those of TFDS.
+    folder, name = os.path.split(known[0])
+    end = ".tfrecord*" if named_tfrecord(name) else os.path.splitext(name)[1]
+    pattern = os.path.join(folder, f"*{end}")
+    raise UnknownFormatError(
+        f"{unknown}; to open the other files alone, rm.open({pattern!r})", file=unknown.file
+    )
 
 
 def _open_many(

@@ -1,8 +1,13 @@
 """Rows of several chains, mixed by weights.
 
-The pattern repeats a fixed share of each in every block of positions, in an order of
-its own for every block; so which row comes at a position is computed, and the shares
-hold over any few thousand rows.
+Each chain's rows are spread evenly over the whole epoch: among the first ``n`` positions
+it has its share of ``n``, give or take a few. Which row comes at a position is computed,
+so a mix needs no memory and can begin anywhere.
+
+The chains are the leaves of a binary tree. A node hands ``floor(n * share + phase)`` of
+its first ``n`` positions to its left side, in whole numbers throughout, and the rest to
+its right. The phase of each node is drawn for every epoch. Last, positions change places
+within small blocks, so that the pattern does not repeat.
 """
 
 from __future__ import annotations
@@ -10,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError
-from recmap.permutation import Permutation
 from recmap.pipeline.gathering import interleave
 from recmap.pipeline.rows import Positions, Rows
 from recmap.types import Batch
@@ -25,16 +30,20 @@ __all__ = ["Mixed", "Until"]
 
 Until = Literal["first", "all"]
 
-_BLOCK = 4096
+# Positions that may change places. More would be more random, and less even.
+_BLOCK = 8
+_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class _Phase:
-    """A stretch of positions in which the same chains take part."""
+    """A stretch of positions in which the same chains take part. ``shares`` are the rows
+    of each chain in it; in one without end, whole numbers in proportion to the weights.
+    """
 
     start: int
     length: int | None
-    shares: npt.NDArray[np.int64]  # of a block, by chain; 0 if it takes no part
+    shares: Sequence[int]
     before: npt.NDArray[np.int64]  # rows taken in the phases before, by chain
 
 
@@ -59,85 +68,39 @@ class Mixed:
         self.schema = parts[0].schema
         self.in_order = any(part.in_order for part in parts)
         self.ours = all(part.ours for part in parts)
-        self._pattern: tuple[tuple[int, int], tuple[Positions, Positions]] | None = None
-        self._phases = self._plan()
+        self._phases = _plan([part.count for part in parts], self._weights, until)
+        self._trees = [_Tree(phase.shares) for phase in self._phases]
+        self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
         self.count = None if last.length is None else last.start + last.length
 
-    def _plan(self) -> list[_Phase]:
-        left = [math.inf if part.count is None else part.count for part in self._parts]
-        before = np.zeros(len(left), np.int64)
-        phases: list[_Phase] = []
-        start = 0
-        while True:
-            weights = [w if rows > 0 else 0.0 for w, rows in zip(self._weights, left, strict=True)]
-            stop_now = phases and self._until == "first"
-            if stop_now or not any(weights):
-                return phases or [_Phase(0, 0, before, before)]
-            shares = _shares(weights)
-            length = self._length(len(phases), shares, left)
-            phases.append(_Phase(start, length, shares, before))
-            if length is None:
-                return phases
-            used = self._used(len(phases) - 1, shares, length)
-            before = before + used
-            left = [rows - int(n) for rows, n in zip(left, used, strict=True)]
-            if self._until == "first":
-                return phases
-            start += length
+    def _pattern(self, epoch: int) -> list[_Pattern]:
+        """The patterns of an epoch, one for each phase."""
+        held = self._patterns
+        if held is None or held[0] != epoch:
+            patterns = [
+                _Pattern(tree, phase.length, [self._seed, epoch, number])
+                for number, (tree, phase) in enumerate(zip(self._trees, self._phases, strict=True))
+            ]
+            held = self._patterns = (epoch, patterns)
+        return held[1]
 
-    def _length(
-        self, phase: int, shares: npt.NDArray[np.int64], left: Sequence[float]
-    ) -> int | None:
-        """Positions until the first chain has run out."""
-        ends = []
-        for i, rows in enumerate(left):
-            if shares[i] == 0 or rows == math.inf:
-                continue
-            block, rest = divmod(int(rows), int(shares[i]))
-            owner, _ = self._block(phase, shares, block)
-            ends.append(block * _BLOCK + int(np.flatnonzero(owner == i)[rest]))
-        return min(ends, default=None)
-
-    def _used(self, phase: int, shares: npt.NDArray[np.int64], length: int) -> Any:
-        blocks, rest = divmod(length, _BLOCK)
-        owner, _ = self._block(phase, shares, blocks)
-        return blocks * shares + np.bincount(owner[:rest], minlength=len(shares))
-
-    def _block(
-        self, phase: int, shares: npt.NDArray[np.int64], block: int
-    ) -> tuple[Positions, Positions]:
-        """Whose the positions of a block are, and the how manieth of its own each is."""
-        held = self._pattern
-        if held is not None and held[0] == (phase, block):
-            return held[1]
-        slots = Permutation(_BLOCK, [self._seed, phase, block])[np.arange(_BLOCK)]
-        owner = np.searchsorted(np.cumsum(shares), slots, side="right")
-        by_owner = np.argsort(owner, kind="stable")
-        rank = np.empty(_BLOCK, np.int64)
-        rank[by_owner] = np.arange(_BLOCK) - np.repeat(np.cumsum(shares) - shares, shares)
-        self._pattern = ((phase, block), (owner, rank))
-        return owner, rank
-
-    def _locate(self, positions: Positions) -> tuple[Positions, Positions]:
+    def _locate(self, positions: Positions, epoch: int) -> tuple[Positions, Positions]:
         """The chain of each position, and the position in it."""
+        patterns = self._pattern(epoch)
         owner, inner = np.empty_like(positions), np.empty_like(positions)
         starts = [phase.start for phase in self._phases]
         phases = np.searchsorted(starts, positions, side="right") - 1
-        blocks = (positions - np.array(starts)[phases]) // _BLOCK
-        for key in np.unique(np.stack([phases, blocks]), axis=1).T:
-            number, block = int(key[0]), int(key[1])
+        for number in np.unique(phases):
             phase = self._phases[number]
-            mine = np.flatnonzero((phases == number) & (blocks == block))
-            within = positions[mine] - phase.start - block * _BLOCK
-            owners, ranks = self._block(number, phase.shares, block)
-            owner[mine] = owners[within]
-            whose = owner[mine]
-            inner[mine] = phase.before[whose] + block * phase.shares[whose] + ranks[within]
+            mine = np.flatnonzero(phases == number)
+            owners, places = patterns[number].locate(positions[mine] - phase.start)
+            owner[mine] = owners
+            inner[mine] = phase.before[owners] + places
         return owner, inner
 
     def take(self, positions: Positions, epoch: int) -> Batch:
-        owner, inner = self._locate(positions)
+        owner, inner = self._locate(positions, epoch)
         parts, places = [], []
         for i in np.unique(owner):
             mine = np.flatnonzero(owner == i)
@@ -159,12 +122,105 @@ class Mixed:
         return max(part.row_bytes() for part in self._parts)
 
     def whence(self, position: int, epoch: int) -> str:
-        owner, inner = self._locate(np.array([position]))
+        owner, inner = self._locate(np.array([position]), epoch)
         return self._parts[int(owner[0])].whence(int(inner[0]), epoch)
 
     def describe(self) -> list[Any]:
         parts = [part.describe() for part in self._parts]
-        return ["mixed", parts, list(self._weights), self._until, self._seed]
+        # Version 0.1 called it "mixed", and had another order.
+        return ["evenly mixed", parts, list(self._weights), self._until, self._seed]
+
+
+class _Tree:
+    """A tree whose leaves are chains, as arrays of its nodes. Leaves are numbered from 0,
+    inner nodes by negative numbers from -1, the root, on.
+    """
+
+    def __init__(self, shares: Sequence[int]) -> None:
+        self.sides: list[tuple[int, int]] = []
+        self.odds: list[tuple[int, int]] = []
+        chosen = [i for i, share in enumerate(shares) if share > 0]
+        self.root = self._grow(shares, chosen) if chosen else 0
+        self.depth = max(len(chosen) - 1, 0).bit_length()
+        # What a position is multiplied by and divided by, at most.
+        self.largest = max((num for num, _ in self.odds), default=0)
+        self.widest = max((den for _, den in self.odds), default=0)
+
+    def _grow(self, shares: Sequence[int], chosen: list[int]) -> int:
+        if len(chosen) == 1:
+            return chosen[0]
+        left, right = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
+        odds = Fraction(sum(shares[i] for i in left), sum(shares[i] for i in chosen))
+        node = len(self.odds)
+        self.odds.append((odds.numerator, odds.denominator))
+        self.sides.append((0, 0))
+        self.sides[node] = self._grow(shares, left), self._grow(shares, right)
+        return -1 - node
+
+
+class _Pattern:
+    """Whose the positions of a phase are in one epoch."""
+
+    def __init__(self, tree: _Tree, length: int | None, seed: Sequence[int]) -> None:
+        self._tree, self._length = tree, length
+        # Not of a Generator, whose numbers may change from one release to the next.
+        drawn = np.random.SeedSequence(list(seed)).generate_state(len(tree.odds) + 1, np.uint64)
+        self._key = drawn[-1]
+        self._sides = np.array(tree.sides, np.int64).reshape(-1, 2)
+        phases = [
+            int(chance) * den >> 64 for chance, (_, den) in zip(drawn, tree.odds, strict=False)
+        ]
+        rows = [(num, den, phase) for (num, den), phase in zip(tree.odds, phases, strict=True)]
+        self._exact = np.array(rows, object).reshape(-1, 3).T
+        self._fast = self._exact.astype(np.int64) if tree.widest <= _INT64 else None
+
+    def locate(self, positions: Positions) -> tuple[Positions, Positions]:
+        """The chain of each position, and the how manieth of its own it is."""
+        if not self._tree.odds:
+            return np.full_like(positions, self._tree.root), positions
+        blocks, which = np.unique(positions // _BLOCK, return_inverse=True)
+        slots = np.arange(_BLOCK) + blocks[:, None] * _BLOCK
+        owner, inner = self._owners(slots.reshape(-1))
+        owner, inner = owner.reshape(slots.shape), inner.reshape(slots.shape)
+        chance = _hashed(slots.astype(np.uint64), self._key)
+        if self._length is not None:
+            # Slots behind the end stay there.
+            chance[slots >= self._length] = np.iinfo(np.uint64).max
+        order = np.argsort(chance, axis=1, kind="stable")
+        shuffled = np.take_along_axis(owner, order, axis=1)
+        # Every chain's rows stay in their order.
+        ranked = np.empty_like(inner)
+        by_owner = np.argsort(owner, axis=1, kind="stable")
+        places = np.argsort(shuffled, axis=1, kind="stable")
+        np.put_along_axis(ranked, places, np.take_along_axis(inner, by_owner, axis=1), axis=1)
+        within = positions % _BLOCK
+        return shuffled[which, within], ranked[which, within]
+
+    def _owners(self, positions: Positions) -> tuple[Positions, Positions]:
+        tree = self._tree
+        most = (int(positions.max(initial=0)) + 1) * tree.largest + tree.widest
+        exact = self._fast is None or most > _INT64
+        nums, dens, phases = self._exact if exact or self._fast is None else self._fast
+        node = np.full(len(positions), tree.root, np.int64)
+        place: npt.NDArray[Any] = positions.astype(object) if exact else positions.copy()
+        for _ in range(tree.depth):
+            open_ = np.flatnonzero(node < 0)
+            at = -1 - node[open_]
+            num, den, here = nums[at], dens[at], place[open_]
+            scaled = here * num + phases[at]
+            left = scaled // den
+            goes_left = ((scaled + num) // den > left).astype(np.bool_)
+            place[open_] = np.where(goes_left, left, here - left)
+            node[open_] = self._sides[at, np.where(goes_left, 0, 1)]
+        return node, place.astype(np.int64)
+
+
+def _hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
+    """Numbers that look random: those of SplitMix64."""
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _checked(weights: Sequence[float] | None, parts: Sequence[Rows]) -> list[float]:
@@ -172,7 +228,7 @@ def _checked(weights: Sequence[float] | None, parts: Sequence[Rows]) -> list[flo
         counts = [part.count for part in parts]
         if None in counts:
             raise OptionError("mix: chains without end need weights")
-        return [float(count or 0) for count in counts]
+        return [count or 0 for count in counts]
     if len(weights) != len(parts):
         raise OptionError(f"mix: {len(weights)} weights for {len(parts)} chains")
     if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
@@ -180,15 +236,54 @@ def _checked(weights: Sequence[float] | None, parts: Sequence[Rows]) -> list[flo
     return [float(weight) for weight in weights]
 
 
-def _shares(weights: Sequence[float]) -> npt.NDArray[np.int64]:
-    """A block dealt out by weights: whole numbers, by the largest remainders, but at
-    least one position for every chain that has a weight.
-    """
-    asked = np.asarray(weights) / sum(weights) * _BLOCK
-    shares = np.floor(asked).astype(np.int64)
-    shares[(asked > 0) & (shares == 0)] = 1
-    order = np.argsort(shares - asked, kind="stable")
-    while (rest := _BLOCK - int(shares.sum())) != 0:
-        chosen = order[:rest] if rest > 0 else np.array([int(np.argmax(shares))])
-        shares[chosen[shares[chosen] > 0]] += 1 if rest > 0 else -1
-    return shares
+def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) -> list[_Phase]:
+    """The phases, each of which ends when a chain has run out."""
+    # As they were written: 0.7 is seven tenths.
+    exact = [Fraction(repr(weight)) for weight in weights]
+    taken = [0] * len(counts)
+    phases: list[_Phase] = []
+    start = 0
+    while not phases or until == "all":
+        left = [
+            None if count is None else count - n for count, n in zip(counts, taken, strict=True)
+        ]
+        here = [
+            w if rows is None or rows > 0 else Fraction()
+            for w, rows in zip(exact, left, strict=True)
+        ]
+        before = np.array(taken, np.int64)
+        if not any(here):
+            break
+        length, shares = _shares(here, left)
+        phases.append(_Phase(start, length, shares, before))
+        if length is None:
+            break
+        taken = [n + share for n, share in zip(taken, shares, strict=True)]
+        start += length
+    return phases or [_Phase(0, 0, [0] * len(counts), np.zeros(len(counts), np.int64))]
+
+
+def _shares(
+    weights: Sequence[Fraction], left: Sequence[int | None]
+) -> tuple[int | None, Sequence[int]]:
+    """Positions until the first chain has run out, and the rows of each chain in them."""
+    total = sum(weights, Fraction())
+    ends = [
+        (rows * total / weight, i)
+        for i, (weight, rows) in enumerate(zip(weights, left, strict=True))
+        if weight and rows is not None
+    ]
+    if not ends:
+        common = math.lcm(*(weight.denominator for weight in weights))
+        return None, [int(weight * common) for weight in weights]
+    end, first = min(ends)
+    length = math.floor(end)
+    asked = [length * weight / total for weight in weights]
+    shares = [math.floor(rows) for rows in asked]
+    shares[first] = left[first] or 0
+    # The rest by the largest remainders; none gets more than it has.
+    others = [i for i, weight in enumerate(weights) if weight and i != first]
+    others.sort(key=lambda i: (shares[i] - asked[i], i))
+    for i in others[: length - sum(shares)]:
+        shares[i] += 1
+    return length, shares

@@ -9,7 +9,7 @@ from typing import Literal, overload
 import numpy as np
 
 from recmap._core import frame
-from recmap.errors import OptionError
+from recmap.errors import OptionError, UnknownFormatError
 from recmap.files.output import (
     Compression,
     OutputFile,
@@ -18,6 +18,7 @@ from recmap.files.output import (
     refuse_existing,
 )
 from recmap.files.paths import PathLike, PathsLike, expand
+from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.plain import PlainShard
@@ -30,11 +31,27 @@ _GATHER = 1 << 20
 
 
 def open_shard(path: str, verify: bool, compression: CompressionOption = "auto") -> Shard:
-    """One file, without an index."""
+    """One file, without an index. What is no TFRecord file is not called a damaged one."""
+    _check_content(path)
     found = check_compression(path, compression)
     if found is None:
         return PlainShard(path, verify)
     return CompressedShard(path, found, verify, None)
+
+
+def _check_content(path: str) -> None:
+    found = look(path)
+    if os.path.getsize(path) == 0 or (found is not None and found.format == "tfrecord"):
+        return
+    if found is not None and found.format is not None:
+        raise UnknownFormatError(
+            f"{path} is {found.format}, not TFRecord: rm.open reads it", file=path
+        )
+    packed = found is not None and found.packed in ("gzip", "zlib")
+    if named_tfrecord(path) and (found is None or packed):
+        return
+    if found is not None or not holds_records(path):
+        raise unknown_format(path, found)
 
 
 @overload
