@@ -28,6 +28,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
     SlowOrderWarning,
     StaleIndexWarning,
+    UnknownFeatureWarning,
     VerificationError,
     WorkerDiedError,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "TFRecordWriter",
+    "UnknownFeatureWarning",
     "VerificationError",
     "WorkerDiedError",
     "convert",

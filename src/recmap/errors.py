@@ -24,8 +24,8 @@ RecmapError
 └── WorkerDiedError (RuntimeError)       a worker process was killed, or crashed
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning and
-StaleIndexWarning.
+works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning,
+StaleIndexWarning and UnknownFeatureWarning.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ __all__ = [
     "SkippedRecordsWarning",
     "SlowOrderWarning",
     "StaleIndexWarning",
+    "UnknownFeatureWarning",
     "VerificationError",
     "WorkerDiedError",
 ]
@@ -208,3 +209,7 @@ class SlowOrderWarning(UserWarning):
 
 class StaleIndexWarning(UserWarning):
     """An index file does not belong to the data beside it and was not used."""
+
+
+class UnknownFeatureWarning(UserWarning):
+    """Records have features that the schema does not, and that were not read."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Pad
+from recmap._core import Kind, Pad
 from recmap.errors import (
     FieldMismatchError,
     MemoryLimitError,
@@ -30,21 +30,24 @@ from recmap.ragged import Column, concatenate
 from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Allocate, Codec, Decoder
+from recmap.tfrecord.example import Allocate, Codec, Decoder, kinds_of
+from recmap.tfrecord.faults import fields_text, ragged_text
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.infer import Summary
+from recmap.tfrecord.infer import Summary, join_schemas
 from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.padded import PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.together import Gathering
-from recmap.types import Batch, Field, FieldLike, Schema, as_field
+from recmap.tfrecord.unknown import UnknownFeatures
+from recmap.types import Batch, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 
 Errors: TypeAlias = Literal["raise", "skip"]
-FieldsLike: TypeAlias = "Mapping[str, FieldLike | None] | Iterable[str]"
+# Keys are names, or the three dots; Mapping is invariant in them, so no narrower type fits both.
+FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 _T = TypeVar("_T")
 
@@ -130,42 +133,65 @@ class TFRecordSource:
 
     def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
         indexed = self._indexed_schema()
+        kinds = self._indexed_kinds()
         if fields is None and indexed is not None:
-            return "from the index", Codec(indexed)
+            origin = "from the index"
+            return origin, Codec(indexed, None, kinds, UnknownFeatures(origin))
         summary = sample(self._shards, skip)
+        inferred = f"inferred from {summary.rows:,} records"
         if fields is None:
             self._summary = summary
-            origin = f"inferred from {summary.rows:,} records"
-            return origin, Codec(summary.schema(), summary.places())
-        asked: dict[str, FieldLike | None] = (
+            return inferred, Codec(
+                summary.schema(), summary.places(), summary.kinds(), UnknownFeatures(inferred)
+            )
+        given: dict[Any, FieldLike | None] = (
             dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
         )
-        absent = [name for name in asked if name not in summary.features]
+        whole = ... in given
+        given.pop(..., None)
+        known = list(indexed or [n for n, feature in summary.features.items() if feature.kinds])
+        asked: dict[str, FieldLike | None] = {**dict.fromkeys(known if whole else ()), **given}
+        absent = [n for n in asked if n not in summary.features and n not in known]
         if absent and summary.rows:
-            self._refuse(absent, asked, summary)
+            self._refuse(absent, asked if not whole else None, given, summary)
         untyped = [n for n, field in asked.items() if field is None and n not in absent]
-        known = indexed or summary.schema(untyped)
-        schema = Schema({n: known[n] if f is None else as_field(f) for n, f in asked.items()})
-        return "given", Codec(schema, summary.places())
+        types = indexed or summary.schema(untyped)
+        schema = Schema({n: types[n] if f is None else as_field(f) for n, f in asked.items()})
+        kept = {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped}
+        unknown = UnknownFeatures(inferred) if whole else None
+        return "given", Codec(schema, summary.places(), kept, unknown)
 
     def _indexed_schema(self) -> Schema | None:
-        """The schema in the indexes, if every file has one and they agree."""
-        first = self._sidecars[0]
-        if first and all(s and s.schema == first.schema for s in self._sidecars):
-            return first.schema
-        return None
+        """The schema in the indexes, if every file has one and they can be joined."""
+        sidecars = [sidecar for sidecar in self._sidecars if sidecar is not None]
+        if len(sidecars) < len(self.files):
+            return None
+        # A file without rows tells nothing, unless it is the only one.
+        filled = [sidecar for sidecar in sidecars if sidecar.index.count]
+        return join_schemas([sidecar.schema for sidecar in filled or sidecars[:1]])
+
+    def _indexed_kinds(self) -> dict[str, Kind]:
+        """The kinds of list that hold fields, where the indexes agree on it."""
+        kinds = [set(kinds_of(s.encoding).items()) for s in self._sidecars if s and s.index.count]
+        changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
+        return {name: kind for one in kinds for name, kind in one if name not in changing}
 
     def _refuse(
-        self, absent: list[str], asked: Mapping[str, FieldLike | None], summary: Summary
+        self,
+        absent: list[str],
+        others: Mapping[str, FieldLike | None] | None,
+        given: Mapping[str, FieldLike | None],
+        summary: Summary,
     ) -> None:
         # A feature may be rare: if its field says what to do without it, go on.
         for name in absent:
-            field = asked[name]
-            typed = as_field(field) if field is not None else Field("bytes")
-            if field is None or (typed.fill is None and not typed.ragged):
+            field = as_field(given[name] or "int64")
+            if given[name] is None or (field.fill is None and not field.ragged):
+                later = fields_text(name, ragged_text(field), others)
                 raise FieldMismatchError(
                     f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
-                    f"at; they hold: {summary.describe()}",
+                    f"at; they hold: {summary.describe()} (if later records have it, rm.index "
+                    f"finds it, or give a type for rows of any length, {later})",
                     file=self.files[0],
                     field=name,
                 )

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
 
-from recmap.errors import FieldMismatchError, OptionError
+from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.paths import PathsLike, expand
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.example import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
+from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
+from recmap.tfrecord.sidecar import (
+    Sidecar,
+    load_sidecar,
+    save_sidecar,
+    stored_schema,
+    write_text_index,
+)
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.tally import SizeWatcher, Tally
+from recmap.tfrecord.unknown import UnknownFeatures
 from recmap.tfrecord.window import Window
+from recmap.types import Schema
 
 __all__ = ["index"]
 
@@ -58,18 +68,37 @@ def _index(path: str, tally: Tally) -> str:
 
 def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     """Checks every record, and finds the schema that holds for all."""
-    stored = stored_schema(shard.path)
     summary = sample([shard], False)
-    inferred = summary.schema()
-    # A ragged field fits records that lack it, so the names are compared as well.
-    if stored is not None and (summary.rows == 0 or set(stored[0]) == set(inferred)):
+    stored = _stored(shard.path, summary)
+    unknown = UnknownFeatures("")
+    if stored is not None:
+        schema, encoding = stored
         try:
             with closing(tally.of(shard, skip=False)) as windows:
-                return survey(shard, Codec(stored[0]), None, False, windows)[0], stored[1]
+                codec = Codec(schema, kinds=kinds_of(encoding), unknown=unknown)
+                codec, _ = survey(shard, codec, summary, False, windows, schema)
+                return codec, {**summary.encoding(), **encoding}
         except FieldMismatchError:
-            pass  # other data than the index was made from
-    codec = Codec(inferred, summary.places())
-    return survey(shard, codec, summary, False, tally.of(shard, skip=False))[0], {}
+            summary = sample([shard], False)  # other data than the index was made from
+    codec = Codec(summary.schema(), summary.places(), summary.kinds(), unknown)
+    codec, _ = survey(shard, codec, summary, False, tally.of(shard, skip=False))
+    return codec, summary.encoding()
+
+
+def _stored(path: str, summary: Summary) -> tuple[Schema, dict[str, str]] | None:
+    """Schema and encoding of an older index, if they can be those of the data."""
+    stored = stored_schema(path)
+    if stored is None or summary.rows == 0:
+        return stored
+    inferred = set(summary.schema())
+    if set(stored[0]) == inferred:
+        return stored
+    # A ragged field fits records that lack it: fields that were not seen just now are
+    # believed only if the index is of this very data.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleIndexWarning)
+        current = inferred < set(stored[0]) and load_sidecar(path) is not None
+    return stored if current else None
 
 
 def _index_text(path: str, tally: Tally) -> str:
