@@ -71,16 +71,22 @@ std::tuple<nb::object, MaybeFault> locate_in(const Files& files, const Owners& o
 nb::bytes frame(const std::vector<Buffer>& records) {
   size_t total = 0;
   for (const Buffer& record : records) total += record.size() + kFrameSize;
-  std::vector<uint8_t> out(total);
-  uint8_t* at = out.data();
-  for (const Buffer& record : records) {
-    write_header(at, record.size());
-    at += kHeaderSize;
-    if (record.size() != 0) std::memcpy(at, record.data(), record.size());
-    write_footer(at + record.size(), Bytes(at, record.size()));
-    at += record.size() + kFooterSize;
+  // Nobody else sees the bytes before they are returned, so they may be filled without the lock.
+  nb::bytes out = nb::steal<nb::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
+  if (!out.is_valid()) throw std::bad_alloc();
+  auto* at = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(out.ptr()));
+  {
+    const nb::gil_scoped_release release;
+    for (const Buffer& record : records) {
+      write_header(at, record.size());
+      at += kHeaderSize;
+      if (record.size() != 0) std::memcpy(at, record.data(), record.size());
+      write_footer(at + record.size(), Bytes(at, record.size()));
+      at += record.size() + kFooterSize;
+    }
   }
-  return nb::bytes(out.data(), out.size());
+  return out;
 }
 
 }  // namespace
@@ -101,7 +107,9 @@ void bind_frames(nb::module_& m) {
       .value("not_multiple", FaultCode::kNotMultiple)
       .value("out_of_range", FaultCode::kOutOfRange)
       .value("flat_not_nested", FaultCode::kFlatNotNested)
-      .value("changed", FaultCode::kChanged);
+      .value("changed", FaultCode::kChanged)
+      .value("no_features", FaultCode::kNoFeatures)
+      .value("unknown_feature", FaultCode::kUnknown);
 
   nb::class_<Fault>(m, "Fault", "What is wrong with a record, and where.")
       .def_ro("code", &Fault::code)

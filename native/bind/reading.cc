@@ -11,11 +11,12 @@ namespace {
 
 struct Columns {
   std::vector<Column> list;
+  bool watch = false;
 };
 
 void add_column(Columns& columns, const std::string& key, Column::Place place, Dtype dtype,
                 uint32_t itemsize, uint8_t ragged, uint64_t count, uint64_t step,
-                const std::optional<nb::bytes>& fill) {
+                const std::optional<nb::bytes>& fill, Kind kind) {
   if (itemsize == 0 || ragged > 2 || (ragged != 0 && count == 0)) {
     throw nb::value_error("not a column that records can hold");
   }
@@ -27,6 +28,7 @@ void add_column(Columns& columns, const std::string& key, Column::Place place, D
   column.ragged = ragged;
   column.count = count;
   column.step = step;
+  column.kind = kind;
   if (fill) {
     const auto* data = static_cast<const uint8_t*>(fill->data());
     column.has_fill = true;
@@ -128,7 +130,7 @@ void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t row
   }
 }
 
-std::tuple<nb::list, MaybeFault> decode(const Files& files, const Array<const uint64_t>& offsets,
+std::tuple<nb::list, MaybeFault, nb::list> decode(const Files& files, const Array<const uint64_t>& offsets,
                                         const Owners& owners, const Columns& wanted, bool verify,
                                         size_t threads,
                                         const std::vector<std::optional<Array<uint8_t>>>& dense,
@@ -146,14 +148,20 @@ std::tuple<nb::list, MaybeFault> decode(const Files& files, const Array<const ui
   }
   check_pads(columns, pads, rows);
   const Records records{row_files(files, owners, offsets.size()), as_span(offsets)};
-  Decode work(records, columns, verify, threads);
+  Decode work(records, columns, verify, threads, wanted.watch);
   Fault fault;
   {
     const nb::gil_scoped_release release;
     fault = work.first(buffers);
   }
   nb::list made;
-  if (fault) return {made, maybe(fault)};
+  nb::list unknown;
+  if (fault) return {made, maybe(fault), unknown};
+  for (const auto& [key, feature] : work.unknown()) {
+    const nb::bytes name(key.second.data(), key.second.size());
+    unknown.append(
+        nb::make_tuple(key.first, name, feature.kind, feature.rows, feature.first_row));
+  }
   bool pending = false;
   std::deque<PaddedColumn> padded;
   for (size_t c = 0; c < columns.size(); ++c) {
@@ -177,13 +185,14 @@ std::tuple<nb::list, MaybeFault> decode(const Files& files, const Array<const ui
     const nb::gil_scoped_release release;
     fault = work.second(buffers);
   }
-  return {made, maybe(fault)};
+  return {made, maybe(fault), unknown};
 }
 
 std::vector<Fault> check(const Buffer& file, const Array<const uint64_t>& offsets,
                          const Columns& columns, bool verify, size_t threads) {
   const nb::gil_scoped_release release;
-  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads);
+  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads,
+                    columns.watch);
 }
 
 Facts inspect_records(const Buffer& file, const Array<const uint64_t>& offsets, bool verify) {
@@ -249,7 +258,8 @@ void bind_reading(nb::module_& m) {
       .def("__len__", [](const Columns& columns) { return columns.list.size(); })
       .def("add", &add_column, nb::arg("key"), nb::arg("place"), nb::arg("dtype"),
            nb::arg("itemsize"), nb::arg("ragged"), nb::arg("count"), nb::arg("step"),
-           nb::arg("fill").none());
+           nb::arg("fill").none(), nb::arg("kind") = Kind::kNone)
+      .def_rw("watch", &Columns::watch, "Whether to count the features that no column reads.");
 
   nb::class_<FeatureFacts>(m, "FeatureFacts")
       .def_ro("rows", &FeatureFacts::rows)
@@ -303,11 +313,13 @@ void bind_reading(nb::module_& m) {
                 "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
                 "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]], "
                 "pads: collections.abc.Sequence[Pad | None] = [], rows: int = 0) -> "
-                "tuple[list[Decoded | Padded | None], Fault | None]"),
+                "tuple[list[Decoded | Padded | None], Fault | None, list[Unknown]]"),
         "The records at these offsets, each of the file its owner says, or of the only one, as "
         "columns. Dense numeric columns are written into "
         "`dense`; the others come back as (values, outer, steps, strings), the values in an "
-        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).");
+        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, the features "
+        "that no column reads, if the columns watch for them: (in the feature lists, key, kind, "
+        "rows, first row).");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
         nb::arg("verify"), nb::arg("threads"), "The faults of the records that do not decode.");
   m.def("inspect", &inspect_records, nb::arg("file"), nb::arg("offsets"), nb::arg("verify"),

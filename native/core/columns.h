@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "format.h"
+
 namespace recmap {
 
 // kOpaque is any fixed-size value only raw bytes can hold: float16, complex, ...
@@ -44,6 +46,8 @@ struct Column {
   // kBytes the one string that every value gets.
   bool has_fill = false;
   std::vector<uint8_t> fill;
+  // The only kind of list that may hold it; kNone if the values may lie in any that fits.
+  Kind kind = Kind::kNone;
 
   bool dense_numbers() const { return ragged == 0 && dtype != Dtype::kBytes; }
 };

@@ -54,15 +54,42 @@ bool walk_record(Bytes data, Walker& walker, Fault& fault) {
     fault.found = static_cast<int64_t>(data.size());
     return false;
   }
-  if (walker.walk(data)) return true;
+  if (walker.walk(data)) {
+    if (!walker.empty()) return true;
+    fault.code = FaultCode::kNoFeatures;
+    return false;
+  }
   fault.code = FaultCode::kMalformed;
   return false;
+}
+
+void count_unknown(const Walker& walker, size_t row, UnknownFeatures& found) {
+  for (const Walker::Unknown& unknown : walker.unknown()) {
+    UnknownFeature& feature =
+        found[{unknown.in_lists, std::string(unknown.key.begin(), unknown.key.end())}];
+    if (feature.rows++ == 0) {
+      feature.kind = unknown.kind;
+      feature.first_row = row;
+    }
+  }
+}
+
+void join_unknown(const UnknownFeatures& more, UnknownFeatures& all) {
+  for (const auto& [key, feature] : more) {
+    UnknownFeature& known = all[key];
+    if (feature.first_row < known.first_row) {
+      known.kind = feature.kind;
+      known.first_row = feature.first_row;
+    }
+    known.rows += feature.rows;
+  }
 }
 
 // Whether the cell's bytes are the row's bytes.
 bool is_exact(const Column& column, const Cell& cell) {
   return column.dense_numbers() && cell.form == Cell::Form::kPacked &&
          cell.bytes.size() == column.count * column.itemsize &&
+         (column.kind == Kind::kNone || column.kind == cell.kind) &&
          (cell.kind == Kind::kBytes ||
           (cell.kind == Kind::kFloat && column.dtype == Dtype::kFloat32));
 }
@@ -152,12 +179,14 @@ bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out,
 
 }  // namespace
 
-Decode::Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads)
+Decode::Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads,
+               bool watch)
     : records_(records),
       columns_(columns),
       verify_(verify),
       threads_(threads),
       block_(block_rows(records)),
+      watch_(watch),
       totals_(columns.size()),
       pending_(columns.size()) {
   for (size_t c = 0; c < columns.size(); ++c) {
@@ -198,9 +227,11 @@ bool Decode::walk_row(size_t row, Bytes data, Walker& walker,
 
 Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
   FirstFault faults;
-  std::mutex scratch_mutex;
+  std::mutex kept_mutex;
+  unknown_.clear();
   parallel_blocks(records_.size(), block_, threads_, [&](size_t begin, size_t end) {
-    Walker walker(columns_);
+    Walker walker(columns_, watch_);
+    UnknownFeatures unknown;
     std::vector<Copy> copies;
     std::vector<Walked> walked;
     size_t row = begin;
@@ -220,6 +251,7 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
         fail(row, fault);
         break;
       }
+      if (!walker.unknown().empty()) count_unknown(walker, row, unknown);
       if (copies.size() != before) {
         walked.push_back({row, data, copies.size() - before});
       } else if (check == Check::kAfter && !check_data(data, fault)) {
@@ -233,9 +265,10 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
       if (check_data(damaged->data, fault)) fault.code = FaultCode::kChanged;
       fail(damaged->row, fault);
     }
-    if (!walker.scratch().empty()) {
-      const std::lock_guard lock(scratch_mutex);
+    if (!walker.scratch().empty() || !unknown.empty()) {
+      const std::lock_guard lock(kept_mutex);
       scratches_.push_back(std::move(walker.scratch()));
+      join_unknown(unknown, unknown_);
     }
   });
   return faults.get();
@@ -387,12 +420,13 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
 }
 
 std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
-                              std::span<const Column> columns, bool verify, size_t threads) {
+                              std::span<const Column> columns, bool verify, size_t threads,
+                              bool watch) {
   std::vector<Fault> faults;
   std::mutex mutex;
   parallel_blocks(
       offsets.size(), block_rows({{{&file, 1}}, offsets}), threads, [&](size_t begin, size_t end) {
-        Walker walker(columns);
+        Walker walker(columns, watch);
         std::vector<uint8_t> values;
         std::vector<int64_t> strings;
         std::vector<int64_t> steps;
@@ -421,6 +455,11 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
               sound = copy_values(column, walker.cells()[c], room, fault);
             }
             if (!sound) fault.column = static_cast<uint32_t>(c);
+          }
+          if (sound && !walker.unknown().empty()) {
+            fault.code = FaultCode::kUnknown;
+            fault.found = static_cast<int64_t>(walker.unknown()[0].kind);
+            sound = false;
           }
           walker.scratch().clear();
           if (sound) continue;

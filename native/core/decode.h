@@ -6,8 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "columns.h"
@@ -74,19 +77,32 @@ struct Walked {
   size_t copies;
 };
 
+// A feature that no column reads, in the rows seen.
+struct UnknownFeature {
+  Kind kind = Kind::kNone;  // in the first of them; kNone of a feature list
+  uint64_t rows = 0;
+  uint64_t first_row = UINT64_MAX;
+};
+
+// By the map it lies in (the feature lists?) and its key.
+using UnknownFeatures = std::map<std::pair<bool, std::string>, UnknownFeature>;
+
 // Totals over all rows, from which the buffers of the second phase are sized.
 using Totals = std::vector<Tally>;
 
 class Decode {
  public:
-  // The arguments must outlive the object.
-  Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads);
+  // The arguments must outlive the object. With `watch`, features that no column reads
+  // are counted.
+  Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads,
+         bool watch = false);
 
   // Walks all records, fills dense numeric columns, measures the others.
   // `buffers` has values set for dense numeric columns and is otherwise unread.
   Fault first(std::span<const ColumnBuffers> buffers);
 
   const Totals& totals() const { return totals_; }
+  const UnknownFeatures& unknown() const { return unknown_; }
 
   // Items of the longest of some rows of a column that first() measured.
   uint64_t longest(size_t column, size_t begin, size_t end) const;
@@ -130,15 +146,19 @@ class Decode {
   bool verify_;
   size_t threads_;
   size_t block_;
+  bool watch_;
   bool measures_ = false;  // some column needs the second phase
   Totals totals_;
   std::vector<std::vector<Pending>> pending_;  // per column; rows + 1, or empty
   std::vector<Scratch> scratches_;
+  UnknownFeatures unknown_;
 };
 
 // Checks each record by decoding it and throwing the values away: the rows that
-// fail, in order, each with its first fault.
+// fail, in order, each with its first fault. With `watch` those with a feature that no
+// column reads fail too.
 std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
-                              std::span<const Column> columns, bool verify, size_t threads);
+                              std::span<const Column> columns, bool verify, size_t threads,
+                              bool watch = false);
 
 }  // namespace recmap

@@ -43,7 +43,75 @@ bool settle_kind(Bytes& feature, Kind& kind) {
   return true;
 }
 
+// Whether a map has entries, and all of them keys without a value. False also if it cannot
+// be read.
+bool has_keys_only(Bytes map, bool& sound) {
+  size_t entries = 0;
+  Cursor cursor(map);
+  uint32_t tag;
+  while (!cursor.done()) {
+    Bytes entry;
+    if (!cursor.tag(tag)) return sound = false;
+    if (tag != kTagEntry) {
+      if (!cursor.skip(tag)) return sound = false;
+      continue;
+    }
+    if (!cursor.bytes(entry)) return sound = false;
+    ++entries;
+    for (Cursor fields(entry); !fields.done();) {
+      if (!fields.tag(tag) || !fields.skip(tag)) return sound = false;
+      if (tag == kTagValue) return false;
+    }
+  }
+  return entries != 0;
+}
+
 }  // namespace
+
+bool has_no_features(Bytes record) {
+  bool maps = false;
+  bool keys_only = true;
+  Cursor top(record);
+  while (!top.done()) {
+    uint32_t tag;
+    Bytes map;
+    if (!top.tag(tag)) return false;
+    if (tag != kTagFeatures && tag != kTagFeatureLists) {
+      if (!top.skip(tag)) return false;
+      continue;
+    }
+    if (!top.bytes(map)) return false;
+    bool sound = true;
+    const bool odd = has_keys_only(map, sound);
+    // Field 2 of a plain Example is unknown and may hold anything.
+    if (!sound && tag == kTagFeatureLists) continue;
+    maps = true;
+    keys_only = keys_only && odd;
+  }
+  return !maps || keys_only;
+}
+
+bool is_utf8(Bytes text) {
+  for (size_t i = 0; i < text.size();) {
+    const uint8_t lead = text[i];
+    const size_t more = lead < 0x80       ? 0
+                        : lead >> 5 == 6  ? 1
+                        : lead >> 4 == 14 ? 2
+                        : lead >> 3 == 30 ? 3
+                                          : 4;
+    if (more == 4 || more >= text.size() - i) return false;
+    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
+    for (size_t k = 1; k <= more; ++k) {
+      if (text[i + k] >> 6 != 2) return false;
+      point = point << 6 | (text[i + k] & 0x3f);
+    }
+    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
+      return false;
+    i += more + 1;
+  }
+  return true;
+}
 
 bool read_feature(Bytes feature, Cell& cell) {
   cell = Cell{};

@@ -38,6 +38,14 @@ using Scratch = std::deque<std::vector<uint8_t>>;
 template <typename Entry>
 bool walk_example(Bytes record, bool lists, Scratch& scratch, Entry&& entry);
 
+// Whether a record that is not empty holds no feature of an Example or SequenceExample:
+// other fields only, or map entries that have keys alone, as another message can be read.
+// Only for records in which no entry has a value.
+bool has_no_features(Bytes record);
+
+// protobuf refuses a string that is not UTF-8, so a record with such a key is no Example.
+bool is_utf8(Bytes text);
+
 // Reads the key and value of one map entry.
 bool read_entry(Bytes entry, bool in_lists, Scratch& scratch, Bytes& key, Cell& cell);
 

@@ -24,6 +24,8 @@ enum class FaultCode : uint8_t {
   kOutOfRange,     // found = the value that does not fit the dtype
   kFlatNotNested,  // a nested field, but the feature is no feature list
   kChanged,        // the bytes changed while they were read
+  kNoFeatures,     // a sound message, but none of its fields is a feature of an Example
+  kUnknown,        // a feature that no column reads; found = Kind, or kNone of a feature list
 };
 
 inline constexpr uint32_t kNoColumn = std::numeric_limits<uint32_t>::max();

@@ -11,30 +11,6 @@
 namespace recmap {
 namespace {
 
-// protobuf refuses a string that is not UTF-8, so a record with such a key is
-// no Example.
-bool is_utf8(Bytes text) {
-  for (size_t i = 0; i < text.size();) {
-    const uint8_t lead = text[i];
-    const size_t more = lead < 0x80       ? 0
-                        : lead >> 5 == 6  ? 1
-                        : lead >> 4 == 14 ? 2
-                        : lead >> 3 == 30 ? 3
-                                          : 4;
-    if (more == 4 || more >= text.size() - i) return false;
-    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
-    for (size_t k = 1; k <= more; ++k) {
-      if (text[i + k] >> 6 != 2) return false;
-      point = point << 6 | (text[i + k] & 0x3f);
-    }
-    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-      return false;
-    i += more + 1;
-  }
-  return true;
-}
-
 bool add_values(const Cell& cell, uint64_t row, FeatureFacts& facts) {
   uint64_t values = 0;
   bool sound = true;
@@ -106,10 +82,24 @@ bool add_record(Bytes record, uint64_t row, Facts& facts) {
     cells.clear();
     if (!collect(record, false, scratch, cells)) return false;
   }
-  for (const auto& [key, cell] : cells) {
-    if (!add_cell(cell, row, facts.features[key])) return false;
-  }
+  // All of it first: what a bad record holds does not count.
+  const bool sound = std::all_of(cells.begin(), cells.end(), [](const auto& entry) {
+    FeatureFacts ignored;
+    return add_cell(entry.second, 0, ignored);
+  });
+  if (!sound) return false;
+  for (const auto& [key, cell] : cells) add_cell(cell, row, facts.features[key]);
   return true;
+}
+
+bool has_values(Bytes record) {
+  Scratch scratch;
+  bool found = false;
+  const auto look = [&](bool, Bytes, const Cell& cell, Bytes) {
+    found |= cell.form != Cell::Form::kMissing;
+  };
+  walk_example(record, true, scratch, look);
+  return found;
 }
 
 }  // namespace
@@ -124,9 +114,10 @@ Facts inspect(Bytes file, std::span<const uint64_t> offsets, bool verify) {
       facts.not_example = fault;
       return facts;
     }
-    if (data.size() > kMaxMessageSize || !add_record(data, row, facts)) {
+    const bool empty = !data.empty() && !has_values(data) && has_no_features(data);
+    if (empty || data.size() > kMaxMessageSize || !add_record(data, row, facts)) {
       fault.offset = offsets[row];
-      fault.code = FaultCode::kMalformed;
+      fault.code = empty ? FaultCode::kNoFeatures : FaultCode::kMalformed;
       facts.not_example = fault;
       return facts;
     }

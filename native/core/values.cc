@@ -20,8 +20,10 @@ bool takes_ints(Dtype dtype) { return dtype >= Dtype::kBool && dtype <= Dtype::k
 bool takes_floats(Dtype dtype) { return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64; }
 
 bool fits_kind(const Column& column, Kind kind, Fault& fault) {
-  const bool fits = kind == Kind::kBytes || (kind == Kind::kFloat && takes_floats(column.dtype)) ||
-                    (kind == Kind::kInt64 && takes_ints(column.dtype));
+  const bool fits = column.kind != Kind::kNone ? kind == column.kind
+                    : kind == Kind::kFloat     ? takes_floats(column.dtype)
+                    : kind == Kind::kInt64     ? takes_ints(column.dtype)
+                                               : true;
   return fits || fail(fault, FaultCode::kWrongKind, 0, static_cast<uint64_t>(kind));
 }
 

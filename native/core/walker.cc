@@ -20,10 +20,11 @@ std::string_view as_text(Bytes bytes) {
 
 }  // namespace
 
-Walker::Walker(std::span<const Column> columns)
+Walker::Walker(std::span<const Column> columns, bool watch)
     : columns_(columns),
-      wants_lists_(std::any_of(columns.begin(), columns.end(),
-                               [](const Column& c) { return wants(c, true); })),
+      watch_(watch),
+      wants_lists_(watch || std::any_of(columns.begin(), columns.end(),
+                                        [](const Column& c) { return wants(c, true); })),
       needs_lists_(std::any_of(columns.begin(), columns.end(),
                                [](const Column& c) { return !wants(c, false); })),
       cells_(columns.size()),
@@ -31,7 +32,10 @@ Walker::Walker(std::span<const Column> columns)
       patience_(kPatience) {
   for (size_t i = 0; i < columns.size(); ++i) {
     for (const bool in_lists : {false, true}) {
-      if (wants(columns[i], in_lists)) by_key_[in_lists][columns[i].key] = static_cast<int>(i);
+      if (!wants(columns[i], in_lists)) continue;
+      // A column that names its map goes before one that takes either.
+      const auto [at, added] = by_key_[in_lists].try_emplace(columns[i].key, static_cast<int>(i));
+      if (!added && columns[i].place != Column::Place::kAny) at->second = static_cast<int>(i);
     }
   }
 }
@@ -48,6 +52,8 @@ bool Walker::walk(Bytes record) {
   if (!walk_anew(record, wants_lists_)) {
     if (needs_lists_ || !wants_lists_ || !walk_anew(record, false)) return false;
   }
+  if (!unknown_.empty() && !settle_unknown()) return false;
+  empty_ = !valued_ && !record.empty() && has_no_features(record);
   if (record.size() == last_length_ && plain_ && patience_ > 0) learn(record);
   last_length_ = record.size();
   return true;
@@ -58,6 +64,9 @@ bool Walker::walk_anew(Bytes record, bool lists) {
   std::fill(cells_.begin(), cells_.end(), Cell{});
   std::fill(from_lists_.begin(), from_lists_.end(), uint8_t{0});
   payloads_.clear();
+  unknown_.clear();
+  unknown_cells_.clear();
+  valued_ = false;
   entry_ = 0;
   plain_ = true;
   return walk_example(record, lists, scratch_,
@@ -67,6 +76,7 @@ bool Walker::walk_anew(Bytes record, bool lists) {
                         } else if (cell.form == Cell::Form::kPacked) {
                           payloads_.push_back(cell.bytes);
                         }
+                        valued_ |= cell.form != Cell::Form::kMissing;
                         place(in_lists, key, cell);
                       });
 }
@@ -84,15 +94,44 @@ int Walker::find(bool in_lists, Bytes key) {
 }
 
 void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
+  const auto leave = [&](bool from_lists, const Cell& left) {
+    if (!watch_ || left.form == Cell::Form::kMissing) return;
+    unknown_.push_back({from_lists, key, left.kind});
+    unknown_cells_.push_back(left);
+  };
   const int found = find(in_lists, key);
-  if (found < 0) return;
+  if (found < 0) return leave(in_lists, cell);
   const auto i = static_cast<size_t>(found);
   // Where both maps hold the key, a feature that has a value goes first.
   const Cell& other = cells_[i];
   const bool both = other.form != Cell::Form::kMissing && (from_lists_[i] != 0) != in_lists;
-  if (both && (in_lists || cell.form == Cell::Form::kMissing)) return;
+  if (both && (in_lists || cell.form == Cell::Form::kMissing)) return leave(in_lists, cell);
+  if (both) leave(true, other);
   cells_[i] = cell;
   from_lists_[i] = in_lists;
+}
+
+// Looks closer at what no column reads. Field 2 of a plain Example may hold anything, so only
+// feature lists that are sound and hold something count. False if a key is no text.
+bool Walker::settle_unknown() {
+  size_t kept = 0;
+  bool lists_are_sound = true;
+  for (size_t i = 0; i < unknown_.size(); ++i) {
+    const Unknown& here = unknown_[i];
+    bool counts = !here.in_lists;
+    if (here.in_lists) {
+      lists_are_sound &= is_utf8(here.key) && visit_steps(unknown_cells_[i], [&](const Cell& step) {
+                           counts |= step.form != Cell::Form::kMissing;
+                           return true;
+                         });
+    } else if (!is_utf8(here.key)) {
+      return false;
+    }
+    if (counts) unknown_[kept++] = here;
+  }
+  unknown_.resize(kept);
+  if (!lists_are_sound) std::erase_if(unknown_, [](const Unknown& u) { return u.in_lists; });
+  return true;
 }
 
 void Walker::learn(Bytes record) {

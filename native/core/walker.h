@@ -20,7 +20,8 @@ namespace recmap {
 // must outlive it.
 class Walker {
  public:
-  explicit Walker(std::span<const Column> columns);
+  // With `watch` it also tells which features no column reads.
+  explicit Walker(std::span<const Column> columns, bool watch = false);
 
   // Finds the cells of `record`, one per column, valid until the next call. The
   // record must stay where it is as long as the cells are used. False if the
@@ -28,6 +29,18 @@ class Walker {
   bool walk(Bytes record);
 
   std::span<const Cell> cells() const { return cells_; }
+
+  // The features of the last record that have a value and that no column reads. The keys
+  // point into a record that was walked.
+  struct Unknown {
+    bool in_lists;
+    Bytes key;
+    Kind kind;  // kNone of a feature list
+  };
+  std::span<const Unknown> unknown() const { return unknown_; }
+
+  // Whether the last record is a message, but holds no features (example.h).
+  bool empty() const { return empty_; }
 
   // Messages that the cells of walked records point into. Moved out by a caller
   // who keeps cells beyond the next walk.
@@ -42,15 +55,21 @@ class Walker {
   bool walk_anew(Bytes record, bool lists);
   void place(bool in_lists, Bytes key, const Cell& cell);
   int find(bool in_lists, Bytes key);
+  bool settle_unknown();
   void learn(Bytes record);
   bool matches(Bytes record) const;
 
   std::span<const Column> columns_;
+  bool watch_;
   bool wants_lists_;
   bool needs_lists_;
   std::unordered_map<std::string_view, int> by_key_[2];  // of the features, of the lists
   std::vector<Cell> cells_;
   std::vector<uint8_t> from_lists_;
+  std::vector<Unknown> unknown_;
+  std::vector<Cell> unknown_cells_;
+  bool valued_ = false;
+  bool empty_ = false;
   Scratch scratch_;
 
   // The order of the keys in the last record, as columns, tried first.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from typing import TypeAlias
 Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
 Padded: TypeAlias = tuple[list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64]]
+Unknown: TypeAlias = tuple[bool, bytes, Kind, int, int]
 
 class LzfFault(enum.Enum):
     none = 0
@@ -96,6 +97,10 @@ class FaultCode(enum.Enum):
     flat_not_nested = 14
 
     changed = 15
+
+    no_features = 16
+
+    unknown_feature = 17
 
 class Fault:
     """What is wrong with a record, and where."""
@@ -255,7 +260,14 @@ class Columns:
 
     def __len__(self) -> int: ...
 
-    def add(self, key: str, place: Place, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, fill: bytes | None) -> None: ...
+    def add(self, key: str, place: Place, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, fill: bytes | None, kind: Kind = Kind.none) -> None: ...
+
+    @property
+    def watch(self) -> bool:
+        """Whether to count the features that no column reads."""
+
+    @watch.setter
+    def watch(self, arg: bool, /) -> None: ...
 
 class FeatureFacts:
     @property
@@ -309,9 +321,9 @@ class Pad:
 
     def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None: ...
 
-def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None]:
+def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown]]:
     """
-    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer).
+    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, the features that no column reads, if the columns watch for them: (in the feature lists, key, kind, rows, first row).
     """
 
 def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> list[Fault]:

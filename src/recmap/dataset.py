@@ -68,8 +68,11 @@ def open(
     ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``.
 
     ``fields`` names the columns to read and gives types to TFRecord features stored
-    as raw bytes (``{"data": "float32[10]"}``); without it all are read, with the types
-    their records show. A file without a header needs ``dtype`` and ``shape``, whose
+    as raw bytes (``{"data": "float32[10]"}``); ``{"data": "float32[10]", ...: None}`` gives
+    one its type and reads all others as they are. Without it all are read, with the types
+    their records show: those of a sample, unless ``rm.index`` has looked at every record.
+    A feature that only other records have is not read, and an ``UnknownFeatureWarning`` says
+    so. A file without a header needs ``dtype`` and ``shape``, whose
     first axis is -1 if the size of the file tells the rows, and perhaps an ``offset``.
 
     For TFRecord: bad records raise, or are left out and listed in ``.skipped`` with

@@ -27,7 +27,7 @@ RecmapError
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
 works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning,
-StaleIndexWarning and StalledWorkersWarning.
+StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "StalledWorkersWarning",
+    "UnknownFeatureWarning",
     "UnknownFormatError",
     "VerificationError",
     "WorkerDiedError",
@@ -227,3 +228,7 @@ class StaleIndexWarning(UserWarning):
 
 class StalledWorkersWarning(UserWarning):
     """No worker has answered for a long time: the function may hang."""
+
+
+class UnknownFeatureWarning(UserWarning):
+    """Records have features that the schema does not, and that were not read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[=TYPE]",
-        help="read only these fields; a type such as float32[10] for raw bytes",
+        help="read only these fields; a type such as float32[10] for raw bytes; "
+        "--field ... adds all others",
     )
     group.add_argument(
         "--format", metavar="NAME", help=f"{', '.join(FORMATS)}; else it is seen from the file"
@@ -87,11 +89,11 @@ def _paths(given: list[str]) -> list[str] | dict[str, str]:
     return pairs(given, "")
 
 
-def _fields(args: argparse.Namespace) -> dict[str, str | None] | None:
-    fields = {}
+def _fields(args: argparse.Namespace) -> dict[str | EllipsisType, str | None] | None:
+    fields: dict[str | EllipsisType, str | None] = {}
     for text in args.field:
         name, _, kind = text.partition("=")
-        fields[name] = kind or None
+        fields[... if name == "..." else name] = kind or None
     return fields or None
 
 

@@ -17,7 +17,7 @@ def _dtype_and_shape(found: re.Match[str]) -> str:
 _OPTIONS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r'dtype="([^"]+)", shape=\(([-\d, ]+)\)', _dtype_and_shape),
     (r"fields=\[\.\.\.\]", "--field NAME"),
-    (r'fields=\{"([^"]*)": "?([^"}]*)"?\}', r"--field \1='\2'"),
+    (r'fields=\{("[^"]*"|\.\.\.): (.*?)\}(?=[,;:) ]|$)', lambda found: _field_options(found[0])),
     (r'encoding=\{"([^"]*)": "(\w+)"\}', r"--encoding \1=\2"),
     (r"\boverwrite=True", "--overwrite"),
     (r'\b(errors|casting|format|memory|to)=["\']?([\w.]+)["\']?', r"--\1 \2"),
@@ -25,6 +25,19 @@ _OPTIONS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\boffset=([\d,]+)", r"--offset \1"),
     (r"\bthe same call\b", "the same command"),
 )
+
+
+def _field_options(given: str) -> str:
+    """The options for a value of ``fields=`` that is a dict.
+
+    >>> _field_options('fields={"y": "int64 = 0", ...: None}')
+    "--field y='int64 = 0' --field ..."
+    """
+    texts = []
+    for name, field in re.findall(r'("[^"]*"|\.\.\.): ("[^"]*"|None|\.\.\.)', given):
+        typed = "" if field == "None" else "='" + field.strip('"') + "'"
+        texts.append(f"--field {name.strip(chr(34))}{typed}")
+    return " ".join(texts)
 
 
 def in_options(message: str) -> str:

@@ -6,6 +6,7 @@ from recmap.engine.budget import Budget
 from recmap.errors import MemoryLimitError
 from recmap.sizes import measure
 from recmap.sources import Source
+from recmap.tfrecord.unknown import losing_nothing
 from recmap.types import Batch
 
 __all__ = ["Steps"]
@@ -27,7 +28,8 @@ class Steps:
             return None
         self._budget.tidy()
         try:
-            batch = self._source.read(self.row, self.row + asked, self._budget.limit)
+            with losing_nothing():
+                batch = self._source.read(self.row, self.row + asked, self._budget.limit)
         except MemoryLimitError as e:
             raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e
         rows, _ = measure(batch)

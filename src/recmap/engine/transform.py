@@ -49,7 +49,8 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
     names = {rename.get(name, name): name for name in kept}
     if len(names) != len(kept):
         raise OptionError("two columns would have the same name")
-    return SelectedSource(source.select(kept), names)
+    chosen = source if columns is None else source.select(kept)
+    return SelectedSource(chosen, names)
 
 
 class _Rows(SourceOver):

@@ -30,7 +30,7 @@ from recmap.formats.reopened import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
 from recmap.sources import Sink, Source
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.types import Schema, as_field
+from recmap.types import FieldLike, Schema, as_field
 
 __all__ = [
     "FORMATS",
@@ -325,13 +325,18 @@ def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOp
     elif format == "npy":
         source = opener(path)
     else:
-        source = opener(path, None if fields is None else list(fields))
+        # Behind the dots are all other columns.
+        every = fields is None or ... in (listed := list(fields))
+        source = opener(path, None if every else listed)
     return source if fields is None else select(source, fields, path)
 
 
 def select(source: Source, fields: FieldsLike, path: str) -> Source:
     """The columns asked for, whose types must be those they have."""
-    asked = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    others = source.schema if ... in given else ()
+    given.pop(..., None)
+    asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **given}
     for name, field in asked.items():
         if name not in source.schema:
             raise FieldNotFoundError(

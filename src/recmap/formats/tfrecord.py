@@ -8,13 +8,14 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from threading import RLock
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Pad
+from recmap._core import Kind, Pad
 from recmap.errors import (
     FieldMismatchError,
     MemoryLimitError,
@@ -29,9 +30,10 @@ from recmap.ragged import Column, concatenate
 from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Allocate, Codec, Decoder
+from recmap.tfrecord.example import Allocate, Codec, Decoder, kinds_of
+from recmap.tfrecord.faults import fields_text, ragged_text
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.infer import Summary
+from recmap.tfrecord.infer import Summary, join_schemas
 from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.padded import PaddedCodec, PaddedRows
 from recmap.tfrecord.plain import PlainShard
@@ -40,18 +42,20 @@ from recmap.tfrecord.stored_types import (
     FirstRead,
     Manifests,
     Types,
-    agreed_types,
     indexed_types,
     stored_types,
+    written_types,
 )
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.together import Gathering
-from recmap.types import Batch, Field, FieldLike, Schema, as_field
+from recmap.tfrecord.unknown import UnknownFeatures
+from recmap.types import Batch, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 
 Errors: TypeAlias = Literal["raise", "skip"]
-FieldsLike: TypeAlias = "Mapping[str, FieldLike | None] | Iterable[str]"
+# Keys are names, or the three dots; Mapping is invariant in them, so no narrower type fits both.
+FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 _T = TypeVar("_T")
 
@@ -138,33 +142,46 @@ class TFRecordSource:
         shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
 
     def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
-        asked: dict[str, FieldLike | None] | None = None
+        given: dict[Any, FieldLike | None] | None = None
         if fields is not None:
-            asked = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
-        typed = asked is not None and None not in asked.values()
-        stored = None if typed else self._stored_types(skip)
+            given = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+        # The user's choice of fields, or all there are: an ellipsis stands for the others.
+        whole = given is None or ... in given
+        chosen: dict[str, FieldLike | None] = {
+            n: f for n, f in (given or {}).items() if n is not ...
+        }
+        stored = self._stored_types(skip) if whole or None in chosen.values() else None
         for i, (shard, sidecar) in enumerate(zip(self._shards, self._sidecars, strict=True)):
             if i not in self._looked_at:
-                known = sidecar.fingerprint if sidecar else None
-                shard.before_read = FirstRead(shard.path, known, stored)
-        if asked is None and stored is not None:
-            return stored.origin, Codec(stored.schema)
+                fingerprint = sidecar.fingerprint if sidecar else None
+                shard.before_read = FirstRead(shard.path, fingerprint, stored)
+        kinds = self._indexed_kinds()
+        if given is None and stored is not None:
+            unknown = UnknownFeatures(stored.origin)
+            return stored.origin, Codec(stored.schema, None, kinds, unknown)
         summary = sample(self._shards, skip)
-        if asked is None:
+        inferred = f"inferred from {summary.rows:,} records"
+        if given is None:
             self._summary = summary
-            origin = f"inferred from {summary.rows:,} records"
-            return origin, Codec(summary.schema(), summary.places())
-        absent = [name for name in asked if name not in summary.features]
+            return inferred, Codec(
+                summary.schema(), summary.places(), summary.kinds(), UnknownFeatures(inferred)
+            )
+        seen = [name for name, feature in summary.features.items() if feature.kinds]
+        known = list(stored.schema) if stored else seen
+        asked: dict[str, FieldLike | None] = {**dict.fromkeys(known if whole else ()), **chosen}
+        absent = [n for n in asked if n not in summary.features and n not in known]
         if absent and summary.rows:
-            self._refuse(absent, asked, summary)
+            self._refuse(absent, asked if not whole else None, chosen, summary)
         untyped = [n for n, field in asked.items() if field is None and n not in absent]
-        known = stored.schema if stored else summary.schema(untyped)
-        schema = Schema({n: known[n] if f is None else as_field(f) for n, f in asked.items()})
-        return "given", Codec(schema, summary.places())
+        types = stored.schema if stored else summary.schema(untyped)
+        schema = Schema({n: types[n] if f is None else as_field(f) for n, f in asked.items()})
+        kept = {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped}
+        watch = UnknownFeatures(stored.origin if stored else inferred) if whole else None
+        return "given", Codec(schema, summary.places(), kept, watch)
 
     def _stored_types(self, skip: bool) -> Types | None:
-        """The types that the files were written with. None if they are noted nowhere, or if
-        there are only indexes, and some file has none or they differ: they were inferred.
+        """The types that the files were written with; else those of their indexes, if every
+        file has one. None if neither is there.
         """
         manifests = Manifests()
         found = {
@@ -176,19 +193,47 @@ class TFRecordSource:
             for i, sidecar in enumerate(self._sidecars)
             if i not in found
         }
-        return agreed_types(self._shards, found, later, skip)
+        written = written_types(self._shards, found, later, skip)
+        return written or self._inferred_types()
+
+    def _inferred_types(self) -> Types | None:
+        """The types in the indexes, if every file has one and they can be joined."""
+        indexed = {
+            file: sidecar
+            for file, sidecar in zip(self.files, self._sidecars, strict=True)
+            if sidecar is not None
+        }
+        if len(indexed) < len(set(self.files)):
+            return None
+        # A file without rows tells nothing, unless it is the only one.
+        filled = [file for file, sidecar in indexed.items() if sidecar.index.count]
+        first, *others = filled or self.files[:1]
+        types = indexed_types(first, indexed[first])
+        joined = join_schemas([indexed[file].schema for file in (first, *others)])
+        return None if joined is None or types is None else replace(types, schema=joined)
+
+    def _indexed_kinds(self) -> dict[str, Kind]:
+        """The kinds of list that hold fields, where the indexes agree on it."""
+        kinds = [set(kinds_of(s.encoding).items()) for s in self._sidecars if s and s.index.count]
+        changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
+        return {name: kind for one in kinds for name, kind in one if name not in changing}
 
     def _refuse(
-        self, absent: list[str], asked: Mapping[str, FieldLike | None], summary: Summary
+        self,
+        absent: list[str],
+        others: Mapping[str, FieldLike | None] | None,
+        given: Mapping[str, FieldLike | None],
+        summary: Summary,
     ) -> None:
         # A feature may be rare: if its field says what to do without it, go on.
         for name in absent:
-            field = asked[name]
-            typed = as_field(field) if field is not None else Field("bytes")
-            if field is None or (typed.fill is None and not typed.ragged):
+            field = as_field(given[name] or "int64")
+            if given[name] is None or (field.fill is None and not field.ragged):
+                later = fields_text(name, ragged_text(field), others)
                 raise FieldMismatchError(
                     f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
-                    f"at; they hold: {summary.describe()}",
+                    f"at; they hold: {summary.describe()} (if later records have it, rm.index "
+                    f"finds it, or give a type for rows of any length, {later})",
                     file=self.files[0],
                     field=name,
                 )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from recmap._core import Place
 from recmap.errors import DataError
 from recmap.formats.joined import ChainSource
 from recmap.formats.opening import Opening
@@ -19,7 +18,7 @@ from recmap.tfrecord.example import Codec
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.survey import Shard, survey
-from recmap.types import Batch, Schema
+from recmap.types import Batch
 
 __all__ = ["Piece", "Reader", "pieces_of"]
 
@@ -91,23 +90,11 @@ class _FilePiece:
 def _record_piece(source: TFRecordSource, shard: Shard, skip: bool) -> Piece:
     codec = source.codec
     path = os.path.abspath(shard.path)
-    fields = _Fields(codec.schema, codec.places)
     if isinstance(shard, PlainShard):
         shard.count()  # so that each task can begin at a record of its own
-        return _PlainPiece(path, shard.size, fields, source.verify, shard.index)
+        return _PlainPiece(path, shard.size, codec, source.verify, shard.index)
     count = shard.known_count()
-    return _CompressedPiece(path, shard.compression, fields, source.verify, count, skip)
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """What a codec is made of."""
-
-    schema: Schema
-    places: dict[str, Place]
-
-    def codec(self, columns: Sequence[str]) -> Codec:
-        return Codec(Schema({name: self.schema[name] for name in columns}), self.places)
+    return _CompressedPiece(path, shard.compression, codec, source.verify, count, skip)
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class _PlainPiece:
 
     path: str
     size: int
-    fields: _Fields
+    codec: Codec
     verify: bool
     index: Index
     unit: int = 1
@@ -140,7 +127,7 @@ class _PlainPiece:
                 "opened; open it again",
                 file=self.path,
             )
-        return _RecordReader(shard, self.fields.codec(columns))
+        return _RecordReader(shard, _chosen(self.codec, columns))
 
 
 @dataclass(frozen=True)
@@ -149,7 +136,7 @@ class _CompressedPiece:
 
     path: str
     compression: Literal["gzip", "zlib"]
-    fields: _Fields
+    codec: Codec
     verify: bool
     rows: int | None
     skip: bool
@@ -169,8 +156,12 @@ class _CompressedPiece:
         shard = CompressedShard(self.path, self.compression, self.verify, None)
         if self.skip:
             # All columns: a record is bad if any of them is.
-            survey(shard, self.fields.codec(list(self.fields.schema)), None, True)
-        return _RecordReader(shard, self.fields.codec(columns))
+            survey(shard, self.codec, None, True)
+        return _RecordReader(shard, _chosen(self.codec, columns))
+
+
+def _chosen(codec: Codec, columns: Sequence[str]) -> Codec:
+    return codec if list(columns) == list(codec.schema) else codec.select(columns)
 
 
 class _RecordReader:

@@ -159,17 +159,21 @@ class CompressedShard:
             done = upto
 
     def _nothing(self, codec: Codec) -> Batch:
-        return codec.decode(
-            Records.of_file(np.empty(0, np.uint8), np.empty(0, np.uint64)), False, 1
-        )[0]
+        none = Records.of_file(np.empty(0, np.uint8), np.empty(0, np.uint64))
+        return codec.decode(none, False, 1, lambda row: (self.path, row))[0]
 
     def _decode(self, codec: Codec, window: Window, first: int, rows: Any) -> Batch:
         offsets = np.ascontiguousarray(window.offsets[rows])
+
+        def where(row: int) -> tuple[str, int]:
+            return self.path, int(np.arange(first, first + len(window.offsets))[rows][row])
+
         # The CRCs were checked when the window was made.
-        batch, fault = codec.decode(Records.of_file(window.bytes, offsets), False, thread_count())
+        records = Records.of_file(window.bytes, offsets)
+        batch, fault = codec.decode(records, False, thread_count(), where)
         if fault is not None:
-            numbers = np.arange(first, first + len(window.offsets))[rows]
-            raise self._records.error(fault, int(numbers[fault.row]), window.base, codec.schema)
+            record = where(fault.row)[1]
+            raise self._records.error(fault, record, window.base, codec)
         return batch
 
     def _rows_from(self, start: int) -> Iterator[tuple[int, Window]]:

@@ -13,6 +13,7 @@ from recmap._core import Dtype, Fault, Kind, Place
 from recmap.errors import OptionError
 from recmap.files.buffers import Buffers
 from recmap.ragged import BYTE, Column, Ragged
+from recmap.tfrecord.unknown import UnknownFeatures, Where
 from recmap.types import Batch, Field, Schema
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "assemble",
     "dtype_code",
     "is_array",
+    "kinds_of",
     "split_name",
 ]
 
@@ -94,9 +96,13 @@ class Decoder(Protocol[_Rows_co]):
     """Makes something of records, by a schema."""
 
     schema: Schema
+    #: Whether the schema is that of all features, not a choice of the user's.
+    all_features: bool
 
-    def decode(self, records: Records, verify: bool, threads: int) -> tuple[_Rows_co, Fault | None]:
-        """The records, or the fault of the first that is bad."""
+    def decode(
+        self, records: Records, verify: bool, threads: int, where: Where
+    ) -> tuple[_Rows_co, Fault | None]:
+        """The records, or the fault of the first that is bad. ``where`` says which they are."""
         ...
 
 
@@ -104,12 +110,25 @@ class Codec:
     """Reads the fields of a schema from records.
 
     ``places`` says which of a record's two maps holds a field, where that is
-    known; other fields are looked for in both.
+    known; other fields are looked for in both. ``kinds`` says which kind of list holds it,
+    where no other will do. With ``unknown``, the schema is meant to have all features of
+    the records, and those it lacks are reported there.
     """
 
-    def __init__(self, schema: Schema, places: Mapping[str, Place] | None = None) -> None:
-        self.schema, self.places = schema, dict(places or {})
+    def __init__(
+        self,
+        schema: Schema,
+        places: Mapping[str, Place] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        unknown: UnknownFeatures | None = None,
+    ) -> None:
+        self.schema, self.places, self.kinds = schema, dict(places or {}), dict(kinds or {})
+        self.unknown, self.all_features = unknown, unknown is not None
+        for name in schema:
+            if name.startswith(LISTS) and name[len(LISTS) :] in schema:
+                self.places[name[len(LISTS) :]] = Place.features
         self.columns = _core.Columns()
+        self.columns.watch = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         for name, field in schema.items():
             key, place = split_name(name)
@@ -127,14 +146,17 @@ class Codec:
                 field.count,
                 step,
                 _fill_bytes(field),
+                self.kinds.get(name, Kind.none),
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codec, (self.schema, self.places)
+        return Codec, (self.schema, self.places, self.kinds, self.unknown)
 
-    def decode(self, records: Records, verify: bool, threads: int) -> tuple[Batch, Fault | None]:
+    def decode(
+        self, records: Records, verify: bool, threads: int, where: Where
+    ) -> tuple[Batch, Fault | None]:
         """The records, or the fault of the first that is bad."""
-        made, fault = self.parts(records, verify, threads)
+        made, fault = self.parts(records, verify, threads, where)
         if fault is not None:
             return {}, fault
         return {name: assemble(self.schema[name], parts) for name, parts in made.items()}, None
@@ -144,6 +166,7 @@ class Codec:
         records: Records,
         verify: bool,
         threads: int,
+        where: Where,
         pads: Sequence[_core.Pad | None] = (),
         rows: int = 0,
         memory: Allocate | None = None,
@@ -161,7 +184,7 @@ class Codec:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        made, fault = _core.decode(
+        made, fault, unknown = _core.decode(
             *records,
             self.columns,
             verify,
@@ -173,16 +196,26 @@ class Codec:
         )
         if fault is not None:
             return {}, fault
+        if unknown and self.unknown is not None:
+            self.unknown.met(unknown, where)
         named = zip(self.schema, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
     def select(self, names: Sequence[str]) -> Codec:
-        """Of these fields only: the others are not even looked at."""
-        return Codec(self.schema.select(names), self.places)
+        """Of these fields only: the others are not even looked at, and are left out on
+        purpose, be they known or not.
+        """
+        return Codec(self.schema.select(names), self.places, self.kinds)
 
     def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
         """The faults of the records that do not decode."""
         return _core.check_rows(file, offsets, self.columns, verify, threads)
+
+
+def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:
+    """The kinds of list that hold fields, of the encodings that an index tells."""
+    kinds = {"float_list": Kind.float, "int64_list": Kind.int64}
+    return {name: kinds.get(text.split("/")[-1], Kind.bytes) for name, text in encoding.items()}
 
 
 def is_array(slot: _core.Slot, field: Field) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 from recmap._core import Fault, FaultCode, Kind
 from recmap.errors import (
@@ -11,14 +12,21 @@ from recmap.errors import (
     FieldMismatchError,
     NotExampleError,
 )
-from recmap.types import Schema
+from recmap.types import Field, Schema
 
-__all__ = ["KIND_NAMES", "fault_error", "fault_text"]
+__all__ = ["KIND_NAMES", "fault_error", "fault_text", "fields_text", "ragged_text"]
 
 KIND_NAMES = {
     Kind.bytes.value: "bytes_list",
     Kind.float.value: "float_list",
     Kind.int64.value: "int64_list",
+}
+
+# What to read such a list as.
+_TYPES = {
+    Kind.bytes.value: "bytes[*]",
+    Kind.float.value: "float32[*]",
+    Kind.int64.value: "int64[*]",
 }
 
 _FRAMING = {
@@ -28,7 +36,7 @@ _FRAMING = {
     FaultCode.data_crc,
     FaultCode.changed,
 }
-_NOT_EXAMPLE = {FaultCode.malformed, FaultCode.too_large}
+_NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features, FaultCode.too_large}
 
 
 def fault_text(fault: Fault, schema: Schema | None = None) -> str:
@@ -56,30 +64,41 @@ def fault_text(fault: Fault, schema: Schema | None = None) -> str:
         f"{expected:,}: {wanted}",
         FaultCode.out_of_range: f"the value {found:,} does not fit: {wanted}",
         FaultCode.flat_not_nested: f"the feature is no feature list, but {wanted}",
+        FaultCode.no_features: "the record is a protobuf message, but not a tf.train.Example: it "
+        "has no features",
+        FaultCode.unknown_feature: "a feature is not in the schema, and is of several kinds",
     }
     return texts[fault.code]
 
 
 def fault_error(
-    fault: Fault, file: str, record: int, schema: Schema | None = None, remedy: str = ""
+    fault: Fault,
+    file: str,
+    record: int,
+    schema: Schema | None = None,
+    *,
+    all_features: bool = False,
 ) -> DataError:
-    """The error for a fault in one record of a file."""
+    """The error for a fault in one record of a file. ``all_features`` says that the schema
+    is that of all features, not a choice of the user's.
+    """
     name = _field_name(fault, schema)
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
     text = fault_text(fault, schema)
     if fault.code in _FRAMING:
-        remedy = remedy or 'use errors="skip" to drop it, or recmap repair'
+        remedy = 'use errors="skip" to drop it, or recmap repair'
         return CorruptRecordError(
             f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
         )
     if fault.code in _NOT_EXAMPLE:
-        remedy = remedy or 'rm.tfrecord.records() reads it raw, errors="skip" drops it'
+        remedy = 'rm.tfrecord.records() reads it raw, errors="skip" drops it'
         return NotExampleError(
             f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
         )
-    remedy = remedy or _remedy(fault, name)
+    remedy = _remedy(fault, name, schema, all_features) if name and schema else ""
+    where = f"field {name!r}: " if name else ""
     return FieldMismatchError(
-        f"{place}: field {name!r}: {text}" + (f" ({remedy})" if remedy else ""),
+        f"{place}: {where}{text}" + (f" ({remedy})" if remedy else ""),
         file=file,
         record=record,
         byte=fault.offset,
@@ -94,15 +113,51 @@ def _field_name(fault: Fault, schema: Schema | None) -> str | None:
     return names[fault.column]
 
 
-def _remedy(fault: Fault, name: str | None) -> str:
+def fields_text(name: str, text: str, others: Mapping[str, Field | str | None] | None) -> str:
+    """A value of ``fields=`` that gives a field its type and keeps the others: those given,
+    else all there are.
+
+    >>> fields_text("y", "int64 = 0", None)
+    'fields={"y": "int64 = 0", ...: None}'
+    """
+    given = {} if others is None else {n: f if f is None else str(f) for n, f in others.items()}
+    texts = [
+        f"{json.dumps(n, ensure_ascii=False)}: {'None' if f is None else json.dumps(f)}"
+        for n, f in {**given, name: text}.items()
+    ]
+    return f"fields={{{', '.join(texts + ['...: None'] * (others is None))}}}"
+
+
+def ragged_text(field: Field) -> str:
+    """The same field with rows of any length."""
+    below = field.shape[1:]
+    return str(Field(field.dtype, (None, *(below if 0 not in below else ()))))
+
+
+def _remedy(fault: Fault, name: str, schema: Schema, all_features: bool) -> str:
+    field, others = schema[name], None if all_features else schema
+
+    def typed(text: str) -> str:
+        return fields_text(name, text, others)
+
     match fault.code:
         case FaultCode.missing:
-            return f'give it a fill value, fields={{"{name}": "... = 0"}}, or make it ragged, [*]'
+            ragged = f"make it ragged, {typed(ragged_text(field))}"
+            if field.dtype.kind not in "iufb":
+                return ragged
+            return f"give it a fill value, {typed(f'{field} = 0')}, or {ragged}"
         case FaultCode.wrong_count | FaultCode.not_multiple:
-            return f'for lengths that differ, fields={{"{name}": "...[*]"}}'
-        case FaultCode.wrong_kind | FaultCode.wrong_size | FaultCode.not_one_string:
-            return f'give the field its type, fields={{"{name}": ...}}'
+            whole = fault.code == FaultCode.not_multiple
+            text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
+            return f"for lengths that differ, {typed(text)}"
+        case FaultCode.wrong_kind if all_features:
+            rest = [other for other in schema if other != name]
+            return f"the records looked at have another kind of list; leave it out, fields={rest!r}"
+        case FaultCode.wrong_kind:
+            return f"give the field its type, {typed(_TYPES.get(fault.found, 'bytes'))}"
+        case FaultCode.wrong_size | FaultCode.not_one_string:
+            return f"read the bytes as they are, {typed('bytes[*]')}"
         case FaultCode.out_of_range:
-            return "read it as int64"
+            return f"read it as int64, {typed(str(Field('int64', field.shape)))}"
         case _:
             return ""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
 
-from recmap.errors import FieldMismatchError, OptionError
+from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.paths import PathsLike, expand
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.example import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
+from recmap.tfrecord.infer import Summary
 from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.sidecar import Sidecar, save_sidecar, stored_schema, write_text_index
+from recmap.tfrecord.sidecar import (
+    Sidecar,
+    is_written,
+    load_sidecar,
+    save_sidecar,
+    stored_schema,
+    write_text_index,
+)
 from recmap.tfrecord.stored_types import Manifests, stored_types
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.tally import SizeWatcher, Tally
+from recmap.tfrecord.unknown import UnknownFeatures
 from recmap.tfrecord.window import Window
 from recmap.types import Schema
 
@@ -55,37 +65,51 @@ def _index(path: str, tally: Tally) -> str:
     else:
         start = np.zeros(min(shard.count(), 1), np.uint64)
         found = Index.of_marks(shard.count(), None, start, start, 0)
-    return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped))
+    written = is_written(path)
+    return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped, None, written))
 
 
 def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     """Checks every record, and finds the schema that holds for all."""
-    stored = _stored(shard)
     summary = sample([shard], False)
-    inferred = summary.schema()
-    # A ragged field fits records that lack it, so the names are compared as well.
-    if stored is not None and (summary.rows == 0 or set(stored[0]) == set(inferred)):
+    stored = _stored(shard, summary)
+    unknown = UnknownFeatures("")
+    if stored is not None:
+        schema, encoding, written = stored
         try:
             with closing(tally.of(shard, skip=False)) as windows:
-                return survey(shard, Codec(stored[0]), None, False, windows)[0], stored[1]
+                codec = Codec(schema, kinds=kinds_of(encoding), unknown=unknown)
+                codec, _ = survey(shard, codec, summary, False, windows, schema)
+                return codec, {**summary.encoding(), **encoding}
         except FieldMismatchError:
-            if stored[2]:
-                raise  # it would not be believed with another schema
-            # Other data than the index was made from.
-    codec = Codec(inferred, summary.places())
-    return survey(shard, codec, summary, False, tally.of(shard, skip=False))[0], {}
+            if written:
+                raise  # the file would contradict an index with another schema
+            summary = sample([shard], False)  # other data than the index was made from
+    codec = Codec(summary.schema(), summary.places(), summary.kinds(), unknown)
+    codec, _ = survey(shard, codec, summary, False, tally.of(shard, skip=False))
+    return codec, summary.encoding()
 
 
-def _stored(shard: Shard) -> tuple[Schema, dict[str, str], bool] | None:
-    """The schema that a file was written with, how its fields are stored if that is known,
-    and whether the file itself says so.
+def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], bool] | None:
+    """The schema that a file was written with, or that of an older index if it can be that of
+    the data; how fields are stored, if that is known; and whether the file was written so.
     """
     indexed = stored_schema(shard.path)
     types = stored_types(shard, None, Manifests(), skip=False)
     if types is not None:
         same = indexed is not None and set(indexed[0]) == set(types.schema)
         return types.schema, indexed[1] if indexed and same else {}, True
-    return None if indexed is None else (*indexed, False)
+    if indexed is None:
+        return None
+    inferred = set(summary.schema())
+    if summary.rows == 0 or set(indexed[0]) == inferred:
+        return (*indexed, False)
+    # A ragged field fits records that lack it: fields that were not seen just now are
+    # believed only if the index is of this very data.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleIndexWarning)
+        current = inferred < set(indexed[0]) and load_sidecar(shard.path) is not None
+    return (*indexed, False) if current else None
 
 
 def _index_text(path: str, tally: Tally) -> str:

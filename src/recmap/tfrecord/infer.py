@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recmap._core import Facts, FeatureFacts, Kind, Place
 from recmap.errors import FieldMismatchError
@@ -11,9 +12,22 @@ from recmap.tfrecord.example import LISTS
 from recmap.tfrecord.faults import KIND_NAMES
 from recmap.types import Field, Schema
 
-__all__ = ["FeatureSummary", "Summary"]
+__all__ = ["FeatureSummary", "Seen", "Summary", "join_schemas"]
 
 _DTYPES = {Kind.bytes: "bytes", Kind.float: "float32", Kind.int64: "int64"}
+
+
+class Seen(NamedTuple):
+    """A record in which something was seen; its number is not always known."""
+
+    file: str
+    record: int | None
+    byte: int
+
+    def __str__(self) -> str:
+        if self.record is None:
+            return f"{self.file}, the record at byte {self.byte:,}"
+        return f"{self.file}, record {self.record:,}"
 
 
 @dataclass
@@ -22,15 +36,16 @@ class FeatureSummary:
 
     in_lists: bool
     rows: int = 0
-    kinds: dict[Kind, str] = field(default_factory=dict)  # and where each was first seen
+    kinds: dict[Kind, Seen] = field(default_factory=dict)  # and where each was first seen
     values: tuple[int, int] | None = None
     string_size: tuple[int, int] | None = None
     string_size_bits: int = 0
 
-    def add(self, facts: FeatureFacts, where: str) -> None:
+    def add(self, facts: FeatureFacts, where: Callable[[int], Seen]) -> None:
         self.rows += facts.rows
         for kind, row in facts.kinds:
-            self.kinds.setdefault(kind, f"{where}, sampled record {row:,}")
+            if kind not in self.kinds:
+                self.kinds[kind] = where(row)
         self.values = _wider(self.values, facts.values)
         self.string_size = _wider(self.string_size, facts.string_size)
         self.string_size_bits |= facts.string_size_bits
@@ -68,17 +83,43 @@ class Summary:
     """All features over all records seen, by the name of the field that reads them."""
 
     rows: int = 0
-    largest: int = 0  # record, in bytes
     features: dict[str, FeatureSummary] = field(default_factory=dict)
 
-    def add(self, facts: Facts, where: str) -> None:
-        """Adds what was found in some records of a file."""
+    def add(self, facts: Facts, where: Callable[[int], Seen]) -> None:
+        """Adds what was found in some records; ``where`` says which they are."""
         self.rows += facts.rows
-        names = {key for in_lists, key, _ in facts.features if not in_lists}
-        names |= {name for name, feature in self.features.items() if not feature.in_lists}
         for in_lists, key, feature in facts.features:
-            name = LISTS + key if in_lists and key in names else key
+            name = self._name(in_lists, key)
             self.features.setdefault(name, FeatureSummary(in_lists)).add(feature, where)
+
+    def _name(self, in_lists: bool, key: str) -> str:
+        """The name of the field that reads a feature. Where both maps of a record have the
+        key, the one in the feature lists gets a longer one.
+        """
+        known = self.features.get(key)
+        if in_lists:
+            return LISTS + key if known is not None and not known.in_lists else key
+        if known is not None and known.in_lists:
+            self.features[LISTS + key] = self.features.pop(key)
+        return key
+
+    def fits(self, facts: Facts) -> bool:
+        """Whether each feature is of one kind, the one seen before."""
+        for in_lists, key, feature in facts.features:
+            known = self.features.get(self._name(in_lists, key))
+            kinds = {kind for kind, _ in feature.kinds} | set(known.kinds if known else ())
+            if len(kinds) > 1:
+                return False
+        return True
+
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of list that holds each field."""
+        return {n: next(iter(f.kinds)) for n, f in self.features.items() if len(f.kinds) == 1}
+
+    def encoding(self) -> dict[str, str]:
+        """The same, and whether as a feature list, in the words of an index."""
+        steps = {name: "feature_list/" * f.in_lists for name, f in self.features.items()}
+        return {name: steps[name] + KIND_NAMES[kind.value] for name, kind in self.kinds().items()}
 
     def places(self) -> dict[str, Place]:
         """Which of a record's two maps holds each field."""
@@ -94,7 +135,8 @@ class Summary:
         for name in wanted:
             feature = self.features[name]
             if feature.kinds:
-                fields[name] = _infer(name, feature, self.rows)
+                others = [other for other in self.features if other != name]
+                fields[name] = _infer(name, feature, self.rows, others)
         return Schema(fields)
 
     def describe(self) -> str:
@@ -103,12 +145,16 @@ class Summary:
         return "; ".join(parts) or "no features"
 
 
-def _infer(name: str, feature: FeatureSummary, rows: int) -> Field:
+def _infer(name: str, feature: FeatureSummary, rows: int, others: list[str]) -> Field:
     if len(feature.kinds) > 1:
         seen = " and ".join(f"{KIND_NAMES[k.value]} ({w})" for k, w in feature.kinds.items())
+        last = list(feature.kinds.values())[-1]
         raise FieldMismatchError(
-            f"feature {name!r} changes its kind: {seen} (leave it out with fields=[...], or read "
-            "the records with rm.tfrecord.records)",
+            f"feature {name!r} changes its kind: {seen} (read the others with fields={others!r}, "
+            "or the raw records with rm.tfrecord.records)",
+            file=last.file,
+            record=last.record,
+            byte=last.byte,
             field=name,
         )
     dtype = _DTYPES[next(iter(feature.kinds))]
@@ -127,3 +173,29 @@ def _wider(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, i
     if a is None or b is None:
         return a or b
     return min(a[0], b[0]), max(a[1], b[1])
+
+
+def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
+    """One that reads the rows of all of these: a field that not all have, or that differs
+    in its first axis, is ragged. None if there is no such schema.
+    """
+    names = dict.fromkeys(name for schema in schemas for name in schema)
+    fields = {}
+    for name in names:
+        field = _join([schema.get(name) for schema in schemas])
+        if field is None:
+            return None
+        fields[name] = field
+    return Schema(fields)
+
+
+def _join(fields: Sequence[Field | None]) -> Field | None:
+    found = [field for field in fields if field is not None]
+    first = found[0]
+    if all(field == first for field in found):
+        if len(found) == len(fields) or first.fill is not None or first.ragged:
+            return first
+    elif any(field.fill is not None or field.dtype != first.dtype for field in found):
+        return None
+    shapes = {(None, *field.shape[1:]) for field in found}
+    return Field(first.dtype, shapes.pop()) if len(shapes) == 1 else None

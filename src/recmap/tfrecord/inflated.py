@@ -13,10 +13,10 @@ from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count
 from recmap.sources import Skipped
+from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.stream import Entry, Stream
 from recmap.tfrecord.window import Window
-from recmap.types import Schema
 
 __all__ = ["START", "Inflated", "Place"]
 
@@ -98,9 +98,10 @@ class Inflated:
                 ),
             )
 
-    def error(self, fault: Fault, record: int, base: int, schema: Schema | None) -> Exception:
+    def error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
         """The error for a fault in a window that lies at ``base``."""
-        error = fault_error(fault, self.path, record, schema)
+        schema, whole = (codec.schema, codec.all_features) if codec else (None, False)
+        error = fault_error(fault, self.path, record, schema, all_features=whole)
         place = f"at byte {fault.offset:,}"
         text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
         if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Fault, Pad
 from recmap.tfrecord.example import Allocate, Codec, Records, assemble
+from recmap.tfrecord.unknown import Where
 from recmap.types import Batch, Field
 
 __all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
@@ -36,16 +37,16 @@ class PaddedCodec:
     """
 
     def __init__(self, codec: Codec, pads: Mapping[str, Pad], size: int, memory: Allocate) -> None:
-        self.schema = codec.schema
+        self.schema, self.all_features = codec.schema, codec.all_features
         self._codec, self._size, self._memory = codec, size, memory
         self._pads = [pads.get(name) for name in codec.schema]
 
     def decode(
-        self, records: Records, verify: bool, threads: int
+        self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[PaddedRows, Fault | None]:
         """The records, or the fault of the first that is bad."""
         made, fault = self._codec.parts(
-            records, verify, threads, self._pads, self._size, self._memory
+            records, verify, threads, where, self._pads, self._size, self._memory
         )
         rows = PaddedRows({}, {})
         for name, parts in made.items():

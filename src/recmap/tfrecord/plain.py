@@ -223,12 +223,15 @@ class PlainShard:
         threads: int,
     ) -> _T:
         """The records at these offsets, which have these numbers, or follow that one."""
-        decoded, fault = codec.decode(
-            Records.of_file(self.file.bytes, offsets), self.verify, threads
-        )
+
+        def where(row: int) -> tuple[str, int]:
+            return self.path, rows + row if isinstance(rows, int) else int(rows[row])
+
+        records = Records.of_file(self.file.bytes, offsets)
+        decoded, fault = codec.decode(records, self.verify, threads, where)
         if fault is not None:
-            record = rows + fault.row if isinstance(rows, int) else int(rows[fault.row])
-            raise fault_error(fault, self.path, record, codec.schema)
+            path, record = where(fault.row)
+            raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
         return decoded
 
     def row_bytes(self) -> int:

@@ -42,10 +42,10 @@ __all__ = [
     "FirstRead",
     "Manifests",
     "Types",
-    "agreed_types",
     "first_record",
     "indexed_types",
     "stored_types",
+    "written_types",
 ]
 
 Bytes = npt.NDArray[np.uint8]
@@ -100,11 +100,19 @@ def stored_types(
     if listed is not None:
         found.append(listed)
     for other in found[1:]:
+        if other is indexed and _has_all(indexed.schema, found[0].schema):
+            continue  # it has seen all records, and perhaps features of other files' records
         if not same_types(found[0].schema, other.schema):
             raise _conflict(found[0], other)
     if indexed is not None and found[0] is not indexed:
-        return replace(found[0], origin=indexed.origin)
+        return replace(found[0], schema=indexed.schema, origin=indexed.origin)
     return found[0] if found else None
+
+
+def _has_all(schema: Schema, fields: Schema) -> bool:
+    """Whether a schema has these fields, perhaps among others."""
+    texts = schema_texts(schema)
+    return all(texts.get(name) == text for name, text in schema_texts(fields).items())
 
 
 def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
@@ -115,21 +123,19 @@ def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
     return Types(sidecar.schema, "from the index", where, path, firm=False)
 
 
-def agreed_types(
+def written_types(
     shards: Sequence[Shard],
     found: Mapping[int, Types | None],
     later: Mapping[int, Types | None],
     skip: bool,
 ) -> Types | None:
-    """The types of all files, from what was ``found`` for some, and what the indexes say of
-    those that are looked at ``later``. None if they are noted nowhere,
-    or only in indexes that differ or are not there for all: those may have been inferred.
+    """The types that whoever wrote the files noted, from what was ``found`` for some, and
+    what the indexes say of those that are looked at ``later``. None if they noted none.
     """
     noted = [types for types in (*found.values(), *later.values()) if types is not None]
     firm = next((types for types in noted if types.firm), None)
     if firm is None:
-        agree = all(same_types(types.schema, noted[0].schema) for types in noted)
-        return noted[0] if noted and agree and len(noted) == len(shards) else None
+        return None
     for types in noted:
         if not same_types(types.schema, firm.schema):
             raise _conflict(firm, types)

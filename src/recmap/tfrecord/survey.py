@@ -5,9 +5,9 @@ schema, or all of them to leave out the bad ones or to write an index.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import Fault, FaultCode
@@ -17,10 +17,12 @@ from recmap.sources import Skipped
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.index import Index
-from recmap.tfrecord.infer import Summary
+from recmap.tfrecord.foreign import foreign_text
+from recmap.tfrecord.index import Index, Offsets
+from recmap.tfrecord.infer import Seen, Summary
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.window import Window
+from recmap.types import Schema
 
 __all__ = ["Shard", "sample", "survey"]
 
@@ -29,7 +31,17 @@ Shard = PlainShard | CompressedShard
 # Places in a dataset at which records are sampled.
 _SPOTS = 16
 # Faults that no other schema would mend.
-_BROKEN = {FaultCode.malformed, FaultCode.too_large, FaultCode.data_crc, FaultCode.changed}
+_BROKEN = {
+    FaultCode.malformed,
+    FaultCode.no_features,
+    FaultCode.too_large,
+    FaultCode.data_crc,
+    FaultCode.changed,
+    FaultCode.wrong_kind,
+}
+_NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features}
+# Records a schema is widened for, before the others are looked at again.
+_AT_ONCE = 256
 
 
 def sample(shards: Sequence[Shard], skip: bool) -> Summary:
@@ -49,12 +61,6 @@ def sample(shards: Sequence[Shard], skip: bool) -> Summary:
             # A damaged file is reported when its rows are read, or skipped then.
             if not skip:
                 raise
-    if summary.largest and not summary.features and not skip:
-        raise NotExampleError(
-            f"{shards[0].path}: the records have no features, so they are no tf.train.Examples "
-            "(rm.tfrecord.records(path) reads records that are not)",
-            file=shards[0].path,
-        )
     return summary
 
 
@@ -64,26 +70,36 @@ def _inspect(summary: Summary, path: str, window: Window, skip: bool) -> None:
         facts = _core.inspect(window.bytes, offsets, True)
         bad = facts.not_example
         if bad is None:
-            summary.add(facts, path)
-            summary.largest = max(summary.largest, window.scan.max_length)
+            summary.add(facts, partial(_seen_at, path, window, offsets))
             return
-        if not skip:
-            if bad.code != FaultCode.malformed:
-                # Damaged data, not another kind of record: reading will say so.
-                offsets = np.delete(offsets, bad.row)
-                continue
+        if not skip and bad.code in _NOT_EXAMPLE:
             raise _not_example(path, window, bad)
+        # Damaged data, not another kind of record: reading will say so.
         offsets = np.delete(offsets, bad.row)
 
 
+def _seen_at(path: str, window: Window, offsets: Offsets, row: int) -> Seen:
+    return _seen(path, window, int(offsets[row]))
+
+
+def _seen(path: str, window: Window, offset: int) -> Seen:
+    """The record of a window that begins at an offset."""
+    row = int(np.searchsorted(window.offsets, np.uint64(offset)))
+    record = None if window.record is None else window.record + row
+    return Seen(path, record, window.base + offset)
+
+
 def _not_example(path: str, window: Window, bad: Fault) -> NotExampleError:
-    number = "" if window.record is None else f"record {window.record + bad.row:,} "
+    seen = _seen(path, window, bad.offset)
+    number = "" if seen.record is None else f"record {seen.record:,} "
+    length = int.from_bytes(window.bytes[bad.offset : bad.offset + 8], "little")
+    data = window.bytes[bad.offset + 12 : bad.offset + 12 + length]
     return NotExampleError(
-        f"{path}: {number}at byte {window.base + bad.offset:,} is not a tf.train.Example "
-        "(rm.tfrecord.records(path) reads records that are not)",
+        f"{path}: {number}at byte {seen.byte:,} is sound, but not a tf.train.Example: "
+        f"{foreign_text(data)} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
         file=path,
-        record=None if window.record is None else window.record + bad.row,
-        byte=window.base + bad.offset,
+        record=seen.record,
+        byte=seen.byte,
     )
 
 
@@ -93,26 +109,29 @@ def survey(
     summary: Summary | None,
     skip: bool,
     windows: Iterable[Window] | None = None,
+    fixed: Schema | None = None,
 ) -> tuple[Codec, list[Skipped]]:
     """Checks every record of a file, and has the shard use what was found.
 
-    With ``summary``, the schema was inferred from it, and a record that does not
-    fit widens it. Without, such a record is bad. Bad records are left out if
-    ``skip``, else raised. ``windows`` are those of the shard, if somebody watches them.
-    Returns the codec that fits all others, and what was left out.
+    With ``summary``, the schema was inferred from it, except for ``fixed`` fields, and a
+    record that does not fit or has more features widens it. Without, a record that does
+    not fit is bad. Bad records are left out if ``skip``, else raised. ``windows`` are
+    those of the shard, if somebody watches them. Returns the codec that fits all others,
+    and what was left out.
     """
     skipped: list[Skipped] = []
     index, bad_rows, seen = Index(), [], 0
     for window in shard.windows(skip) if windows is None else windows:
         good = np.ones(len(window.offsets), dtype=bool)
-        codec, faults = _check(shard, window, codec, summary)
-        for fault in faults:
-            record = (window.record or 0) + fault.row
+        codec, faults = _check(shard, window, codec, summary, fixed or Schema({}))
+        for row, fault in faults:
+            record = (window.record or 0) + row
             if not skip:
-                raise fault_error(fault, shard.path, record, codec.schema)
+                whole = codec.all_features
+                raise fault_error(fault, shard.path, record, codec.schema, all_features=whole)
             reason = fault_text(fault, codec.schema)
             skipped.append(Skipped(shard.path, record, window.base + fault.offset, reason))
-            good[fault.row] = False
+            good[row] = False
         skipped += window.skipped
         bad_rows += (np.flatnonzero(~good) + seen).tolist()
         seen += len(good)
@@ -127,15 +146,43 @@ def survey(
 
 
 def _check(
-    shard: Shard, window: Window, codec: Codec, summary: Summary | None
-) -> tuple[Codec, Iterable[Fault]]:
+    shard: Shard, window: Window, codec: Codec, summary: Summary | None, fixed: Schema
+) -> tuple[Codec, list[tuple[int, Fault]]]:
+    """The codec, widened for the records of a window, and the rows that it does not fit."""
     faults = codec.check(window.bytes, window.offsets, False, thread_count())
-    while summary is not None:
-        misfits = [fault.row for fault in faults if fault.code not in _BROKEN]
+    if summary is None:
+        # Whoever reads the rows hears of unknown features.
+        return codec, [(f.row, f) for f in faults if f.code != FaultCode.unknown_feature]
+    tried: dict[int, Fault | None] = {}
+    while True:
+        names = list(codec.schema)
+        misfits = [
+            fault.row
+            for fault in faults
+            if fault.code not in _BROKEN
+            and fault.row not in tried
+            and (fault.column is None or names[fault.column] not in fixed)
+        ]
         if not misfits:
-            break
-        rows: npt.NDArray[np.uint64] = window.offsets[np.array(misfits)]
-        summary.add(_core.inspect(window.bytes, rows, False), shard.path)
-        codec = Codec(summary.schema(list(codec.schema)), summary.places())
+            return codec, [(f.row, tried.get(f.row) or f) for f in faults]
+        for row in misfits[:_AT_ONCE]:
+            tried[row] = _learn(shard.path, window, row, summary)
+        more = summary.schema([name for name in summary.features if name not in fixed])
+        codec = Codec(
+            Schema({**fixed, **more}),
+            {**codec.places, **summary.places()},
+            {**summary.kinds(), **codec.kinds},
+            codec.unknown,
+        )
         faults = codec.check(window.bytes, window.offsets, False, thread_count())
-    return codec, faults
+
+
+def _learn(path: str, window: Window, row: int, summary: Summary) -> Fault | None:
+    """Adds what a record holds to the summary, if it is sound and no feature changes its
+    kind in it. Why it is no Example, if it is none.
+    """
+    offset = window.offsets[row : row + 1]
+    facts = _core.inspect(window.bytes, offset, False)
+    if facts.not_example is None and summary.fits(facts):
+        summary.add(facts, lambda _: _seen(path, window, int(offset[0])))
+    return facts.not_example

@@ -46,18 +46,22 @@ class Together:
         any order, of which the system cannot know which come next.
         """
         numbers, owners = self._owned(rows)
+
+        def where(row: int) -> tuple[str, int]:
+            owner = 0 if owners is None else owners[row]
+            return self._shards[owner].path, int(numbers[row])
+
         # More than a share of them: rows that are not in memory are waited for.
         files, threads = self._files, thread_count()
         if ask:
             _core.will_need_records(files, owners, numbers)
         offsets, fault = _core.locate_in(files, owners, numbers, threads)
         if fault is None:
-            decoded, fault = codec.decode(Records(files, offsets, owners), verify, threads)
+            decoded, fault = codec.decode(Records(files, offsets, owners), verify, threads, where)
             if fault is None:
                 return decoded
-        owner = 0 if owners is None else owners[fault.row]
-        record = int(numbers[fault.row])
-        raise fault_error(fault, self._shards[owner].path, record, codec.schema)
+        path, record = where(fault.row)
+        raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
 
     def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
         """The rows by their numbers in their files, and these; none if there is but one. They

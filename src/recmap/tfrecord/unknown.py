@@ -1,0 +1,117 @@
+"""Features that records have and the schema does not.
+
+A schema that was inferred from some records may lack a feature that only others have. Every
+pass that decodes records counts such features: reading warns once, and writing what was read
+is an error, since the feature would be lost.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from recmap import _core
+from recmap._core import Kind
+from recmap.errors import FieldMismatchError, UnknownFeatureWarning
+from recmap.tfrecord.faults import KIND_NAMES
+
+__all__ = ["UnknownFeatures", "Where", "losing_nothing"]
+
+Where: TypeAlias = Callable[[int], tuple[str, int]]
+"""The file of a row that was decoded, and its number among the records of the file."""
+
+# How many names a message lists.
+_NAMED = 5
+
+
+class _Mode(threading.local):
+    strict = False
+
+
+_mode = _Mode()
+
+
+@contextmanager
+def losing_nothing() -> Iterator[None]:
+    """In this thread, an unknown feature is an error: what is read will be written."""
+    before, _mode.strict = _mode.strict, True
+    try:
+        yield
+    finally:
+        _mode.strict = before
+
+
+class UnknownFeatures:
+    """Those that one dataset has met so far. ``origin`` says where its schema is from."""
+
+    def __init__(self, origin: str, warned: bool = False) -> None:
+        self._origin, self._warned = origin, warned
+        self._lock = threading.Lock()
+        self._rows: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnknownFeatures, (self._origin, self._warned)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The number of records read that have each of them."""
+        with self._lock:
+            return dict(self._rows)
+
+    def met(self, found: Sequence[_core.Unknown], where: Where) -> None:
+        """Counts the features of some records; an error if nothing may be lost, else a
+        warning if there has been none.
+        """
+        with self._lock:
+            for _, key, _, rows, _ in found:
+                name = _text(key)
+                self._rows[name] = self._rows.get(name, 0) + rows
+            silent = self._warned and not _mode.strict
+            self._warned = self._warned or not _mode.strict
+        if silent:
+            return
+        in_lists, key, kind, _, row = min(found, key=lambda feature: feature[4])
+        file, record = where(row)
+        name, what = _text(key), "feature list" if in_lists else "feature"
+        listed = "" if kind == Kind.none else f" ({KIND_NAMES[kind.value]})"
+        has = f"{file}: record {record:,} has a {what} {name!r}{listed}"
+        remedy = (
+            f'run rm.index("{file}"), or `recmap index`, which learns the features of all '
+            "records, and open it again; or say with fields=[...] which ones you want"
+        )
+        if _mode.strict:
+            raise FieldMismatchError(
+                f"{has}, which is not in the schema ({self._origin}) and would be lost; found so "
+                f"far: {self._counts()} ({remedy})",
+                file=file,
+                record=record,
+                field=name,
+            )
+        warnings.warn(
+            f"{has}, which is not in the schema ({self._origin}) and is not read; found so far: "
+            f"{self._counts()}. To read it, {remedy}.",
+            UnknownFeatureWarning,
+            stacklevel=_outside(),
+        )
+
+    def _counts(self) -> str:
+        rows = self.rows
+        texts = [f"{name!r} in {n:,} record{'s'[: n > 1]}" for name, n in rows.items()]
+        more = [f"and {len(texts) - _NAMED:,} more"] if len(texts) > _NAMED else []
+        return ", ".join(texts[:_NAMED] + more)
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
+
+
+def _outside() -> int:
+    """The stack level of whoever called recmap, for a warning given by our caller."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
+        frame, level = frame.f_back, level + 1
+    return level
