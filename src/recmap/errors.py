@@ -24,8 +24,8 @@ RecmapError
 └── WorkerDiedError (RuntimeError)       a worker process was killed, or crashed
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning and
-StaleIndexWarning.
+works. The warnings are LeftOutWarning, OldStateWarning, SkippedRecordsWarning,
+SlowOrderWarning and StaleIndexWarning.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ __all__ = [
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
+    "OldStateWarning",
     "OptionError",
     "OutputError",
     "OutputExistsError",
@@ -196,6 +197,10 @@ class WorkerDiedError(RecmapError, RuntimeError):
 
 class LeftOutWarning(UserWarning):
     """Datasets or members that do not fit beside the others were left out."""
+
+
+class OldStateWarning(UserWarning):
+    """A state of an older recmap does not say what data and functions it was saved from."""
 
 
 class SkippedRecordsWarning(UserWarning):
