@@ -212,12 +212,9 @@ def _content(path: str, look: bool) -> str:
             size = os.fstat(file.fileno()).st_size
             if not look:
                 return str(size)
-            places = {
-                size * i // (_PLACES - 1) - _BYTES * i // (_PLACES - 1) for i in range(_PLACES)
-            }
             parts = []
-            for place in sorted(max(0, place) for place in places):
-                file.seek(place)
+            for place in range(_PLACES):
+                file.seek(max(0, size - _BYTES) * place // (_PLACES - 1))
                 parts.append(file.read(_BYTES))
             return f"{size} {_digest(b''.join(parts))}"
     except OSError:  # it may be gone while it is mapped
@@ -279,9 +276,7 @@ def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | 
             return f"{files}{', the same in another order' if same else ''}"
         if saved["rows"] != here["rows"]:
             of = f" of {_files(here)}" if here["count"] else ""
-            return (
-                f"it was saved over {saved['rows']:,} rows{of}, and there are {here['rows']:,} now"
-            )
+            return f"{saved['rows']:,} rows{of} then, {here['rows']:,} now"
         if saved["schema"] != here["schema"]:
             return f"the columns were {saved['schema']}; they are {here['schema']} now"
         if saved["content"] != here["content"]:
