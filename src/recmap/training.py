@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.notebook import table
@@ -50,6 +51,10 @@ class Pipeline(Verbs):
         self._placed = 0
         self._trail = Trail(Cursor())  # where this one is, and has been
         self._meter: Meter | None = None
+        # Who reads batches that this does not see, and how often each had begun when it was
+        # last known here what comes next.
+        self._elsewhere: list[tuple[Elsewhere, int]] = []
+        self._out_of_turn = False
 
     @property
     def plan(self) -> Plan:
@@ -146,6 +151,7 @@ class Pipeline(Verbs):
         # Whoever begins again without restore() begins the next epoch.
         self._next = Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
         self._trail, self._meter = Trail(cursor), meter
+        self._known_here()
         return self._run(stream(ready, cursor, meter), self._trail, meter, self._next)
 
     def _run(
@@ -208,8 +214,43 @@ class Pipeline(Verbs):
         """
         if batches is not None:
             batches = verbs.check_whole("state(batches)", batches)
+        place = self._place_elsewhere(batches)
+        if place is None:
+            place = self._trail.after(batches)
         signature = signed([leaf.known_by for leaf in self._plan.leaves], self._plan.said)
-        return save(self._trail.after(batches), self._plan.share, signature)
+        return save(place, self._plan.share, signature)
+
+    def read_by(self, elsewhere: Elsewhere) -> None:
+        """Others read it from now on, in processes or an order that this does not see."""
+        self._elsewhere.append((elsewhere, elsewhere.begun()))
+
+    def _known_here(self) -> None:
+        """What comes next is known here, whoever read before."""
+        self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
+        self._out_of_turn = False
+
+    def _place_elsewhere(self, batches: int | None) -> Cursor | None:
+        """The place after so many batches of those that others read last; None if none do."""
+        if self._out_of_turn:
+            raise OptionError(
+                "state(): batches were asked for out of turn, so there is no place to go on from; "
+                "use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
+            )
+        for each, before in self._elsewhere:
+            if each.begun() == before:
+                continue
+            epoch = each.epoch()
+            in_turn = epoch is not None and self._plan.plain and self._plan.counted
+            if batches is None or not in_turn:
+                how = "state(batches=n) with the number that the loop has received, "
+                raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
+            begun = self._next if epoch == self.first_epoch else Cursor(epoch=epoch or 0)
+            return self._plan.advanced(begun, batches)
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy in another process reads by itself.
+        return {**self.__dict__, "_elsewhere": []}
 
     def restore(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
@@ -246,6 +287,7 @@ class Pipeline(Verbs):
             seed.value = value
         self._trail, self._next = Trail(place), place
         self._placed += 1
+        self._known_here()
         return self
 
     def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
@@ -284,6 +326,7 @@ class Pipeline(Verbs):
         self._next = Cursor(epoch=verbs.check_whole("epoch", number))
         self._trail = Trail(self._next)
         self._placed += 1
+        self._known_here()
 
     def stats(self) -> Stats:
         """Where the time of the last iteration went; ``print`` it."""
@@ -300,6 +343,7 @@ class Pipeline(Verbs):
         count, plan, ready = len(self), self._plan, self.settled()
         if plan.grouping is None or not 0 <= number < count:
             raise RowNotFoundError(f"batch {number:,} of {count if plan.grouping else 0:,}")
+        self._out_of_turn = True
         size, share = plan.groups.block, plan.share
         turn, within = divmod(number + plan.overall.skip, plan.rest(Cursor()))
         within += plan.given.skip

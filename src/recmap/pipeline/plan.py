@@ -204,6 +204,19 @@ class Plan:
             return None
         return self.overall.wanted(start.done, max(0, all_of_it))
 
+    def advanced(self, start: Cursor, batches: int) -> Cursor:
+        """The place so many batches further on, if blocks are batches."""
+        there = self.count(start)
+        if there is not None and batches > there:
+            raise OptionError(f"state(batches={batches}): there are {there:,} in this iteration")
+        while batches and batches >= (rest := self.rest(start)):
+            batches -= rest
+            start = start.following(self.repeat)
+        if not batches:
+            return start
+        passed = max(0, self.given.skip - start.given) + batches
+        return replace(start, at=start.at + passed * self.groups.block, given=start.given + passed)
+
     def rest(self, start: Cursor) -> int:
         """Batches of this rank that are left of an epoch, if that is known."""
         share = self.share if start.left is None else replace(self.share, left=start.left)
