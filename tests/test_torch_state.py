@@ -24,15 +24,16 @@ ROWS = 53
 
 def chain(name: str = "batches") -> rm.Pipeline:
     rows = rm.from_arrays({"id": np.arange(ROWS)})
-    made = {
+    made: dict[str, Any] = {
         "batches": lambda: rows.shuffle(seed=1).batch(5),
         "drop_last": lambda: rows.shuffle(seed=1).batch(5, drop_last=True),
         "rank": lambda: rows.shuffle(seed=1).batch(5).shard(1, 2),
         "repeat": lambda: rows.batch(9).repeat(2),
         "cut": lambda: rows.batch(5).skip(2).take(7),
         "filter": lambda: rows.filter(lambda row: row["id"] % 3 > 0).batch(4),
-    }[name]()
-    return made
+    }
+    chosen: rm.Pipeline = made[name]()
+    return chosen
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

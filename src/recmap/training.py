@@ -248,10 +248,6 @@ class Pipeline(Verbs):
             return self._plan.advanced(begun, batches)
         return None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process reads by itself.
-        return {**self.__dict__, "_elsewhere": []}
-
     def restore(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
     ) -> Pipeline:
@@ -371,7 +367,8 @@ class Pipeline(Verbs):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_meter": None}  # which holds a lock
+        # The meter holds a lock; and a copy in another process reads by itself.
+        return {**self.__dict__, "_meter": None, "_elsewhere": []}
 
     def __repr__(self) -> str:
         count = self._plan.count_rows
