@@ -28,7 +28,7 @@ def to_tf(path: str, batch: int) -> Measure:
 
 def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]]]) -> Measure:
     """One epoch; the frameworks make their datasets before the clock, as in training."""
-    batches, rows = adapt(rm.open(path).shuffle(1).batch(batch)), 0
+    batches, rows = adapt(rm.open(path).shuffle(seed=1).batch(batch)), 0
     with Clock() as clock:
         for columns in batches:
             rows += columns["data"].shape[0]

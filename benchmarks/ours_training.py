@@ -28,7 +28,7 @@ def train(path: str, batch: int, check: bool = False) -> Measure:
 
 @functools.cache
 def _shuffled(path: str, batch: int) -> rm.Pipeline:
-    return rm.open(path).shuffle(1).batch(batch)
+    return rm.open(path).shuffle(seed=1).batch(batch)
 
 
 def pad(path: str, batch: int, check: bool = False) -> Measure:
@@ -41,7 +41,7 @@ def pad(path: str, batch: int, check: bool = False) -> Measure:
 def pad_shuffled(path: str, batch: int, check: bool = False) -> Measure:
     """The same of many files, all rows in a random order."""
     with Clock() as clock:
-        pipeline = rm.open(path).shuffle(1).batch(batch, pad="longest")
+        pipeline = rm.open(path).shuffle(seed=1).batch(batch, pad="longest")
         rows, total = _consume(pipeline, "tokens", check)
     return Measure(clock.seconds, rows, total if check else None)
 

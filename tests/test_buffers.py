@@ -74,7 +74,7 @@ def test_they_travel_to_other_processes_empty() -> None:
 def test_kept_batches_of_a_mapped_file_stay_as_they_are() -> None:
     values = np.random.default_rng(0).random((4096, 1024), np.float32)
     np.save("x.npy", values)
-    train = rm.open("x.npy").shuffle(1).batch(256)
+    train = rm.open("x.npy").shuffle(seed=1).batch(256)
     kept = np.concatenate([batch["data"] for batch in list(train)])
     assert np.array_equal(np.sort(kept, 0), np.sort(values, 0))
 

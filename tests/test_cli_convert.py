@@ -45,8 +45,8 @@ def test_rows_columns_names_and_types() -> None:
 
 def test_shuffle_is_that_of_the_library() -> None:
     np.save("x.npy", X)
-    assert main(["convert", "x.npy", "y.npy", "--shuffle", "3"]) == 0
-    rm.convert("x.npy", "z.npy", shuffle=3)
+    assert main(["convert", "x.npy", "y.npy", "--shuffle", "--seed", "3"]) == 0
+    rm.convert("x.npy", "z.npy", shuffle=True, seed=3)
     assert Path("y.npy").read_bytes() == Path("z.npy").read_bytes()
     assert not np.array_equal(np.load("y.npy"), X)
 

@@ -277,7 +277,7 @@ def test_a_shuffle_is_exact_and_its_order_is_the_seed_s(compression: str | None)
     strings = [str(i).encode() for i in range(20_000)]
     rm.from_arrays({"i": np.arange(20_000), "s": strings}).save(name)
     # Too little memory to hold the rows: a gzip file is dealt out on disk.
-    rm.convert(name, "out/", shuffle=5, shards=3, memory="1MB")
+    rm.convert(name, "out/", shuffle=True, seed=5, shards=3, memory="1MB")
     batch = rm.open("out/")[:]
     order = batch["i"].tolist()
     assert sorted(order) == list(range(20_000))
@@ -341,3 +341,29 @@ def test_options_of_the_format_are_passed_and_unknown_ones_refused() -> None:
     with pytest.raises(rm.OptionError, match="no such option"):
         rm.convert("x.dat", "b.npy", options={"align": 64}, **RAW)
     assert not Path("b.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"shuffle": 7}, "write shuffle=True, seed=7"),
+        ({"seed": 7}, "give shuffle=True"),
+        ({"shuffle": True, "seed": -1}, "0 or more"),
+        ({"shuffle": True, "seed": 1.5}, "0 or more"),
+    ],
+    ids=str,
+)
+def test_a_shuffle_is_asked_for_by_name(wrong: dict[str, Any], said: str) -> None:
+    np.save("x.npy", np.arange(10))
+    with pytest.raises(rm.OptionError, match=said):
+        rm.convert("x.npy", "y.npy", **wrong)
+
+
+def test_a_shuffle_without_a_seed_draws_one_and_keeps_it() -> None:
+    np.save("x.npy", np.arange(1000))
+    rm.convert("x.npy", "a/", shuffle=True, shards=2)
+    rm.convert("x.npy", "b/", shuffle=True, shards=2)
+    a, b = (rm.open(name)["data"][:].tolist() for name in ("a/", "b/"))
+    assert a != b
+    assert sorted(a) == sorted(b) == list(range(1000))
+    assert rm.convert("x.npy", "a/", shuffle=True, shards=2).resumed == 2

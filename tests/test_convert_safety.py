@@ -177,9 +177,9 @@ def test_a_file_that_came_meanwhile_is_not_taken_for_a_finished_one() -> None:
 
 def test_a_killed_shuffle_leaves_nothing_once_it_is_done() -> None:
     hundred().save("s.tfrecord.gz")
-    killed('rm.convert("s.tfrecord.gz", "out/", shuffle=1, shards=2)')
+    killed('rm.convert("s.tfrecord.gz", "out/", shuffle=True, seed=1, shards=2)')
     assert [name for name in os.listdir("out") if "shuffle" in name]
-    rm.convert("s.tfrecord.gz", "out/", shuffle=1, shards=2)
+    rm.convert("s.tfrecord.gz", "out/", shuffle=True, seed=1, shards=2)
     left = [name for name in os.listdir("out") if name[0] == "." and not name.endswith(".recmap")]
     assert left == []
 

@@ -24,10 +24,10 @@ def pipeline(chain: str = "shuffle") -> rm.Pipeline:
     x = np.random.default_rng(1).standard_normal((ROWS, 3)).astype(np.float32)
     ds = rm.from_arrays({"x": x, "y": x @ np.array([1, -2, 3], np.float32)})
     if chain == "filter":
-        return ds.shuffle(1).filter(lambda row: row["x"][0] > -1).batch(8)
+        return ds.shuffle(seed=1).filter(lambda row: row["x"][0] > -1).batch(8)
     if chain == "workers":
-        return ds.shuffle(1).map(noisy, workers=2).batch(BATCH)
-    return ds.shuffle(1).batch(BATCH)
+        return ds.shuffle(seed=1).map(noisy, workers=2).batch(BATCH)
+    return ds.shuffle(seed=1).batch(BATCH)
 
 
 def noisy(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:

@@ -444,7 +444,7 @@ def crop(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 @pytest.mark.parametrize("workers", [None, "fork:2", "threads:2"])
 def test_a_function_crops_images_of_different_sizes(workers: Any) -> None:
     ds, pictures = mixed_sizes()
-    for batch in ds.map(crop, workers=workers).shuffle(1).batch(6):
+    for batch in ds.map(crop, workers=workers).shuffle(seed=1).batch(6):
         for n, made, y, x in zip(*(batch[k] for k in ("id", "crop", "y", "x")), strict=True):
             assert np.array_equal(made, pictures[n][y : y + 8, x : x + 8])
 

@@ -35,9 +35,9 @@ def ids(batches: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("prefetch", [0, 2, 9])
 def test_batches_are_those_of_the_pipeline(ds: rm.Dataset, prefetch: int) -> None:
-    plain = ds.shuffle(1).batch(10)
+    plain = ds.shuffle(seed=1).batch(10)
     epochs = [list(plain) for _ in range(2)]
-    batches = ds.shuffle(1).batch(10).to_jax(prefetch=prefetch)
+    batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=prefetch)
     assert len(batches) == 6
     for epoch in epochs:
         for ours, theirs in zip(epoch, batches, strict=True):
@@ -51,7 +51,7 @@ def test_a_model_learns(ds: rm.Dataset) -> None:
         return w - 0.1 * slope, loss
 
     w, losses, jitted = jnp.zeros(3), [], jax.jit(step)
-    batches = ds.shuffle(1).batch(8, drop_last=True).to_jax(features="x", label="y")
+    batches = ds.shuffle(seed=1).batch(8, drop_last=True).to_jax(features="x", label="y")
     for _ in range(4):
         for x, y in batches:
             w, loss = jitted(w, x, y)
@@ -60,15 +60,15 @@ def test_a_model_learns(ds: rm.Dataset) -> None:
 
 
 def test_state_is_that_of_what_was_given_out(ds: rm.Dataset) -> None:
-    batches = ds.shuffle(1).batch(10).to_jax(prefetch=3)
+    batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=3)
     whole = [ids(batches), ids(batches)]
-    batches = ds.shuffle(1).batch(10).to_jax(prefetch=3)
+    batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=3)
     start = batches.state()
     some = iter(batches)
     assert batches.state() == start
     assert [next(some)["id"].tolist() for _ in range(2)] == whole[0][:2]
     state = json.loads(json.dumps(batches.state()))
-    again = ds.shuffle(1).batch(10).to_jax().restore(state)
+    again = ds.shuffle(seed=1).batch(10).to_jax().restore(state)
     assert again.state() == state
     assert ids(again) == whole[0][2:]
     assert ids(again) == whole[1]
@@ -143,8 +143,8 @@ assert jax.device_count() == 4
 mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 rows = NamedSharding(mesh, P("data"))
 ds = rm.open("x.npz")
-chain = ds.shuffle(1).batch(8, drop_last=True)
-plain = list(ds.shuffle(1).batch(8, drop_last=True))
+chain = ds.shuffle(seed=1).batch(8, drop_last=True)
+plain = list(ds.shuffle(seed=1).batch(8, drop_last=True))
 
 for ours, theirs in zip(plain, chain.to_jax(sharding=rows), strict=True):
     for name in ours:

@@ -37,12 +37,12 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
 
 
 CHAINS: dict[str, Any] = {
-    "shuffle": lambda ds: ds.shuffle(1).batch(10),
-    "drop_last": lambda ds: ds.shuffle(1).batch(10, drop_last=True),
-    "shard": lambda ds: ds.shuffle(1).batch(4).shard(1, 3, even="pad"),
-    "workers": lambda ds: ds.shuffle(1).map(same, workers=2).batch(10),
-    "repeat": lambda ds: ds.shuffle(1).batch(10).repeat(2),
-    "take": lambda ds: ds.shuffle(1).batch(4).shard(0, 2).skip(1).take(4),
+    "shuffle": lambda ds: ds.shuffle(seed=1).batch(10),
+    "drop_last": lambda ds: ds.shuffle(seed=1).batch(10, drop_last=True),
+    "shard": lambda ds: ds.shuffle(seed=1).batch(4).shard(1, 3, even="pad"),
+    "workers": lambda ds: ds.shuffle(seed=1).map(same, workers=2).batch(10),
+    "repeat": lambda ds: ds.shuffle(seed=1).batch(10).repeat(2),
+    "take": lambda ds: ds.shuffle(seed=1).batch(4).shard(0, 2).skip(1).take(4),
 }
 
 
@@ -65,8 +65,8 @@ def test_batches_have_numbers_and_epochs_follow(ds: rm.Dataset, chain: str) -> N
 
 
 def test_a_look_at_the_first_batches_does_no_harm(ds: rm.Dataset) -> None:
-    whole = ids(ds.shuffle(1).batch(10))
-    dataset = ds.shuffle(1).batch(10).to_keras()
+    whole = ids(ds.shuffle(seed=1).batch(10))
+    dataset = ds.shuffle(seed=1).batch(10).to_keras()
     assert by_number(dataset, [0, 1]) == whole[:2]
     assert by_number(dataset, [3, 0, 5, 1, 2, 4]) == [whole[i] for i in (3, 0, 5, 1, 2, 4)]
 
@@ -137,7 +137,7 @@ def model(**how):
     return made
 
 ds = rm.open("x.npz")
-chain = ds.shuffle(1).batch(8)
+chain = ds.shuffle(seed=1).batch(8)
 train = chain.to_keras(features="x", label="y")
 losses = model().fit(train, epochs=4, verbose=0).history["loss"]
 assert losses[-1] < losses[0] / 4, losses

@@ -97,7 +97,7 @@ print(report.rows)
 
 def test_a_shuffle(big: Path) -> None:
     body = f"""
-report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=1, durable=False)
+report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False)
 print(report.rows)
 """
     assert run_limited(body, CONVERSION_LIMIT) == "800000"

@@ -46,7 +46,7 @@ def test_compressed_into_compressed(folder: Path) -> None:
 
 
 def test_compressed_shuffled(folder: Path) -> None:
-    assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=3) < 28
+    assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=True, seed=3) < 28
 
 
 def test_long_lists_compared_in_an_hdf5_file(folder: Path) -> None:

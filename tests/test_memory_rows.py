@@ -92,7 +92,7 @@ def test_comparing_every_value(folder: Path, to: str) -> None:
 
 @pytest.mark.parametrize("name", ["s.tfrecord", "s.tfrecord.gz"])
 def test_a_shuffle(folder: Path, name: str) -> None:
-    assert converted(folder, name, "y.tfrecord", shuffle=3) == str(ROWS)
+    assert converted(folder, name, "y.tfrecord", shuffle=True, seed=3) == str(ROWS)
 
 
 def test_passes_over_all_rows(folder: Path) -> None:

@@ -22,6 +22,6 @@ def test_names_are_shown_as_they_are() -> None:
 
 
 def test_a_pipeline_is_its_steps() -> None:
-    html = _dataset().shuffle(1).batch(2)._repr_html_()
+    html = _dataset().shuffle(seed=1).batch(2)._repr_html_()
     assert "<b>Pipeline: 5 rows</b>" in html
     assert "<td>2</td><td>batch 2</td>" in html

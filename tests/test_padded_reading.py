@@ -127,7 +127,7 @@ def test_batches_are_those_padded_afterwards(
 ) -> None:
     write("d.tfrecord", columns())
     ds = rm.open("d.tfrecord", fields=FIELDS).select(names)
-    chain = (ds.shuffle(3) if shuffled else ds).batch(32, pad=pad, **options)
+    chain = (ds.shuffle(seed=3) if shuffled else ds).batch(32, pad=pad, **options)
     expected = read_apart(chain)
     chain.epoch = 0
     blocks = counted(monkeypatch)
@@ -159,7 +159,7 @@ def test_rows_of_several_files_and_some_of_them(
         write(f"part-{number}.tfrecord", data, begin, end)
     ds = rm.open("part-*.tfrecord", fields=FIELDS)
     chosen = ds.select(["tokens", "id"]).skip(5).take(650)
-    for chain in (chosen.batch(16, pad="longest"), chosen.shuffle(1).batch(16, pad="longest")):
+    for chain in (chosen.batch(16, pad="longest"), chosen.shuffle(seed=1).batch(16, pad="longest")):
         expected = read_apart(chain)
         chain.epoch = 0
         with monkeypatch.context() as patch:
@@ -265,7 +265,7 @@ def test_pads_that_do_not_fit_the_column_are_refused() -> None:
 
 def test_a_chain_goes_to_another_process(read_apart: Callable[[Any], list[Any]]) -> None:
     write("d.tfrecord", columns())
-    chain = rm.open("d.tfrecord", fields=FIELDS).shuffle(1).batch(32, pad="longest")
+    chain = rm.open("d.tfrecord", fields=FIELDS).shuffle(seed=1).batch(32, pad="longest")
     expected = read_apart(chain)
     chain.epoch = 0
     list(chain)

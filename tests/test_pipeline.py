@@ -54,14 +54,14 @@ def test_batches_have_all_rows_and_the_last_is_what_is_left(ds: rm.Dataset) -> N
 def test_rows_keep_their_columns_together(ds: rm.Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rm.SlowOrderWarning)
-        for batch in ds.shuffle(3).batch(7):
+        for batch in ds.shuffle(seed=3).batch(7):
             assert np.array_equal(batch["y"][:, 0], batch["x"] * 3.0)
 
 
 def test_a_shuffle_is_exact_and_another_in_every_epoch(ds: rm.Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rm.SlowOrderWarning)
-        train = ds.shuffle(3).batch(7)
+        train = ds.shuffle(seed=3).batch(7)
     first, second = numbers(train), numbers(train)
     assert sorted(first) == sorted(second) == list(range(ROWS))
     assert first != second
@@ -70,7 +70,7 @@ def test_a_shuffle_is_exact_and_another_in_every_epoch(ds: rm.Dataset) -> None:
 
 
 def test_a_window_shuffles_by_blocks(ds: rm.Dataset) -> None:
-    train = ds.shuffle(3, window=16).batch(7)
+    train = ds.shuffle(seed=3, window=16).batch(7)
     first, second = numbers(train), numbers(train)
     assert sorted(first) == sorted(second) == list(range(ROWS))
     assert first != second
@@ -88,13 +88,13 @@ def test_batches_may_be_written_to(ds: rm.Dataset) -> None:
 def test_a_shuffle_of_what_lies_compressed_is_warned_of() -> None:
     rm.from_arrays({"x": np.arange(50)}).save("d.tfrecord.gz")
     with pytest.warns(rm.SlowOrderWarning, match="window"):
-        rm.open("d.tfrecord.gz").shuffle(1)
+        rm.open("d.tfrecord.gz").shuffle(seed=1)
 
 
 def test_a_mix_of_one_seed_is_uniform_over_positions() -> None:
     places = np.zeros((8, 8), int)
     for seed in range(2000):
-        order = numbers(rm.from_arrays({"x": np.arange(8)}).shuffle(seed))
+        order = numbers(rm.from_arrays({"x": np.arange(8)}).shuffle(seed=seed))
         places[np.arange(8), order] += 1
     # 2000 / 8 in each; five standard deviations around it.
     assert abs(places - 250).max() < 75
@@ -111,14 +111,14 @@ def test_repeat_before_batch_joins_epochs_and_after_it_does_not() -> None:
 
 
 def test_each_repetition_has_an_order_of_its_own() -> None:
-    both = numbers(simple().shuffle(1).repeat(2))
+    both = numbers(simple().shuffle(seed=1).repeat(2))
     assert both[:20] != both[20:]
     assert sorted(both[:20]) == sorted(both[20:])
-    assert numbers(simple().shuffle(1).batch(20).repeat(2)) == both
+    assert numbers(simple().shuffle(seed=1).batch(20).repeat(2)) == both
 
 
 def test_without_end() -> None:
-    endless = iter(simple(3).shuffle(1).repeat().batch(2))
+    endless = iter(simple(3).shuffle(seed=1).repeat().batch(2))
     seen = Counter(int(n) for _ in range(6) for n in next(endless)["x"])
     assert seen == {0: 4, 1: 4, 2: 4}
     endless = iter(simple(3).batch(2).repeat())
@@ -211,7 +211,9 @@ def test_a_mix_ends_with_the_first_or_with_all() -> None:
 
 
 def test_zip_puts_rows_side_by_side() -> None:
-    both = rm.zip(simple(4), rm.from_arrays({"y": np.arange(4) * 10}).shuffle(0).shuffle(0))
+    both = rm.zip(
+        simple(4), rm.from_arrays({"y": np.arange(4) * 10}).shuffle(seed=0).shuffle(seed=0)
+    )
     assert list(both.schema) == ["x", "y"]
     with pytest.raises(rm.DataError, match="equally many"):
         rm.zip(simple(4), rm.from_arrays({"y": np.arange(3)}))
@@ -222,7 +224,7 @@ def test_zip_puts_rows_side_by_side() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("rows", [0, 1, 5, 20, 43])
 def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, world: int) -> None:
-    chain = simple(rows).shuffle(1).batch(4)
+    chain = simple(rows).shuffle(seed=1).batch(4)
     parts = [chain.shard(rank, world) for rank in range(world)]
     seen = [numbers(part) for part in parts]
     assert sorted(n for part in seen for n in part) == list(range(rows))
@@ -247,15 +249,15 @@ def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, worl
         (lambda ds: ds.batch(0), "one row or more"),
         (lambda ds: ds.batch(-1), "0 or more"),
         (lambda ds: ds.batch(2).batch(2), "batches already"),
-        (lambda ds: ds.batch(2).shuffle(1), "comes before batch"),
+        (lambda ds: ds.batch(2).shuffle(seed=1), "comes before batch"),
         (lambda ds: ds.batch(2).filter(bool), "comes before batch"),
-        (lambda ds: ds.filter(bool).shuffle(1), "put shuffle before it"),
-        (lambda ds: ds.shard(0, 2).shuffle(1), "shuffle comes before shard"),
+        (lambda ds: ds.filter(bool).shuffle(seed=1), "put shuffle before it"),
+        (lambda ds: ds.shard(0, 2).shuffle(seed=1), "shuffle comes before shard"),
         (lambda ds: ds.shard(2, 2), "0 to count - 1"),
         (lambda ds: ds.shard(0, 2).shard(0, 2), "already"),
         (lambda ds: ds.filter(bool).batch(2).shard(0, 2, even="pad"), "uneven"),
-        (lambda ds: ds.shuffle(-1), "0 or more"),
-        (lambda ds: ds.shuffle(1, window=1), "2 rows or more"),
+        (lambda ds: ds.shuffle(seed=-1), "0 or more"),
+        (lambda ds: ds.shuffle(seed=1, window=1), "2 rows or more"),
         (lambda ds: ds.repeat(-1), "0 or more"),
         (lambda ds: ds.repeat().repeat(), "without end"),
         (lambda ds: ds.map(3), "not a function"),
@@ -284,7 +286,7 @@ def test_rows_that_come_once_are_refused() -> None:
 
 def test_no_rows_at_all() -> None:
     empty = simple(0)
-    assert list(empty.shuffle(1).map(lambda row: row).batch(3)) == []
+    assert list(empty.shuffle(seed=1).map(lambda row: row).batch(3)) == []
     assert list(empty.repeat().batch(3)) == []
     assert list(empty) == []
 
@@ -333,7 +335,7 @@ def test_prefetch_stays_within_its_memory() -> None:
 
 
 def test_a_state_can_be_saved_as_json_at_any_time() -> None:
-    train = simple().shuffle(1).batch(3)
+    train = simple().shuffle(seed=1).batch(3)
     json.dumps(train.state())
     for _ in train:
         json.dumps(train.state())
@@ -377,7 +379,7 @@ def test_no_end_of_nothing_is_an_error(chain: Any) -> None:
 
 def test_datasets_and_pipelines_can_be_pickled() -> None:
     np.save("x.npy", np.arange(10))
-    train = rm.open({"x": "x.npy"}).shuffle(1).batch(3)
+    train = rm.open({"x": "x.npy"}).shuffle(seed=1).batch(3)
     expected = numbers(train)
     again = pickle.loads(pickle.dumps(train))
     again.epoch = 0
@@ -400,7 +402,7 @@ def test_the_state_after_the_last_batch_is_the_next_epoch() -> None:
 
 def test_one_state_is_enough_for_all_ranks_in_step() -> None:
     def ranks(world: int) -> list[rm.Pipeline]:
-        return [simple(1200).shuffle(1).shard(rank, world) for rank in range(world)]
+        return [simple(1200).shuffle(seed=1).shard(rank, world) for rank in range(world)]
 
     before, seen = ranks(2), []
     for rank in before:

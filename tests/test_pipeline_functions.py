@@ -29,7 +29,9 @@ def test_map_before_shuffle_is_the_same_as_after() -> None:
     def double(row: dict[str, Any]) -> dict[str, Any]:
         return {"x": row["x"] * 2}
 
-    assert numbers(simple().map(double).shuffle(1)) == numbers(simple().shuffle(1).map(double))
+    assert numbers(simple().map(double).shuffle(seed=1)) == numbers(
+        simple().shuffle(seed=1).map(double)
+    )
 
 
 def test_a_function_that_fails_says_where() -> None:
@@ -42,7 +44,7 @@ def test_a_function_that_fails_says_where() -> None:
 
     said = r"row 13 of x\.npy: map .*fails failed: ValueError: unlucky"
     with pytest.raises(rm.MapError, match=said) as error:
-        list(rm.open("x.npy").map(fails).shuffle(1).batch(4))
+        list(rm.open("x.npy").map(fails).shuffle(seed=1).batch(4))
     assert isinstance(error.value.__cause__, ValueError)
 
 
@@ -133,7 +135,7 @@ def test_functions_stay_in_the_thread_of_the_loop_unless_they_may_leave_it() -> 
         threads.add(threading.get_ident())
         return row
 
-    list(simple().map(note).shuffle(1).batch(4))
+    list(simple().map(note).shuffle(seed=1).batch(4))
     list(rm.mix([simple().map(note)]).batch(4).take(2))
     assert threads == {threading.get_ident()}
 
@@ -142,7 +144,7 @@ def test_nothing_is_called_before_the_loop_begins() -> None:
     def never(_: dict[str, Any]) -> dict[str, Any]:
         raise AssertionError("called")
 
-    assert len(simple().map(never).shuffle(1).take(5).batch(2)) == 3
+    assert len(simple().map(never).shuffle(seed=1).take(5).batch(2)) == 3
 
 
 def test_functions_of_batches_are_tried_on_a_whole_batch() -> None:
@@ -192,14 +194,14 @@ def test_chances_of_sides_differ_also_below_a_shuffle(join: str) -> None:
         def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
             return {name: rng.random()}
 
-        return simple(50).map(draw).shuffle(1).take(40).repeat(1)
+        return simple(50).map(draw).shuffle(seed=1).take(40).repeat(1)
 
     if join == "mix":
         drawn = [row["a"].item() for row in rm.mix([side("a"), side("a")])]
     else:
         both = rm.zip(side("a"), side("b"))
         if join == "zip of zips":
-            both = rm.zip(both, rm.zip(side("c").select("c"), side("d").shuffle(2, window=8)))
+            both = rm.zip(both, rm.zip(side("c").select("c"), side("d").shuffle(seed=2, window=8)))
         drawn = [value.item() for row in both for value in row.values()]
     assert len(set(drawn)) == len(drawn)
 
@@ -208,6 +210,6 @@ def test_the_first_side_of_a_zip_has_the_chances_it_has_alone() -> None:
     def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"a": rng.random()}
 
-    alone = simple().map(draw).shuffle(1)
-    beside = rm.zip(simple().map(draw).shuffle(1), simple())
+    alone = simple().map(draw).shuffle(seed=1)
+    beside = rm.zip(simple().map(draw).shuffle(seed=1), simple())
     assert [row["a"] for row in beside] == [row["a"] for row in alone]

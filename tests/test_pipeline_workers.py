@@ -59,7 +59,7 @@ def filtered(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
 
 
 def bucketed(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
-    rows = ds.shuffle(1, window=16).map(jobs.augment, workers=workers)
+    rows = ds.shuffle(seed=1, window=16).map(jobs.augment, workers=workers)
     return rows.bucket("tokens", [2]).batch(5).map(jobs.summed)
 
 

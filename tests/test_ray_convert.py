@@ -124,7 +124,7 @@ def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
     [
         {"rows": slice(10, 9000, 3), "columns": ["data"], "rename": {"data": "x"}},
         {"cast": {"data": "float64"}, "rows": slice(0, 5000), "verify": "full"},
-        {"shuffle": 3, "rows": slice(0, 10_000)},
+        {"shuffle": True, "seed": 3, "rows": slice(0, 10_000)},
         {"workers": 1, "verify": False, "durable": False, "memory": "16MB"},
     ],
     ids=["chosen", "cast and verified", "shuffled", "one at a time"],
@@ -139,7 +139,7 @@ def test_rows_that_are_dealt_out_to_be_shuffled_come_from_the_same_files() -> No
     words = [b"w" * (i % 50) for i in range(20_000)]
     rm.from_arrays({"word": words, "i": np.arange(20_000)}).save("x.tfrecord.gz")
     with pytest.warns(rm.SlowOrderWarning, match="x.tfrecord.gz: a compressed file cannot be spl"):
-        shuffled = both("x.tfrecord.gz", "out/", shards=3, shuffle=1, memory="2MB")
+        shuffled = both("x.tfrecord.gz", "out/", shards=3, shuffle=True, seed=1, memory="2MB")
     assert sorted(shuffled["i"][:].tolist()) == list(range(20_000))
 
 

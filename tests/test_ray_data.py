@@ -295,7 +295,7 @@ def test_what_is_refused_before_any_work() -> None:
         rm.ray.read(rm.from_arrays({"x": np.arange(3)}))
     np.save("x.npy", np.arange(3))
     with pytest.raises(rm.OptionError, match="Pipeline"):
-        rm.ray.read(rm.open("x.npy").shuffle(1))  # type: ignore[arg-type]
+        rm.ray.read(rm.open("x.npy").shuffle(seed=1))  # type: ignore[arg-type]
     with pytest.raises(rm.FieldNotFoundError, match="'y'"):
         rm.ray.read("x.npy", columns=["y"])
     with pytest.raises(rm.OptionError, match=r"columns=\[\]"):

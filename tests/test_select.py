@@ -98,14 +98,14 @@ def numbers(pipeline: Any) -> list[int]:
 def test_only_the_columns_that_are_chosen_are_read(ds: rm.Dataset) -> None:
     expected = list(range(ROWS)) * (len(ds) // ROWS)
     assert numbers(ds.select("x").batch(8)) == expected
-    assert sorted(numbers(ds.shuffle(1, window=16).select("x").batch(8))) == sorted(expected)
+    assert sorted(numbers(ds.shuffle(seed=1, window=16).select("x").batch(8))) == sorted(expected)
     assert numbers(ds.take(12).select("x")) == list(range(12))
     assert numbers(ds.batch(8).select("x")) == expected
 
 
 @pytest.mark.parametrize("workers", ["fork:2", "spawn:2", "threads:2"])
 def test_workers_read_only_the_columns_that_are_chosen(workers: str) -> None:
-    train = hdf5().select("x").shuffle(1).map(doubled, workers=workers).batch(8)
+    train = hdf5().select("x").shuffle(seed=1).map(doubled, workers=workers).batch(8)
     assert sorted(numbers(train)) == [2 * n for n in range(ROWS)]
 
 
@@ -145,7 +145,7 @@ def test_a_mix_reads_only_the_columns_that_are_chosen() -> None:
 
 def test_the_state_of_a_chain_fits_wherever_columns_are_chosen() -> None:
     def chain() -> rm.Pipeline:
-        return rm.from_arrays({"x": X, "y": Y}).shuffle(1).batch(8).select("x")
+        return rm.from_arrays({"x": X, "y": Y}).shuffle(seed=1).batch(8).select("x")
 
     train = chain()
     whole = numbers(train)

@@ -26,20 +26,20 @@ def _values(batches: Any) -> list[list[int]]:
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("size", [1, 10, 59, 1003, 2000])
 def test_they_are_those_that_are_read_one_by_one(size: int, drop_last: bool) -> None:
-    train = _dataset().shuffle(1).batch(size, drop_last=drop_last)
+    train = _dataset().shuffle(seed=1).batch(size, drop_last=drop_last)
     assert _values(train) == _values(train.prefetch(0))
 
 
 def test_ranks_get_the_same_rows() -> None:
     for rank in range(3):
-        train = _dataset().shuffle(1).batch(10).shard(rank, 3)
+        train = _dataset().shuffle(seed=1).batch(10).shard(rank, 3)
         assert _values(train) == _values(train.prefetch(0))
 
 
 @pytest.mark.parametrize("given", [0, 1, 50, 100, 101, 150])
 def test_a_run_goes_on_after_any_of_them(given: int) -> None:
     def train() -> Any:
-        return _dataset().shuffle(1).batch(10).repeat(2)
+        return _dataset().shuffle(seed=1).batch(10).repeat(2)
 
     stopped = train()
     begun = iter(stopped)
@@ -97,7 +97,9 @@ def _sequences(bad: int | None = None) -> rm.Dataset:
 @pytest.mark.parametrize("length", ["longest", 25])
 @pytest.mark.parametrize("size", [1, 10, 59, 2000])
 def test_padded_batches_have_their_own_widths(size: int, length: Any) -> None:
-    train = _sequences().shuffle(1).batch(size, pad={"tokens": length}, lengths=True, mask=True)
+    train = (
+        _sequences().shuffle(seed=1).batch(size, pad={"tokens": length}, lengths=True, mask=True)
+    )
     together, alone = list(train), list(train.prefetch(0))
     assert len(together) == len(alone) == -(-_ROWS // size)
     for one, other in zip(together, alone, strict=True):
@@ -125,7 +127,7 @@ def test_kept_padded_batches_share_nothing() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3, 8])
 def test_any_number_of_threads_reads_the_same(threads: int) -> None:
-    train = _dataset().shuffle(1).batch(10)
+    train = _dataset().shuffle(seed=1).batch(10)
     assert _values(train.prefetch(threads=threads)) == _values(train.prefetch(0))
 
 
@@ -155,7 +157,7 @@ def test_few_padded_batches_are_read_together_for_their_size_is_a_guess() -> Non
 
 def test_what_is_ahead_counts_the_batches_that_are_read_together() -> None:
     values = np.zeros((100_000, 256), np.float32)
-    train = rm.from_arrays({"x": values}).shuffle(1).batch(64)
+    train = rm.from_arrays({"x": values}).shuffle(seed=1).batch(64)
     many = train.prefetch(threads=16, memory="64MB")
     ready = many.settled()
     block = ready.row_bytes * 64 * ready.together

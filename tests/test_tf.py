@@ -24,8 +24,8 @@ def ds() -> rm.Dataset:
 
 
 def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
-    plain = list(ds.shuffle(1).batch(10))
-    batches = list(ds.shuffle(1).batch(10).to_tf())
+    plain = list(ds.shuffle(seed=1).batch(10))
+    batches = list(ds.shuffle(seed=1).batch(10).to_tf())
     assert len(batches) == 6
     for ours, theirs in zip(plain, batches, strict=True):
         assert set(ours) == set(theirs)
@@ -87,12 +87,12 @@ def test_cardinality_is_known_where_the_length_is(ds: rm.Dataset) -> None:
 
 
 def test_every_iteration_is_an_epoch(ds: rm.Dataset) -> None:
-    plain = ds.shuffle(3).batch(10)
-    dataset = ds.shuffle(3).batch(10).to_tf()
+    plain = ds.shuffle(seed=3).batch(10)
+    dataset = ds.shuffle(seed=3).batch(10).to_tf()
     epochs = [ids(dataset) for _ in range(3)]
     assert epochs == [[b["id"].tolist() for b in plain] for _ in range(3)]
     assert epochs[0] != epochs[1]
-    twice = ids(ds.shuffle(3).batch(10).to_tf().repeat(2))
+    twice = ids(ds.shuffle(seed=3).batch(10).to_tf().repeat(2))
     assert twice == epochs[0] + epochs[1]
 
 
@@ -107,12 +107,12 @@ def test_iterations_that_are_left_early_end(ds: rm.Dataset) -> None:
 
 
 def test_a_restored_pipeline_goes_on(ds: rm.Dataset) -> None:
-    chain = ds.shuffle(1).batch(10)
+    chain = ds.shuffle(seed=1).batch(10)
     whole = [batch["id"].tolist() for batch in chain]
     chain.epoch = 0
     some = iter(chain)
     next(some), next(some)
-    dataset = ds.shuffle(1).batch(10).restore(chain.state()).to_tf()
+    dataset = ds.shuffle(seed=1).batch(10).restore(chain.state()).to_tf()
     assert ids(dataset) == whole[2:]
     assert len(ids(dataset)) == 6
 
@@ -134,7 +134,7 @@ def test_a_model_learns(ds: rm.Dataset) -> None:
     tf.keras.utils.set_random_seed(0)
     model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(1)])
     model.compile(tf.keras.optimizers.SGD(0.05), "mse")
-    dataset = ds.shuffle(1).batch(8).to_tf(features="x", label="y")
+    dataset = ds.shuffle(seed=1).batch(8).to_tf(features="x", label="y")
     history = model.fit(dataset, epochs=4, verbose=0, shuffle=False, validation_data=dataset)
     losses = history.history["loss"]
     assert losses[-1] < losses[0] / 4
@@ -254,7 +254,8 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 x = np.arange(30, dtype=np.float32).reshape(30, 1)
-dataset = rm.from_arrays({"x": x, "y": x * 2}).shuffle(1).batch(8).to_tf(features="x", label="y")
+pipeline = rm.from_arrays({"x": x, "y": x * 2}).shuffle(seed=1).batch(8)
+dataset = pipeline.to_tf(features="x", label="y")
 seen = []
 for batch, _ in strategy.experimental_distribute_dataset(dataset):
     parts = strategy.experimental_local_results(batch)

@@ -99,7 +99,7 @@ def test_set_epoch_gives_rows_another_order_and_other_chances(ds: rm.Dataset) ->
     def noisy(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"id": row["id"], "noise": rng.random()}
 
-    rows = ds.shuffle(1).map(noisy).to_torch()
+    rows = ds.shuffle(seed=1).map(noisy).to_torch()
     first = [(row["id"].item(), row["noise"].item()) for row in rows.__getitems__(range(9))]
     assert first == [(r["id"].item(), r["noise"].item()) for r in map(rows.__getitem__, range(9))]
     rows.set_epoch(1)
@@ -123,8 +123,8 @@ def test_batches_share_memory_with_the_pipelines() -> None:
 
 
 def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
-    plain = list(ds.shuffle(1).batch(10))
-    batches = list(DataLoader(ds.shuffle(1).batch(10).to_torch(), batch_size=None))
+    plain = list(ds.shuffle(seed=1).batch(10))
+    batches = list(DataLoader(ds.shuffle(seed=1).batch(10).to_torch(), batch_size=None))
     assert len(batches) == 11
     for ours, theirs in zip(plain, batches, strict=True):
         assert set(ours) == set(theirs)
@@ -135,7 +135,7 @@ def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_model_learns(ds: rm.Dataset, workers: int) -> None:
-    stream = ds.shuffle(1).batch(16).to_torch(features="x", label="y")
+    stream = ds.shuffle(seed=1).batch(16).to_torch(features="x", label="y")
     losses = trained(DataLoader(stream, batch_size=None, num_workers=workers), 4)
     assert losses[-1] < losses[0] / 4
     if workers == 0:
@@ -161,7 +161,7 @@ def test_features_and_labels(ds: rm.Dataset) -> None:
 
 def test_state_in_the_middle_of_an_epoch(ds: rm.Dataset) -> None:
     def make() -> Any:
-        return ds.shuffle(1).batch(10).to_torch()
+        return ds.shuffle(seed=1).batch(10).to_torch()
 
     stream = make()
     whole = [ids(stream), ids(stream)]
@@ -178,10 +178,10 @@ def test_state_in_the_middle_of_an_epoch(ds: rm.Dataset) -> None:
 
 
 def test_rows_by_number_cannot_be_restored(ds: rm.Dataset) -> None:
-    chain = ds.shuffle(1)
+    chain = ds.shuffle(seed=1)
     next(iter(chain))
     with pytest.raises(rm.OptionError, match=r"sampler.*put batch\(n\) before"):
-        ds.shuffle(1).restore(chain.state()).to_torch()
+        ds.shuffle(seed=1).restore(chain.state()).to_torch()
 
 
 def test_ragged_columns(ds: rm.Dataset) -> None:

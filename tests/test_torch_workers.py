@@ -27,7 +27,7 @@ def ds() -> rm.Dataset:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, method: str) -> None:
-    chain = ds.shuffle(1).batch(10)
+    chain = ds.shuffle(seed=1).batch(10)
     epochs = 2 if method == "fork" else 1
     plain = [list(chain) for _ in range(epochs)]
     chain.epoch = 0
@@ -44,9 +44,9 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
 
 
 def test_workers_that_stay_go_on_to_the_next_epoch(ds: rm.Dataset) -> None:
-    chain = ds.shuffle(1).batch(10)
+    chain = ds.shuffle(seed=1).batch(10)
     plain = [ids(chain) for _ in range(2)]
-    stream = ds.shuffle(1).batch(10).to_torch()
+    stream = ds.shuffle(seed=1).batch(10).to_torch()
     loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
     assert [ids(loader) for _ in range(2)] == plain
     stream.set_epoch(0)
@@ -55,7 +55,7 @@ def test_workers_that_stay_go_on_to_the_next_epoch(ds: rm.Dataset) -> None:
 
 def test_workers_split_the_share_of_a_rank(ds: rm.Dataset) -> None:
     def make() -> rm.Pipeline:
-        return ds.select("id").shuffle(2).batch(8).shard(1, 2, even="pad")
+        return ds.select("id").shuffle(seed=2).batch(8).shard(1, 2, even="pad")
 
     loader = DataLoader(make().to_torch(), batch_size=None, num_workers=2)
     assert ids(loader) == ids(make())
@@ -68,7 +68,7 @@ def test_workers_split_the_share_of_a_rank(ds: rm.Dataset) -> None:
 def test_parts_in_turn_are_the_whole(
     ds: rm.Dataset, even: Any, drop_last: bool, parts: int
 ) -> None:
-    chain = ds.select("id").shuffle(2).batch(8, drop_last=drop_last).shard(1, 2, even=even)
+    chain = ds.select("id").shuffle(seed=2).batch(8, drop_last=drop_last).shard(1, 2, even=even)
     whole = ids(chain)
     each = [ids(chain.part(i, parts)) for i in range(parts)]
     assert [len(part) for part in each] == [len(chain.part(i, parts)) for i in range(parts)]
@@ -81,7 +81,7 @@ def test_parts_in_turn_are_the_whole(
     [
         lambda ds: ds.filter(lambda row: row["id"] % 3 == 0).batch(4),
         lambda ds: ds.bucket("t", [2, 4]).batch(4, pad="longest"),
-        lambda ds: ds.shuffle(3, window=20).batch(7),
+        lambda ds: ds.shuffle(seed=3, window=20).batch(7),
         lambda ds: ds.batch(8).repeat(2),
     ],
     ids=["filter", "bucket", "window", "repeat"],
@@ -126,12 +126,12 @@ def test_state_of_another_number_of_workers_is_refused(ds: rm.Dataset) -> None:
 
 
 RESUMED: dict[str, Any] = {
-    "batches": lambda ds: ds.shuffle(1).batch(7),
-    "drop_last": lambda ds: ds.shuffle(1).batch(7, drop_last=True),
-    "window": lambda ds: ds.shuffle(1, window=16).batch(7),
+    "batches": lambda ds: ds.shuffle(seed=1).batch(7),
+    "drop_last": lambda ds: ds.shuffle(seed=1).batch(7, drop_last=True),
+    "window": lambda ds: ds.shuffle(seed=1, window=16).batch(7),
     "padded": lambda ds: ds.batch(7, pad="longest"),
-    "rank": lambda ds: ds.shuffle(1).batch(7).shard(1, 3),
-    "even": lambda ds: ds.shuffle(1).batch(7).shard(2, 3, even="pad"),
+    "rank": lambda ds: ds.shuffle(seed=1).batch(7).shard(1, 3),
+    "even": lambda ds: ds.shuffle(seed=1).batch(7).shard(2, 3, even="pad"),
 }
 
 
@@ -161,7 +161,7 @@ def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
     ds: rm.Dataset, chain: str
 ) -> None:
     def make() -> Any:
-        rows = ds.select("id", "t").shuffle(1)
+        rows = ds.select("id", "t").shuffle(seed=1)
         if chain == "repeat":
             return rows.batch(20).repeat(3)
         if chain == "rows":
@@ -187,7 +187,7 @@ def begun(
     ds: rm.Dataset, epochs: int
 ) -> tuple[rm.Pipeline, list[list[list[int]]], Iterator[dict[str, Any]]]:
     """A chain of which three batches have come, what comes in epochs, and its batches."""
-    chain = ds.select("id").shuffle(1).batch(10)
+    chain = ds.select("id").shuffle(seed=1).batch(10)
     whole = [ids(chain) for _ in range(epochs)]
     chain.epoch = 0
     batches = iter(chain)
@@ -199,12 +199,12 @@ def begun(
 def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
     chain, whole, _ = begun(ds, epochs=3)
     for persistent in (False, True):
-        again = ds.select("id").shuffle(1).batch(10).restore(chain.state())
+        again = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state())
         loader = DataLoader(
             again.to_torch(), batch_size=None, num_workers=2, persistent_workers=persistent
         )
         assert [ids(loader) for _ in range(3)] == [whole[0][3:], *whole[1:]]
-    stream = ds.select("id").shuffle(1).batch(10).restore(chain.state()).to_torch()
+    stream = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state()).to_torch()
     stream.set_epoch(0)
     assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
 
@@ -218,7 +218,7 @@ def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
     assert len(ids(batches)) == len(whole[0]) - 3
     end = chain.state()
 
-    again = ds.select("id").shuffle(1).batch(10)
+    again = ds.select("id").shuffle(seed=1).batch(10)
     stream = again.to_torch()
     loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
     for _ in range(2):  # the same place once more is a place, too

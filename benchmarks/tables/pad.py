@@ -14,8 +14,8 @@ _NOTE = (
     'recmap: rm.open(path).batch({batch}, pad="longest"), CRCs checked. tf.data, tuned: batch, '
     "parse_example, to_tensor or to_dense in parallel, prefetch, with the settings that a trial "
     "found fastest. tf.data, row by row: parse_single_example and padded_batch. In {files} files, "
-    "shuffled: recmap has all rows in a random order (shuffle(1)), tf.data those of 16 files at a "
-    "time through a buffer of 10,000."
+    "shuffled: recmap has all rows in a random order (shuffle(seed=1)), tf.data those of 16 files "
+    "at a time through a buffer of 10,000."
 )
 _FILES = 64
 _TARGET = 10.0

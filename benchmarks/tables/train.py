@@ -16,8 +16,8 @@ __all__ = ["measure"]
 _NOTE = (
     "An epoch of shuffled batches of {batches} rows of float32, from an .npy file that is in the "
     "cache of the system; files are opened and datasets made before the clock starts. recmap: "
-    "rm.open(path).shuffle(1).batch(n), an exact shuffle. tf.data, generator: from_generator over "
-    "a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a permutation in memory, "
+    "rm.open(path).shuffle(seed=1).batch(n), an exact shuffle. tf.data, generator: from_generator "
+    "over a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a permutation in memory, "
     "map(numpy_function that gathers a batch, num_parallel_calls=2), prefetch. DataLoader: a "
     "Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 worker processes, which "
     "are started before the clock; by batches: the same with a BatchSampler and one gather a "

@@ -6,7 +6,7 @@ A verb only notes what is wanted and gives a new pipeline; iterating reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy.typing as npt
 
@@ -69,8 +69,19 @@ class Verbs:
         """
         return self._then("filter_rows", fn, batched, seed)
 
-    def shuffle(self, seed: int, window: int | None = None) -> Pipeline:
-        """All rows in a random order, another one in every epoch, in no memory at all.
+    def shuffle(
+        self,
+        *positional: Never,
+        seed: int | None = None,
+        window: int | None = None,
+        reshuffle: bool = True,
+    ) -> Pipeline:
+        """All rows in a random order, another one in every epoch. The shuffle is exact and
+        needs no buffer, so there is no size to give.
+
+        Without a ``seed`` one is drawn: the state keeps it, and a pipeline that was not
+        given one either takes it over in ``restore()``. Several ranks need the same seed.
+        With ``reshuffle=False`` all epochs have one order.
 
         ``window`` is for what is read badly at random, such as compressed files: blocks
         of neighbours in a random order, mixed within windows of so many rows, which are
@@ -81,7 +92,7 @@ class Verbs:
         >>> [[row["x"].item() for row in shuffled] for epoch in range(2)]
         [[2, 0, 1, 4, 3], [0, 2, 1, 3, 4]]
         """
-        return self._then("shuffle", seed, window)
+        return self._then("shuffle", positional, seed, window, reshuffle)
 
     def map(
         self,

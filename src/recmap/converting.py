@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset import Dataset, open
 from recmap.engine.job import Verify
+from recmap.engine.manifest_file import load_manifest, manifest_path
 from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
@@ -43,7 +45,8 @@ def convert(
     rename: Mapping[str, str] | None = None,
     cast: Mapping[str, npt.DTypeLike] | None = None,
     casting: Casting = "same_value",
-    shuffle: int | None = None,
+    shuffle: bool = False,
+    seed: int | None = None,
     options: Mapping[str, Any] | None = None,
     engine: Engine = "local",
     address: str | None = None,
@@ -60,7 +63,8 @@ def convert(
     that was stopped goes on from its finished files when it is called again.
 
     ``rows``, ``columns``, ``rename`` and ``cast`` choose and change on the way;
-    ``shuffle`` is the seed of a random order of all rows. ``options`` are those of the
+    ``shuffle=True`` writes all rows in a random order, that of ``seed`` if one is given;
+    a conversion that continues keeps the order it began with. ``options`` are those of the
     format that is written (``{"compression": "gzip"}``), everything else is passed to
     ``rm.open``.
 
@@ -75,6 +79,7 @@ def convert(
     >>> rm.open("out/").schema
     Schema(data: float32[10])
     """
+    _seed(shuffle, seed, None)  # refused before anything is opened
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
         raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
@@ -103,7 +108,7 @@ def convert(
             verify=verify,
             durable=durable,
             progress=progress,
-            shuffle=None if shuffle is None else int(shuffle),
+            shuffle=_seed(shuffle, seed, os.fspath(dst)),
             described={
                 "rows": None if rows is None else str(rows),
                 "columns": None if columns is None else list(columns),
@@ -113,6 +118,27 @@ def convert(
             options=options,
             runner=runner,
         )
+
+
+def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
+    """The seed of a shuffle; None for rows in order. One that nobody gave is drawn, or is
+    that of the conversion to ``dst`` that was begun.
+    """
+    if not isinstance(shuffle, bool | np.bool_):
+        raise OptionError(f"shuffle={shuffle!r}: write shuffle=True, seed={shuffle!r}")
+    if not shuffle:
+        if seed is not None:
+            raise OptionError(f"seed={seed!r} is that of a shuffle: give shuffle=True, too")
+        return None
+    if seed is None:
+        known = load_manifest(manifest_path(dst)).get("options") if dst is not None else None
+        begun = known.get("shuffle") if isinstance(known, dict) else None
+        drawn = int.from_bytes(os.urandom(4), "little")
+        return begun if type(begun) is int and begun >= 0 else drawn
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool | np.bool_)
+    if not whole or int(seed) < 0:
+        raise OptionError(f"seed={seed!r}: give a whole number of 0 or more")
+    return int(seed)
 
 
 def _runner(

@@ -254,7 +254,8 @@ class Dataset(Verbs):
         from recmap.pipeline.plan import Plan
         from recmap.pipeline.rows import Leaf
 
-        return Plan(Leaf(self._source, self._reopen))
+        leaf = Leaf(self._source, self._reopen)
+        return Plan(leaf, leaves=(leaf,))
 
     @property
     def source(self) -> Source:

@@ -26,7 +26,7 @@ RecmapError
 └── WorkerDiedError (RuntimeError)       a worker process was killed, or crashed
 
 Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are LeftOutWarning, SkippedRecordsWarning, SlowOrderWarning,
+works. The warnings are LeftOutWarning, OldStateWarning, SkippedRecordsWarning, SlowOrderWarning,
 StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
 """
 
@@ -47,6 +47,7 @@ __all__ = [
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
+    "OldStateWarning",
     "OptionError",
     "OptionTypeError",
     "OutputError",
@@ -212,6 +213,10 @@ class WorkerDiedError(RecmapError, RuntimeError):
 
 class LeftOutWarning(UserWarning):
     """Datasets or members that do not fit beside the others were left out."""
+
+
+class OldStateWarning(UserWarning):
+    """A state of an older recmap does not say what data and functions it was saved from."""
 
 
 class SkippedRecordsWarning(UserWarning):

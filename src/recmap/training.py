@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.notebook import table
@@ -18,8 +19,8 @@ from recmap.pipeline.beside import Beside
 from recmap.pipeline.mix import Mixed, Until
 from recmap.pipeline.plan import Plan, Settled
 from recmap.pipeline.rows import Rows
-from recmap.pipeline.share import ENDLESS
-from recmap.pipeline.state import Cursor, load, redealt, save
+from recmap.pipeline.signature import Seed, compare, signed, told
+from recmap.pipeline.state import Cursor, checked, load, redealt, save
 from recmap.pipeline.stream import stream
 from recmap.pipeline.task import RowsTask, filler, opened
 from recmap.pipeline.telemetry import Meter, Stats
@@ -32,7 +33,8 @@ __all__ = ["Pipeline", "chained", "mix", "zip"]
 
 def chained(verb: str, plan: Plan, *arguments: Any) -> Pipeline:
     """What a verb makes of a plan."""
-    return Pipeline(getattr(verbs, verb)(plan, *arguments))
+    made: Plan = getattr(verbs, verb)(plan, *arguments)
+    return Pipeline(replace(made, said=(*made.said, *told(verb, arguments))))
 
 
 class Pipeline(Verbs):
@@ -49,6 +51,10 @@ class Pipeline(Verbs):
         self._placed = 0
         self._trail = Trail(Cursor())  # where this one is, and has been
         self._meter: Meter | None = None
+        # Who reads batches that this does not see, and how often each had begun when it was
+        # last known here what comes next.
+        self._elsewhere: list[tuple[Elsewhere, int]] = []
+        self._out_of_turn = False
 
     @property
     def plan(self) -> Plan:
@@ -147,13 +153,10 @@ class Pipeline(Verbs):
         ready = self.settled()
         cursor, meter = self._next, Meter(_stage_names(ready), self._plan.pool.count)
         # Whoever begins again without restore() begins the next epoch.
-        repeat = self._plan.repeat or 1
-        self._next = Cursor(epoch=cursor.epoch - cursor.turn + repeat)
+        self._next = Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
         self._trail, self._meter = Trail(cursor), meter
-        last = self._next.epoch - 1
-        left = cursor.left if last == cursor.epoch else None
-        end = Cursor(last, turn=repeat - 1, at=ENDLESS, left=left)
-        return self._run(stream(ready, cursor, meter), self._trail, meter, end)
+        self._known_here()
+        return self._run(stream(ready, cursor, meter), self._trail, meter, self._next)
 
     def _run(
         self,
@@ -215,46 +218,103 @@ class Pipeline(Verbs):
         """
         if batches is not None:
             batches = verbs.check_whole("state(batches)", batches)
-        place, share = self._trail.after(batches), self._plan.share
-        if place.left is not None:
-            share = replace(share, left=place.left)
-        return save(place, share, self._plan.chain())
+        place = self._place_elsewhere(batches)
+        if place is None:
+            place = self._trail.after(batches)
+        signature = signed([leaf.known_by for leaf in self._plan.leaves], self._plan.said)
+        return save(place, self._plan.share, signature)
 
-    def restore(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Pipeline:
-        """The next iteration goes on from a state. The chain must be the one it was saved
-        from; only ``shard``, ``prefetch`` and workers may be others.
+    def read_by(self, elsewhere: Elsewhere) -> None:
+        """Others read it from now on, in processes or an order that this does not see."""
+        self._elsewhere.append((elsewhere, elsewhere.begun()))
 
-        On another number of ranks, what is left of the epoch is dealt out anew. The state
-        of one rank is enough if all were in step; the list of the states of all ranks
-        is, always.
+    def _known_here(self) -> None:
+        """What comes next is known here, whoever read before."""
+        self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
+        self._out_of_turn = False
+
+    def _place_elsewhere(self, batches: int | None) -> Cursor | None:
+        """The place after so many batches of those that others read last; None if none do."""
+        if self._out_of_turn:
+            raise OptionError(
+                "state(): batches were asked for out of turn, so there is no place to go on from; "
+                "use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
+            )
+        for each, before in self._elsewhere:
+            if each.begun() == before:
+                continue
+            epoch = each.epoch()
+            in_turn = epoch is not None and self._plan.plain and self._plan.counted
+            if batches is None or not in_turn:
+                how = "state(batches=n) with the number that the loop has received, "
+                raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
+            begun = self._next if epoch == self.first_epoch else Cursor(epoch=epoch or 0)
+            return self._plan.advanced(begun, batches)
+        return None
+
+    def restore(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
+    ) -> Pipeline:
+        """Continue from a state: the next iteration begins there.
+
+        The data and the chain must be those the state was saved from; ``shard``,
+        ``prefetch``, workers and the folder of the files may differ. Anything else is an
+        error that says what differs; ``check=False`` goes on all the same. A ``shuffle()``
+        without a seed takes that of the state.
+
+        The state after the last batch of an epoch is the beginning of the next one. All
+        ranks that are restored from one state are in the same epoch; on another number of
+        ranks, what is left of it is dealt out anew. The state of one rank is enough if all
+        were in step; the list of the states of all ranks always is.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(6)})
-        >>> train = ds.shuffle(1).batch(2)
+        >>> train = ds.shuffle(seed=1).batch(2)
         >>> first = next(iter(train))
         >>> saved = train.state()
-        >>> again = ds.shuffle(1).batch(2).restore(saved)
+        >>> again = ds.shuffle(seed=1).batch(2).restore(saved)
         >>> [batch["x"].tolist() for batch in again]
         [[5, 1], [4, 3]]
         """
-        states = _states(state)
         plan = self._plan
-        place = load(states, plan.share, plan.chain(), plan.groups, plan.step)
-        self._trail = Trail(place)
-        self._next = Cursor(epoch=place.epoch + 1) if self._finished(place) else place
+        first, cuts = plan.remaining.tail, len(plan.kept)
+        states = [checked(each, plan.chain(), first, cuts) for each in _states(state)]
+        seeds = self._compared(states) if check else []
+        place = load(states, plan.share, plan.groups, plan.step, plan.repeat)
+        if place.left is not None and self._nobody_has_any(place):
+            place = place.following(plan.repeat)
+        for seed, value in seeds:
+            seed.value = value
+        self._trail, self._next = Trail(place), place
         self._placed += 1
+        self._known_here()
         return self
 
-    def _finished(self, place: Cursor) -> bool:
-        """Whether nothing of the iteration is left, for this rank or for all."""
-        share = self._plan.share
-        if place.left is not None:
-            share = replace(share, left=place.left)
-        if place.turn + 1 != self._plan.repeat or self._plan.groups.held_numbers(place.held):
-            return False
-        return (
-            place.at >= len(share) if place.at else place.left is not None and not len(share.left)
-        )
+    def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
+        """Refuses states of other data or verbs; the seeds that are taken over."""
+        taken: list[tuple[Seed, int]] = []
+        for state in states:
+            if state["version"] == 1:
+                continue
+            data = [leaf.known_by for leaf in self._plan.leaves]
+            difference, taken = compare(state, data, self._plan.said)
+            if difference is not None:
+                raise OptionError(
+                    f"restore: the state is not of this pipeline: {difference}. To go on all the "
+                    "same, use restore(state, check=False)"
+                )
+            if state.get("verbs") != states[0].get("verbs"):
+                raise OptionError("restore: the states are not of one run: their verbs differ")
+        return taken
+
+    def _nobody_has_any(self, place: Cursor) -> bool:
+        """Whether nothing is left of an epoch that is dealt out anew, for any rank."""
+        if not place.left or not self._plan.counted:
+            return not place.left
+        # No rank has more than the first.
+        shard = self._plan.shard
+        shard = None if shard is None else replace(shard, rank=0)
+        return replace(self._plan, shard=shard).rest(place) == 0
 
     @property
     def epoch(self) -> int:
@@ -266,6 +326,7 @@ class Pipeline(Verbs):
         self._next = Cursor(epoch=verbs.check_whole("epoch", number))
         self._trail = Trail(self._next)
         self._placed += 1
+        self._known_here()
 
     def stats(self) -> Stats:
         """Where the time of the last iteration went; ``print`` it."""
@@ -282,9 +343,10 @@ class Pipeline(Verbs):
         count, plan, ready = len(self), self._plan, self.settled()
         if plan.grouping is None or not 0 <= number < count:
             raise RowNotFoundError(f"batch {number:,} of {count if plan.grouping else 0:,}")
+        self._out_of_turn = True
         size, share = plan.groups.block, plan.share
-        each = len(share) // size if plan.groups.drop_last else -(-len(share) // size)
-        turn, within = divmod(number + plan.given[0], each)
+        turn, within = divmod(number + plan.overall.skip, plan.rest(Cursor()))
+        within += plan.given.skip
         positions, real = share.positions(within * size, (within + 1) * size)
         task = RowsTask(plan.rows, ready.steps, ready.finish, size, ready.mask, drops=False)
         return opened(task(Request(number, epoch + turn, filler(positions, real)))).batch
@@ -294,10 +356,10 @@ class Pipeline(Verbs):
         its own work: most of them may not start others.
         """
         plan = self._plan
-        if plan.kept != (0, None) or plan.given != (0, None):
+        if plan.kept or plan.given or plan.overall:
             raise OptionError(
-                "take and skip of what a filter leaves, or of batches that are dealt out, need "
-                "one process that counts; use num_workers=0"
+                "take and skip of what a filter leaves, of batches that are dealt out, or behind "
+                "repeat, need one process that counts; use num_workers=0"
             )
         processes = plan.workers is not None and plan.workers.kind == "processes"
         workers = Workers("here", 1) if processes else plan.workers
@@ -309,15 +371,16 @@ class Pipeline(Verbs):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_meter": None}  # which holds a lock
+        # The meter holds a lock; and a copy in another process reads by itself.
+        return {**self.__dict__, "_meter": None, "_elsewhere": []}
 
     def __repr__(self) -> str:
-        count = self._plan.rows.count
+        count = self._plan.count_rows
         rows = "no end of rows" if count is None else f"{count:,} rows"
         return f"Pipeline({rows}: {' > '.join(self._plan.verbs())})"
 
     def _repr_html_(self) -> str:
-        count = self._plan.rows.count
+        count = self._plan.count_rows
         rows = "no end of rows" if count is None else f"{count:,} rows"
         steps = [(str(i + 1), verb) for i, verb in enumerate(self._plan.verbs())]
         return table(f"Pipeline: {rows}", ["", "step"], steps)
@@ -350,7 +413,10 @@ def mix(
     ends: Until = until or ("all" if weights is None else "first")
     plans = [part.plan for part in parts]
     rows = verbs.branches(plans, "mix")
-    return Pipeline(verbs.joined(plans, Mixed(rows, weights, ends, verbs.check_seed(seed))))
+    made = Mixed(rows, weights, ends, verbs.check_seed(seed))
+    given = None if weights is None else [float(weight) for weight in weights]
+    said = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
+    return Pipeline(verbs.joined(plans, made, said))
 
 
 def zip(*parts: Verbs) -> Pipeline:
@@ -363,7 +429,8 @@ def zip(*parts: Verbs) -> Pipeline:
     [(0, 0), (1, 2), (2, 4)]
     """
     plans = [part.plan for part in parts]
-    return Pipeline(verbs.joined(plans, Beside(verbs.branches(plans, "zip"))))
+    made = Beside(verbs.branches(plans, "zip"))
+    return Pipeline(verbs.joined(plans, made, f"zip({len(plans)} parts)"))
 
 
 def _states(given: Any) -> list[Mapping[str, Any]]:

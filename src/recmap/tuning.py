@@ -38,7 +38,7 @@ class Choice:
         """The chain that reads so."""
         chain = rows.pipeline()
         if self.window != 0:
-            chain = chain.shuffle(_SEED, window=self.window)
+            chain = chain.shuffle(seed=_SEED, window=self.window)
         chain = chain.batch(self.batch)
         return chain if self.threads is None else chain.prefetch(threads=self.threads)
 

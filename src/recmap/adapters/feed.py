@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap.types import Batch, Schema
 
-__all__ = ["Feed", "NumberedRows"]
+__all__ = ["Elsewhere", "Feed", "NumberedRows"]
 
 
 class NumberedRows(Protocol):
@@ -21,6 +21,22 @@ class NumberedRows(Protocol):
 
     def take(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
         """The rows with these numbers, in arrays of their own."""
+        ...
+
+
+class Elsewhere(Protocol):
+    """Where batches are read that the pipeline of this process does not see."""
+
+    def begun(self) -> int:
+        """How many iterations have begun there."""
+        ...
+
+    def epoch(self) -> int | None:
+        """The epoch the last of them began with, if its batches come in turn; else None."""
+        ...
+
+    def instead(self) -> str:
+        """Where the state of these batches is had, for people."""
         ...
 
 
@@ -101,6 +117,10 @@ class Feed(Protocol):
 
     def part(self, index: int, count: int) -> Feed:
         """Every ``count``-th batch, for processes that take turns."""
+        ...
+
+    def read_by(self, elsewhere: Elsewhere) -> None:
+        """Others read it from now on, whom it does not see."""
         ...
 
     def state(self, batches: int | None = None) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         self._count = self._rows.count
         # Shared, so that workers which live for several epochs see it change.
         self._epoch = torch.tensor([feed.epoch]).share_memory_()
+        self._read, self._told = _Shared(_BY_NUMBER), False
+        feed.read_by(self._read)
 
     def set_epoch(self, epoch: int) -> None:
         """Another order of a shuffle, other chances of a map; as of a DistributedSampler."""
@@ -67,6 +69,9 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         return [self._pairs.of(row) for row in split_rows(self._take(indices))]
 
     def _take(self, indices: Sequence[int]) -> dict[str, Any]:
+        if not self._told:
+            self._read.begin(None)
+            self._told = True
         positions = np.asarray(indices, np.int64).reshape(-1)
         positions = np.where(positions < 0, positions + self._count, positions)
         wrong = (positions < 0) | (positions >= self._count)
@@ -92,7 +97,10 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         self._next = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
         self._placed = torch.full([_WORKERS], -1).share_memory_()
         self._running: Feed | None = None
+        self._begun = feed.first_epoch  # the epoch that what runs has begun with
         self._state: Mapping[str, Any] | None = None
+        self._workers = _Shared(_BY_WORKERS)
+        feed.read_by(self._workers)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch the next iteration is of; without it, they follow each other."""
@@ -111,11 +119,18 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if state is not None:
             _check_workers(state, 0 if info is None else info.num_workers)
             feed.restore(state["state"])
+        self._running, self._begun = feed, feed.first_epoch
+        # This one may have read all of its part when another of the loader had not.
+        over = state is not None and state.get("epoch", feed.first_epoch) != feed.first_epoch
+        if over:
+            assert state is not None
+            self._begun = state["epoch"]
         if info is not None:
-            self._next[info.id] = feed.first_epoch + feed.turns
+            if info.id == 0:
+                self._workers.begin(None if state is not None else feed.first_epoch)
+            self._next[info.id] = self._begun + feed.turns
             self._placed[info.id] = max(int(self._placed[info.id]), self._feed.placed)
-        self._running = feed
-        return map(self._tensors, iter(feed))
+        return iter(()) if over else map(self._tensors, iter(feed))
 
     def _tensors(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._pairs.names}
@@ -141,7 +156,9 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
             return dict(self._state)
         info = torch.utils.data.get_worker_info()
         running = self._mine() if self._running is None else self._running
-        return {"workers": 0 if info is None else info.num_workers, "state": running.state()}
+        epoch = running.first_epoch if self._running is None else self._begun
+        workers = 0 if info is None else info.num_workers
+        return {"workers": workers, "epoch": epoch, "state": running.state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """The next iteration goes on from there."""
@@ -149,6 +166,41 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None}
+
+
+# What to do instead of asking a pipeline for its state, when it was not read here.
+_BY_WORKERS = (
+    "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
+    "use {}the state_dict() of torchdata's StatefulDataLoader, or "
+    "num_workers=0 with map(..., workers=n)"
+)
+_BY_NUMBER = (
+    "rows were read by number, in the order of a sampler, which alone can go on in the middle; "
+    "use {}torchdata's StatefulDataLoader, or put batch(n) before to_torch()"
+)
+
+
+class _Shared:
+    """Iterations that begin in other processes, counted in memory that all of them share."""
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+        self._numbers = torch.tensor([0, -1]).share_memory_()
+
+    def begin(self, epoch: int | None) -> None:
+        """Another one begins; None if its batches do not come in turn."""
+        self._numbers[1] = -1 if epoch is None else epoch
+        self._numbers[0] += 1
+
+    def begun(self) -> int:
+        return int(self._numbers[0])
+
+    def epoch(self) -> int | None:
+        epoch = int(self._numbers[1])
+        return None if epoch < 0 else epoch
+
+    def instead(self) -> str:
+        return self._instead
 
 
 def _check_workers(state: Mapping[str, Any], workers: int) -> None:

@@ -17,8 +17,8 @@ from recmap.pipeline.telemetry import Stats
 __all__ = ["add"]
 
 _EXAMPLES = """  recmap bench train.tfrecord
-  recmap bench images.npy --batch 32 --shuffle 1 --seconds 10
-  recmap bench 'part-*.tfrecord.gz' --shuffle 1 --window 10000
+  recmap bench images.npy --batch 32 --shuffle --seconds 10
+  recmap bench 'part-*.tfrecord.gz' --shuffle --window 10000
 """
 
 
@@ -40,7 +40,8 @@ def add(verbs: Any) -> None:
     group.add_argument(
         "--batch", type=int, default=256, metavar="ROWS", help="rows of a batch (256)"
     )
-    group.add_argument("--shuffle", type=int, metavar="SEED", help="in a random order")
+    group.add_argument("--shuffle", action="store_true", help="in a random order")
+    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle (any)")
     group.add_argument(
         "--window", type=int, metavar="ROWS", help="shuffled within windows of so many rows"
     )
@@ -56,10 +57,10 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     rows = opened(args)
     chain = rows.prefetch()
-    if args.window is not None and args.shuffle is None:
-        raise OptionError("--window is of a shuffle: give --shuffle SEED too")
-    if args.shuffle is not None:
-        chain = chain.shuffle(args.shuffle, window=args.window)
+    if not args.shuffle and (args.window is not None or args.seed is not None):
+        raise OptionError("--window and --seed are of a shuffle: give --shuffle too")
+    if args.shuffle:
+        chain = chain.shuffle(seed=args.seed, window=args.window)
     chain = chain.batch(args.batch, pad="longest" if args.pad else None)
     end = time.monotonic() + args.seconds
     for _ in chain:

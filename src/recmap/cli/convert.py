@@ -21,7 +21,7 @@ _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert numbers.bin out/ --dtype float32 --shape -1,10 --shards 16
   recmap convert image=images.npy label=labels.npy train.tfrecord --align 64
   recmap convert train.tfrecord some.npy --columns label --rows 0:1000 --cast label=int32
-  recmap convert train.tfrecord mixed/ --shuffle 1 --shard-size 256MB --verify full
+  recmap convert train.tfrecord mixed/ --shuffle --seed 1 --shard-size 256MB --verify full
   recmap convert /nfs/train.tfrecord /nfs/out/ --shards 400 --ray 10.0.0.1:6379
 """
 
@@ -120,7 +120,8 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         default="same_value",
         help="unsafe lets a cast lose values",
     )
-    group.add_argument("--shuffle", type=int, metavar="SEED", help="a random order of all rows")
+    group.add_argument("--shuffle", action="store_true", help="a random order of all rows")
+    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle (any)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
             cast=pairs(args.cast, "--cast"),
             casting=args.casting,
             shuffle=args.shuffle,
+            seed=args.seed,
             options=_options(args),
             engine="local" if args.ray is None else "ray",
             address=args.ray or None,

@@ -11,6 +11,7 @@ from recmap.errors import OptionError
 from recmap.permutation import Permutation
 from recmap.pipeline.gathering import interleave
 from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.signature import Seed
 from recmap.types import Batch, Schema
 
 __all__ = ["Picked", "Rearranged", "Repeated", "Shuffled", "Stretch", "cut"]
@@ -145,24 +146,23 @@ class Repeated(_Reordered):
 
 
 class Shuffled(Rearranged):
-    """All rows in a random order, which is another in every epoch."""
+    """All rows in a random order, which is another in every epoch unless it is kept."""
 
-    def __init__(self, rows: Rows, seed: int) -> None:
+    def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
             raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
         super().__init__(rows, rows.count)
-        self._seed, self._each = seed, rows.count
-        self._order: tuple[int, Permutation] | None = None
+        self._seed, self._reshuffle, self._each = seed, reshuffle, rows.count
+        self._order: tuple[tuple[int, int], Permutation] | None = None
 
     def numbers(self, positions: Positions, epoch: int) -> Positions:
-        order = self._order
-        if order is None or order[0] != epoch:
-            order = (epoch, Permutation(self._each, [self._seed, epoch]))
-            self._order = order
+        order, key = self._order, (self._seed.value, epoch if self._reshuffle else 0)
+        if order is None or order[0] != key:
+            self._order = order = (key, Permutation(self._each, key))
         return order[1][positions]
 
     def _over(self, rows: Rows) -> Rows:
-        return Shuffled(rows, self._seed)
+        return Shuffled(rows, self._seed, self._reshuffle)
 
     def describe(self) -> list[Any]:
-        return ["shuffled", self._rows.describe(), self._seed]
+        return ["shuffled", self._rows.describe(), self._seed.value]

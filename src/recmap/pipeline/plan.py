@@ -11,10 +11,12 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.files.machine import parse_size
+from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Rows
+from recmap.pipeline.rows import Leaf, Rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
+from recmap.pipeline.signature import Said
 from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.steps import Rowset, Step, run_steps, settle
 from recmap.pipeline.trial import Found, tried
@@ -25,6 +27,7 @@ __all__ = ["Plan", "Settled", "Shard"]
 
 _MEMORY = parse_size("512MB")
 _START = Cursor()
+_WHOLE = Cut()
 # Rows that come one by one are read so many together.
 _SINGLES_SIZE = 1 << 20
 _SINGLES_MOST = 256
@@ -56,19 +59,25 @@ class Shard:
 class Plan:
     """A chain, read: the verbs only fill this in, and checking is theirs.
 
-    ``steps`` are done to rows, ``finish`` to batches. ``kept`` and ``given`` are what
-    is passed over and what is taken: of the rows that the steps leave, and of batches.
-    ``repeat`` is of the whole; None is without end. ``bucket`` waits for ``batch``;
-    ``functions`` counts those of the user.
+    ``steps`` are done to rows, ``finish`` to batches. ``bucket`` waits for ``batch``;
+    ``functions`` counts those of the user. ``repeat`` is of the whole; None is without
+    end.
+
+    What ``take`` and ``skip`` leave: of the rows that so many steps leave (``kept``), of
+    the positions of an epoch, before ranks share it (``reach``: start and count, each
+    within the one before), of the batches of a rank in an epoch (``given``), and of all
+    that ``repeat`` gives (``overall``).
     """
 
     rows: Rows
     steps: tuple[Step, ...] = ()
-    kept: tuple[int, int | None] = (0, None)
+    kept: tuple[tuple[int, Cut], ...] = ()
+    reach: tuple[tuple[int, int | None], ...] = ()
     bucket: tuple[str | Callable[[dict[str, Any]], int], tuple[int, ...]] | None = None
     grouping: Grouping | None = None
     finish: tuple[Step, ...] = ()
-    given: tuple[int, int | None] = (0, None)
+    given: Cut = _WHOLE
+    overall: Cut = _WHOLE
     shard: Shard | None = None
     part: tuple[int, int] = (0, 1)
     repeat: int | None = 1
@@ -77,11 +86,29 @@ class Plan:
     readers: int | None = None
     memory: int = _MEMORY
     functions: int = 0
+    #: What states know it by: the data, and the verbs.
+    leaves: tuple[Leaf, ...] = ()
+    said: tuple[Said, ...] = ()
 
     @property
     def drops(self) -> bool:
         """Whether steps may leave rows out."""
-        return any(step.drops for step in self.steps) or self.kept != (0, None)
+        return any(step.drops for step in self.steps) or bool(self.kept)
+
+    @property
+    def remaining(self) -> Remaining:
+        """The positions of an epoch."""
+        start, stop = 0, ENDLESS if self.rows.count is None else self.rows.count
+        for begin, count in self.reach:
+            start = min(start + begin, stop)
+            stop = stop if count is None else min(stop, start + count)
+        return Remaining(stop, start)
+
+    @property
+    def count_rows(self) -> int | None:
+        """The rows of an epoch that are read, on all ranks; None if there is no end."""
+        count = len(self.remaining)
+        return None if self.remaining.total >= ENDLESS else count
 
     @property
     def groups(self) -> Grouping:
@@ -106,12 +133,10 @@ class Plan:
     @property
     def share(self) -> Share:
         """The rows of this rank, in an epoch of which all is left."""
-        total = Remaining(ENDLESS if self.rows.count is None else self.rows.count)
-        block = self.groups.block
-        if self.shard is None:
-            return Share(total, block=block, part=self.part)
-        shard = self.shard
-        return Share(total, shard.rank, shard.world, block, shard.even, self.part)
+        left, block, shard = self.remaining, self.groups.block, self.shard
+        if shard is None:
+            return Share(left, block=block, part=self.part)
+        return Share(left, shard.rank, shard.world, block, shard.even, self.part)
 
     @property
     def pool(self) -> Workers:
@@ -140,40 +165,67 @@ class Plan:
         return names
 
     def chain(self) -> str:
-        """A name that two chains share if they give the same rows in the same order."""
+        """A name that two chains share if they give the same rows in the same order, as
+        states of version 1 know it.
+        """
+        rows, count = self.rows.describe(), self.rows.count
+        for begin, taken in self.reach:
+            start = begin if count is None else min(begin, count)
+            rest = None if count is None else count - start
+            count = min((n for n in (rest, taken) if n is not None), default=None)
+            rows = ["stretch", rows, start, count]
+        kept = self.kept[-1][1] if self.kept else Cut()
+        cuts = [[kept.skip, kept.take], [self.given.skip, self.given.take]]
         return digest(
             [
-                self.rows.describe(),
+                rows,
                 [step.describe() for step in (*self.steps, *self.finish)],
                 self.groups.describe(),
-                [self.kept, self.given, self.repeat],
+                [*cuts, self.repeat],
             ]
         )
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known before how many batches there are."""
+        return not self.drops and isinstance(self.groups, Batches | Singles)
 
     def count(self, start: Cursor = _START) -> int | None:
         """Batches (or rows, if they are not grouped) of an iteration, from a place on; None
         if nobody knows before.
         """
-        known = not self.drops and isinstance(self.groups, Batches | Singles)
-        if self.repeat is None or self.rows.count is None or not known:
+        if self.count_rows is None or not self.counted:
             return None
+        rest, whole = self.rest(start), self.rest(_START)
+        if self.repeat is not None:
+            all_of_it = rest + (self.repeat - start.turn - 1) * whole
+        elif self.overall.take is not None:
+            all_of_it = max(rest, self.overall.stop) if whole else rest
+        else:
+            return None
+        return self.overall.wanted(start.done, max(0, all_of_it))
+
+    def advanced(self, start: Cursor, batches: int) -> Cursor:
+        """The place so many batches further on, if blocks are batches."""
+        there = self.count(start)
+        if there is not None and batches > there:
+            raise OptionError(f"state(batches={batches}): there are {there:,} in this iteration")
+        while batches and batches >= (rest := self.rest(start)):
+            batches -= rest
+            start = start.following(self.repeat)
+        if not batches:
+            return start
+        passed = max(0, self.given.skip - start.given) + batches
+        return replace(start, at=start.at + passed * self.groups.block, given=start.given + passed)
+
+    def rest(self, start: Cursor) -> int:
+        """Batches of this rank that are left of an epoch, if that is known."""
         share = self.share if start.left is None else replace(self.share, left=start.left)
-        rest = self._batches(max(0, len(share) - start.at))
-        whole = self._batches(len(self.share))
-        turns = self.repeat - start.turn - 1
-        return self._wanted(start.given, rest) + turns * self._wanted(0, whole)
-
-    def _batches(self, rows: int) -> int:
-        if not isinstance(self.groups, Batches):
-            return rows
-        size = self.groups.block
-        return rows // size if self.groups.drop_last else -(-rows // size)
-
-    def _wanted(self, given: int, batches: int) -> int:
-        """How many of so many batches take and skip leave, after others of an epoch."""
-        skip, take = self.given
-        end = given + batches if take is None else min(given + batches, skip + take)
-        return max(0, end - max(given, skip))
+        rows = max(0, len(share) - start.at)
+        if isinstance(self.groups, Batches):
+            size = self.groups.block
+            rows = rows // size if self.groups.drop_last else -(-rows // size)
+        return self.given.wanted(start.given, rows)
 
     def settled(self) -> Settled:
         """The plan once its functions have seen some rows."""
@@ -225,7 +277,7 @@ class Plan:
             return replace(sample, batch=batch, positions=np.arange(count))
         grouper, size = self.groups.start(), self.groups.block
         for start in range(0, min(_TRIED * size, len(self.share)), size):
-            positions = np.arange(start, min(start + size, len(self.share)), dtype=np.int64)
+            positions, _ = self.share.positions(start, start + size)
             rows = Rowset(self.rows.take(positions, 0), positions, 0, self.rows)
             rows, _ = run_steps(rows, steps)
             for group in grouper.add(Block(rows.batch, rows.positions)):
@@ -270,8 +322,9 @@ class Settled:
 
 
 def _text(described: list[Any]) -> str:
-    """``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled``."""
+    """``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled (seed 1)``."""
     kind, *rest = described
     if rest and isinstance(rest[0], list) and rest[0] and isinstance(rest[0][0], str):
-        return f"{_text(rest[0])}, {kind}"
+        seed = f" (seed {rest[1]})" if kind in ("shuffled", "windowed") else ""
+        return f"{_text(rest[0])}, {kind}{seed}"
     return str(kind)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from recmap._core import Pad
 from recmap.errors import OptionError
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.pipeline.signature import data_of
 from recmap.ragged import Column, Ragged
 from recmap.sources import Source
 from recmap.tfrecord.example import Allocate
@@ -169,6 +170,11 @@ class Leaf:
 
     def describe(self) -> list[Any]:
         return ["rows", self.count]
+
+    @cached_property
+    def known_by(self) -> dict[str, Any]:
+        """What states know the data by."""
+        return data_of(self.source)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

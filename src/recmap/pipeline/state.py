@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import OldStateWarning, OptionError
 from recmap.pipeline.grouping import Grouping
 from recmap.pipeline.share import ENDLESS, Remaining, Share
 
-__all__ = ["Cursor", "digest", "load", "redealt", "save"]
+__all__ = ["Cursor", "checked", "digest", "load", "redealt", "save"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Cursor:
     """A place in a run: in ``epoch``, the ``turn``-th of this iteration, all rows of
     this rank before number ``at`` have been given out but for the ``held``; they were
-    ``given`` batches (or rows) in this epoch. ``left`` is what the epoch had to
-    deal out when the ranks were last changed, None if all of it.
+    ``given`` batches (or rows) in this epoch, and ``done`` in all turns. ``kept`` rows
+    have come to each ``take`` or ``skip`` behind a filter. ``left`` is what the epoch had
+    to deal out when the ranks were last changed, None if all of it.
     """
 
     epoch: int = 0
@@ -32,8 +34,15 @@ class Cursor:
     at: int = 0
     held: Any = ()
     given: int = 0
-    kept: int = 0
+    kept: tuple[int, ...] = ()
     left: Remaining | None = None
+    done: int = 0
+
+    def following(self, repeat: int | None) -> Cursor:
+        """Where the next epoch begins: the next turn, or the next iteration."""
+        if repeat is not None and self.turn + 1 >= repeat:
+            return Cursor(self.epoch + 1)
+        return Cursor(self.epoch + 1, self.turn + 1, done=self.done)
 
 
 def digest(described: Sequence[Any]) -> str:
@@ -42,18 +51,19 @@ def digest(described: Sequence[Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def save(cursor: Cursor, share: Share, chain: str) -> dict[str, Any]:
+def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a rank, in numbers and texts."""
     left = cursor.left
     return {
         "version": _VERSION,
-        "chain": chain,
+        **signature,
         "epoch": cursor.epoch,
         "turn": cursor.turn,
         "at": cursor.at,
         "held": json.loads(json.dumps(cursor.held)),
         "given": cursor.given,
-        "kept": cursor.kept,
+        "kept": list(cursor.kept),
+        "done": cursor.done,
         "left": None if left is None else {"tail": left.tail, "runs": [list(r) for r in left.runs]},
         "rank": share.rank,
         "world": share.world,
@@ -61,18 +71,115 @@ def save(cursor: Cursor, share: Share, chain: str) -> dict[str, Any]:
     }
 
 
+def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict[str, Any]:
+    """A state with all it should have, or an error. One of version 1 becomes one of now:
+    ``chain`` is what it calls this chain, ``first`` the first position of an epoch and
+    ``cuts`` how often rows are counted behind filters.
+    """
+    version = state.get("version")
+    if version not in (1, _VERSION):
+        newer = isinstance(version, int) and version > _VERSION
+        raise OptionError(
+            f"restore: a state of version {version}, and this recmap knows {_VERSION}; update it"
+            if newer
+            else "restore: not a state of a pipeline: it has no version that recmap knows"
+        )
+    state = {"done": 0, **state}
+    for name, fits in _FIELDS.items():
+        if name not in state or not fits(state[name]):
+            raise OptionError(
+                f"restore: a damaged state: {name!r} is "
+                f"{ascii(state[name])[:60] if name in state else 'missing'}"
+            )
+    if not state["rank"] < state["world"] or state["block"] < 1:
+        raise OptionError("restore: a damaged state: its rank, world and block do not fit")
+    if version == 1:
+        return _upgraded(state, chain, first, cuts)
+    texts = isinstance(state.get("verbs"), list) and all(
+        isinstance(verb, str) for verb in state["verbs"]
+    )
+    if not texts or not _is_data(state.get("data")) or len(state["kept"]) not in (0, cuts):
+        raise OptionError("restore: a damaged state: what it was saved from cannot be read")
+    return state
+
+
+def _upgraded(state: dict[str, Any], chain: str, first: int, cuts: int) -> dict[str, Any]:
+    if state.get("chain") != chain:
+        raise OptionError(
+            "restore: the state of another chain; rows, seeds, functions, batches and the order "
+            "of verbs must be those it was saved from (shard and prefetch may differ)"
+        )
+    warnings.warn(
+        "a state of recmap 0.1 does not tell which files and functions it was saved from: be sure "
+        "that they are these, and save another one",
+        OldStateWarning,
+        stacklevel=4,
+    )
+    left = state["left"]
+    if left is not None:  # positions were counted from the first batch that is taken
+        runs = [[a + first, b + first] for a, b in left["runs"]]
+        left = {"tail": left["tail"] + first, "runs": runs}
+    return {**state, "kept": [state["kept"]] * cuts, "left": left}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_whole(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(_is_whole(each) for each in value)
+
+
+def _is_left(value: Any) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, Mapping) or not _is_whole(value.get("tail")):
+        return False
+    runs = value.get("runs")
+    return isinstance(runs, list | tuple) and all(
+        _are_whole(run) and len(run) == 2 and run[0] < run[1] for run in runs
+    )
+
+
+def _is_held(value: Any) -> bool:
+    """Numbers in lists, or in a dict of lists."""
+    if isinstance(value, Mapping):
+        return set(value) == {"open", "full"} and all(map(_is_held, value.values()))
+    return _is_whole(value) or (isinstance(value, list | tuple) and all(map(_is_held, value)))
+
+
+def _is_data(value: Any) -> bool:
+    texts, numbers = ("schema", "names", "set", "content"), ("count", "rows")
+    return isinstance(value, list | tuple) and all(
+        isinstance(each, Mapping)
+        and isinstance(each.get("files"), list)
+        and all(isinstance(each.get(name), str) for name in texts)
+        and all(_is_whole(each.get(name)) for name in numbers)
+        for each in value
+    )
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("epoch", "turn", "at", "given", "done", "rank", "world", "block"), _is_whole),
+    "held": _is_held,
+    "kept": lambda value: _is_whole(value) or _are_whole(value),
+    "left": _is_left,
+}
+
+
 def load(
     states: Sequence[Mapping[str, Any]],
     share: Share,
-    chain: str,
     grouping: Grouping,
     step: int | None,
+    repeat: int | None,
 ) -> Cursor:
     """Where a rank goes on. ``step`` is how many rows all ranks take together, so that
     the state of one tells those of all; None if they do not go in step.
+
+    All ranks are in one epoch: that of the state, or of the rank that is furthest behind.
+    A rank that has come to the end of it has nothing left of it.
     """
-    for state in states:
-        _check(state, chain)
     states = _in_one_epoch(states)
     first = states[0]
     left = _remaining(first, share.left.total)
@@ -83,6 +190,8 @@ def load(
         world=first["world"],
         block=first["block"],
     )
+    if all(_is_over(state, old, grouping) for state in states):
+        return Cursor(epoch=first["epoch"], turn=first["turn"]).following(repeat)
     same = (old.world, old.block) == (share.world, share.block)
     own = [state for state in states if state["rank"] == share.rank]
     if same and own:
@@ -90,12 +199,28 @@ def load(
     if same and len(states) == 1 and step is not None:
         at = old.in_step(first["at"], step)[share.rank]
         return replace(_cursor(first, old), at=at)
+    if first["at"] == 0 and len(states) == 1 and left is None:
+        # The beginning of an epoch is the same for all.
+        return _cursor(first, share)
     taken, held = _taken(states, old, grouping, step)
     return Cursor(
         epoch=first["epoch"],
         turn=first["turn"],
         given=max(state["given"] for state in states),
         left=old.remaining(taken, held),
+        done=max(state["done"] for state in states),
+    )
+
+
+def _is_over(state: Mapping[str, Any], share: Share, grouping: Grouping) -> bool:
+    """Whether all rows of a rank have been given out, which only states of version 1 say so:
+    now, the state after the last batch is that before the first one of the next epoch.
+    """
+    if grouping.held_numbers(state["held"]):
+        return False
+    share = replace(share, rank=state["rank"])
+    return (
+        state["at"] >= len(share) if state["at"] else state["left"] is not None and not share.left
     )
 
 
@@ -112,17 +237,7 @@ def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) 
     state = {"rank": old.rank, "at": cursor.at, "held": cursor.held}
     taken, held = _taken([state], old, grouping, step)
     left = old.remaining(taken, held)
-    return Cursor(epoch=cursor.epoch, turn=cursor.turn, given=cursor.given, left=left)
-
-
-def _check(state: Mapping[str, Any], chain: str) -> None:
-    if state.get("version") != _VERSION or "chain" not in state:
-        raise OptionError("restore: not a state of a pipeline of this version")
-    if state["chain"] != chain:
-        raise OptionError(
-            "restore: the state of another chain; rows, seeds, functions, batches and the order "
-            "of verbs must be those it was saved from (shard and prefetch may differ)"
-        )
+    return replace(cursor, at=0, held=(), kept=(), left=left)
 
 
 def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
@@ -132,7 +247,8 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
         at=state["at"],
         held=state["held"],
         given=state["given"],
-        kept=state["kept"],
+        kept=tuple(state["kept"]),
+        done=state["done"],
         left=None if state["left"] is None else share.left,
     )
 

@@ -21,7 +21,7 @@ from recmap.pipeline.gathering import interleave, pick
 from recmap.pipeline.grouping import END, Block, Group
 from recmap.pipeline.plan import Settled
 from recmap.pipeline.rows import Positions
-from recmap.pipeline.share import ENDLESS, Share
+from recmap.pipeline.share import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.telemetry import Meter
@@ -47,12 +47,11 @@ class _Ask:
     stop: int
     last: bool
     given: int
+    following: Cursor
 
     def after(self, given: int) -> Cursor:
         """The place after all of it."""
-        # What is left over of an epoch, and dropped, counts as taken.
-        end = len(self.share) if self.last else self.stop
-        return replace(self.cursor, at=end, given=given)
+        return self.following if self.last else replace(self.cursor, at=self.stop, given=given)
 
 
 def stream(
@@ -61,22 +60,25 @@ def stream(
     """The batches from a place on, each with the place after it."""
     run = _Run(ready, meter)
     batches = run.plain(cursor) if ready.plan.plain else run.grouped(cursor)
-    skip, take = ready.plan.given
-    if (skip, take) == (0, None):
+    overall = ready.plan.overall
+    if not overall:
         yield from batches
         return
-    stop = ENDLESS if take is None else skip + take
-    if stop == 0:
+    if overall.take == 0:
         return
-    while made := list(islice(batches, 1)):
-        after = made[0][1]
-        # What comes when there was enough of an epoch is not wanted.
-        if after.given < stop and after.given > skip:
-            yield made.pop()
-        elif after.given == stop:
-            yield made.pop()[0], replace(after, at=ENDLESS, held=())
-            if after.turn + 1 == ready.plan.repeat:
-                return
+    turns, done = ready.plan.repeat or 1, cursor.done
+    while done < overall.stop and (made := list(islice(batches, 1))):
+        done += 1
+        if done == overall.stop:
+            yield made.pop()[0], Cursor(epoch=cursor.epoch - cursor.turn + turns)
+        elif done > overall.skip:
+            yield _counted(made.pop(), done)
+
+
+def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
+    batch, after = made
+    # At the end of all turns the count begins anew.
+    return batch, replace(after, done=done) if after != Cursor(epoch=after.epoch) else after
 
 
 class _Run:
@@ -87,6 +89,7 @@ class _Run:
         self._groups = ready.plan.groups
         self._drops = any(step.drops for step in ready.steps)
         self._repeat = ready.plan.repeat
+        self._cuts = [cut for _, cut in ready.plan.kept]
         self._asked: dict[int, _Ask] = {}
 
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
@@ -124,7 +127,7 @@ class _Run:
                     stop = start + size
                     # Not by replace(), which takes longer than all the rest here.
                     after = (
-                        Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left)
+                        Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left, at.done)
                         if stop < ask.stop
                         else ask.after(given)
                     )
@@ -144,7 +147,7 @@ class _Run:
 
         def request(number: int, made: _Made) -> Request:
             waiting.append(made.after)
-            return Request(number, made.after.epoch, made.positions, made.batch)
+            return Request(number, made.epoch, made.positions, made.batch)
 
         def finished(piece: tuple[Request, Batch]) -> tuple[Batch, Cursor]:
             result = opened(piece[1])
@@ -157,34 +160,97 @@ class _Run:
             yield from map(finished, pool.run(requests, self._ahead()))
 
     def _grouped(self, cursor: Cursor) -> Iterator[_Made]:
-        task = self._rows_task(finish=False)
-        skip, take = self._plan.kept
-        epoch, kept, given, grouper = cursor, cursor.kept, cursor.given, None
-        for ask, numbers, batch in self._results(task, self._blocks(cursor)):
+        """The groups, each with the place after it: after the last of an epoch, that is the
+        beginning of the next. If nobody knows which is the last, one is held back.
+        """
+        if self._plan.counted:
+            yield from self._groups_of(cursor)
+            return
+        waiting: deque[_Made] = deque()
+        for made in self._groups_of(cursor):
+            waiting.append(made)
+            del made
+            if len(waiting) > 1:
+                yield self._closed(waiting)
+            if waiting[0].last:
+                yield waiting.popleft()
+        if waiting:
+            yield self._closed(waiting)
+
+    def _closed(self, waiting: deque[_Made]) -> _Made:
+        """The first of those that wait, which is the last of its epoch if none of that
+        follows it.
+        """
+        made, epoch = waiting.popleft(), waiting[0].epoch if waiting else None
+        if made.epoch == epoch:
+            return made
+        return replace(made, after=made.after.following(self._repeat))
+
+    def _groups_of(self, cursor: Cursor) -> Iterator[_Made]:
+        task, given, cuts = self._rows_task(finish=False), self._plan.given, self._cuts
+        if self._repeat is not None and any(cut.take == 0 for cut in (given, *cuts)):
+            return
+        counts, number, grouper = list(cursor.kept), cursor.given, None
+        for ask, passed, batch in self._results(task, self._blocks(cursor)):
             if grouper is None:
-                epoch, kept, given = ask.cursor, ask.cursor.kept, ask.cursor.given
+                number = ask.cursor.given
+                counts = list(ask.cursor.kept) or [0] * len(cuts)
                 grouper = self._groups.start()
-                if self._groups.held_numbers(epoch.held):
-                    grouper.restore(epoch.held, self._fetcher(task, ask))
+                if self._groups.held_numbers(ask.cursor.held):
+                    grouper.restore(ask.cursor.held, self._fetcher(task, ask))
             # Not those rows of the block that were given out before the run went on.
-            block = _cut(Block(batch, numbers), int(np.searchsorted(numbers, epoch.at)), None)
-            end = None if take is None else max(0, skip + take - kept)
-            groups = grouper.add(_cut(block, max(0, skip - kept), end))
+            met = [each[np.searchsorted(each, ask.cursor.at) :] for each in passed]
+            wanted = self._wanted(met, counts)
+            groups = grouper.add(_rows_of(batch, passed[-1], wanted))
             while group := list(islice(groups, 1)):
-                given += 1
-                before = int(np.searchsorted(block.numbers, group[0].at))
-                yield _made(group.pop(), ask, given, kept + before)
-            kept += len(block.numbers)
-            enough = take is not None and kept >= skip + take and epoch.turn + 1 == self._repeat
-            if ask.last or enough:
+                number += 1
+                if given.skip < number <= given.stop:
+                    yield self._made(group, ask, number, counts, met)
+            counts = [n + len(each) for n, each in zip(counts, met, strict=False)]
+            full = any(n >= cut.stop for n, cut in zip(counts, cuts, strict=True))
+            final = ask.cursor.turn + 1 == self._repeat
+            if ask.last or (final and full):
                 groups = grouper.flush()
                 while group := list(islice(groups, 1)):
-                    given += 1
-                    yield _made(group.pop(), ask, given, kept)
-                self._check_progress(epoch, given)
+                    number += 1
+                    if given.skip < number <= given.stop:
+                        yield self._made(group, ask, number, counts, [])
+                self._check_progress(ask.cursor, given.wanted(0, number))
                 grouper = None
-            if enough:
+            if final and (full or number >= given.stop):
                 return
+
+    def _wanted(self, met: list[Positions], counts: Sequence[int]) -> Positions:
+        """The rows of a block that the cuts leave. ``met`` are those that each cut meets,
+        and those that come out behind all steps; ``counts`` were met before. What one cut
+        leaves out is taken from what the others meet.
+        """
+        for i, (cut, before) in enumerate(zip(self._cuts, counts, strict=True)):
+            left = met[i][max(0, cut.skip - before) : max(0, cut.stop - before)]
+            met[i + 1 :] = [numbers[np.isin(numbers, left)] for numbers in met[i + 1 :]]
+        return met[-1]
+
+    def _made(
+        self,
+        group: list[Group],
+        ask: _Ask,
+        number: int,
+        counts: Sequence[int],
+        met: Sequence[Positions],
+    ) -> _Made:
+        """The only group of a list, which is emptied."""
+        made = group.pop()
+        at = len(ask.share) if made.at == END else made.at
+        last = number == self._plan.given.stop or (self._plan.counted and at >= len(ask.share))
+        kept = tuple(
+            before + (int(np.searchsorted(met[i], at)) if met else 0)
+            for i, before in enumerate(counts)
+        )
+        after = ask.following
+        if not last:
+            after = replace(ask.cursor, at=at, held=made.held, given=number, kept=kept)
+        positions, _ = ask.share.positions_of(made.numbers)
+        return _Made(made.batch, positions, ask.cursor.epoch, after, last)
 
     def _check_progress(self, epoch: Cursor, given: int) -> None:
         """An epoch without a batch, again and again, is a loop that hangs."""
@@ -219,22 +285,25 @@ class _Run:
 
     def _blocks(self, cursor: Cursor, together: int = 1) -> Iterator[_Ask]:
         """The blocks of this run, in order; of every epoch one at least."""
-        size, repeat = self._groups.block, self._repeat
-        plain = self._plan.plain
-        while repeat is None or cursor.turn < repeat:
+        size, plain, cut = self._groups.block, self._plan.plain, self._plan.given
+        while self._repeat is None or cursor.turn < self._repeat:
             share = self._plan.share
             if cursor.left is not None:
                 share = replace(share, left=cursor.left)
-            end = len(share)
+            end, given = len(share), cursor.given
             if plain and self._groups.drop_last:
                 end -= end % size
             start = end if cursor.at >= end else cursor.at - cursor.at % size
+            if plain and cut:
+                stop = start + max(0, cut.stop - given) * size
+                start = min(end, start + max(0, cut.skip - given) * size)
+                end, given = max(start, min(end, stop)), max(given, cut.skip)
             if plain:
-                self._check_progress(cursor, end)
-            given = cursor.given
+                self._check_progress(cursor, end - start)
+            following = cursor.following(self._repeat)
             while start < end or not plain:
                 stop = min(start + size * together, end)
-                yield _Ask(cursor, share, start, stop, stop >= end, given)
+                yield _Ask(cursor, share, start, stop, stop >= end, given, following)
                 given += together
                 start = stop
                 if stop >= end:
@@ -243,8 +312,10 @@ class _Run:
 
     def _results(
         self, task: RowsTask, asks: Iterator[_Ask]
-    ) -> Iterator[tuple[_Ask, Positions, Batch]]:
-        """What comes of the blocks: the numbers of the rows that were kept, and the rows."""
+    ) -> Iterator[tuple[_Ask, list[Positions], Batch]]:
+        """What comes of the blocks: the numbers of the rows that each cut meets, of those
+        that were kept, and the rows.
+        """
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
             requests = self._requests(asks)
@@ -254,13 +325,15 @@ class _Run:
                 requests = stack.enter_context(closing(read))
             yield from map(self._result, pool.run(requests, self._ahead()))
 
-    def _result(self, piece: tuple[Request, Batch]) -> tuple[_Ask, Positions, Batch]:
+    def _result(self, piece: tuple[Request, Batch]) -> tuple[_Ask, list[Positions], Batch]:
         ask, result = self._asked.pop(piece[0].number), opened(piece[1])
         self._meter.spend(result.seconds.tolist())
         numbers = np.arange(ask.start, ask.stop)
-        if result.kept is not None:
-            numbers = numbers[result.kept]
-        return ask, numbers, result.batch
+        kept = numbers if result.kept is None else numbers[result.kept]
+        met = [numbers[there] for there in result.met]
+        # A cut behind all steps meets what they leave.
+        met += [kept] * (len(self._cuts) - len(met))
+        return ask, [*met, kept], result.batch
 
     def _requests(self, asks: Iterator[_Ask]) -> Iterator[Request]:
         for number, ask in enumerate(asks):
@@ -280,7 +353,10 @@ class _Run:
         ready = self._ready
         last, size = ready.finish if finish else (), self._groups.block
         most = self._plan.memory // (self._ahead() + 2)
-        return RowsTask(self._plan.rows, ready.steps, last, size, ready.mask, self._drops, most)
+        cuts = tuple(steps for steps, _ in self._plan.kept if steps < len(ready.steps))
+        return RowsTask(
+            self._plan.rows, ready.steps, last, size, ready.mask, self._drops, most, cuts
+        )
 
     def _ahead(self) -> int:
         """Batches at a time within the memory, for each of those who hand some on."""
@@ -297,14 +373,18 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Made:
-    """A group, the positions of its rows, and the place after it."""
+    """A group, the positions of its rows, and the place after it; the ``last`` of its
+    epoch if that is known.
+    """
 
     batch: Batch
     positions: Positions
+    epoch: int
     after: Cursor
+    last: bool
 
 
-def _alone(made: tuple[_Ask, Positions, Batch]) -> tuple[Batch, Cursor]:
+def _alone(made: tuple[_Ask, list[Positions], Batch]) -> tuple[Batch, Cursor]:
     """A block that is a batch."""
     ask, _, batch = made
     return batch, ask.after(ask.given + 1)
@@ -314,16 +394,11 @@ def _taken(made: _Made) -> tuple[Batch, Cursor]:
     return made.batch, made.after
 
 
-def _made(group: Group, ask: _Ask, given: int, kept: int) -> _Made:
-    at = len(ask.share) if group.at == END else group.at
-    positions, _ = ask.share.positions_of(group.numbers)
-    after = replace(ask.cursor, at=at, held=group.held, given=given, kept=kept)
-    return _Made(group.batch, positions, after)
-
-
-def _cut(block: Block, begin: int, end: int | None) -> Block:
-    """Some rows of a block."""
-    if begin == 0 and (end is None or end >= len(block.numbers)):
-        return block
-    rows = slice(begin, end)
-    return Block(pick(block.batch, rows), block.numbers[rows])
+def _rows_of(batch: Batch, numbers: Positions, wanted: Positions) -> Block:
+    """The rows of a block that are wanted, of those with these numbers."""
+    if len(wanted) == len(numbers):
+        return Block(batch, numbers)
+    places = np.searchsorted(numbers, wanted)
+    begin, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    together = end - begin == len(places)
+    return Block(pick(batch, slice(begin, end) if together else places), wanted)

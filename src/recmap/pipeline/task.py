@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from recmap.types import Batch
 __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 
 # Columns that travel with a result and are taken off it before anybody sees it.
-_KEPT, _SECONDS = "\0kept", "\0seconds"
+_KEPT, _MET, _SECONDS = "\0kept", "\0met", "\0seconds"
 
 
 class _Several(dict[str, Column]):
@@ -48,11 +49,14 @@ def _unmarked(positions: Positions, filled: bool) -> tuple[Positions, npt.NDArra
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a block: which of its rows were kept, None if all; seconds by stage."""
+    """What came of a block: which of its rows were kept, None if all; seconds by stage;
+    and which rows each cut met that has steps behind it.
+    """
 
     batch: Batch
     kept: Positions | None
     seconds: npt.NDArray[np.float64]
+    met: list[Positions]
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,13 @@ class RowsTask:
     mask: str | None
     drops: bool
     most: int = sys.maxsize
+    #: How many steps come before each take or skip that others follow.
+    cuts: tuple[int, ...] = ()
 
     def __call__(self, request: Request) -> Batch:
         positions, real = _unmarked(request.positions, self.mask is not None)
-        pieces, seconds = self._made(request.batch, positions, request.epoch)
+        met: list[Positions] = []
+        pieces, seconds = self._made(request.batch, positions, request.epoch, met)
         several = len(pieces) > 1
         result = _Several(piece.batch for piece in pieces) if several else dict(pieces[0].batch)
         if self.mask is not None and real is not None:
@@ -85,13 +92,17 @@ class RowsTask:
             result[self.mask] = real
         if self.drops:
             result[_KEPT] = np.searchsorted(positions, pieces[0].positions)
+        for number, there in enumerate(met):
+            result[f"{_MET}{number}"] = np.searchsorted(positions, there)
         result[_SECONDS] = np.array(seconds)
         return result
 
     def _made(
-        self, batch: Batch | None, positions: Positions, epoch: int
+        self, batch: Batch | None, positions: Positions, epoch: int, met: list[Positions]
     ) -> tuple[list[Rowset], list[float]]:
-        """The batches of a block, or the one that it is, and the seconds of each stage."""
+        """The batches of a block, or the one that it is, and the seconds of each stage.
+        ``met`` takes the positions of the rows that each cut meets.
+        """
         begun = time.perf_counter()
         finish, size = self.finish, self.size
         starts = range(0, len(positions), size) if finish else range(1)
@@ -107,8 +118,12 @@ class RowsTask:
             if batch is None:
                 batch = self.rows.take(positions, epoch)
             read = time.perf_counter() - begun
-            block, spent = run_steps(Rowset(batch, positions, epoch, self.rows), self.steps)
-            seconds = [read, *spent]
+            block, seconds = Rowset(batch, positions, epoch, self.rows), [read]
+            for begin, end in pairwise([0, *self.cuts, len(self.steps)]):
+                if begin:
+                    met.append(block.positions)
+                block, spent = run_steps(block, self.steps[begin:end])
+                seconds += spent
             rows = [block.part(start, start + size) for start in starts if len(starts) > 1]
             rows = rows or [block]
         done = [run_steps(piece, finish) for piece in rows]
@@ -139,7 +154,10 @@ def opened(batch: Batch) -> Result:
     """A result, its columns and what travelled with them apart."""
     kept, seconds = batch.pop(_KEPT, None), batch.pop(_SECONDS)
     assert isinstance(seconds, np.ndarray)
-    return Result(batch, kept if isinstance(kept, np.ndarray) else None, seconds)
+    met: list[Positions] = []
+    while isinstance(there := batch.pop(f"{_MET}{len(met)}", None), np.ndarray):
+        met.append(there)
+    return Result(batch, kept if isinstance(kept, np.ndarray) else None, seconds, met)
 
 
 def pieces_of(batch: Batch) -> deque[Batch]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError, RowNotFoundError, SlowOrderWarning
 from recmap.files.machine import parse_size
 from recmap.pipeline.choosing import Choose
+from recmap.pipeline.cut import Cut
 from recmap.pipeline.decoding import DecodeImages
 from recmap.pipeline.grouping import Batches, Buckets, Grouping
 from recmap.pipeline.images import ImageDecoder
@@ -24,6 +25,7 @@ from recmap.pipeline.pads import PadBatches
 from recmap.pipeline.plan import Plan, Shard
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.share import Even
+from recmap.pipeline.signature import Said, Seed, drawn_seed, of_parts
 from recmap.pipeline.steps import Step, Stepped
 from recmap.pipeline.window import Windowed
 from recmap.pipeline.workers import Workers, parse_workers
@@ -92,7 +94,7 @@ def branches(plans: Sequence[Plan], verb: str) -> list[Rows]:
     return rows
 
 
-def joined(plans: Sequence[Plan], rows: Rows) -> Plan:
+def joined(plans: Sequence[Plan], rows: Rows, verb: str) -> Plan:
     """A plan of rows made of those of several, done by those who would have done these."""
     aheads = [plan.ahead for plan in plans if plan.ahead is not None]
     return Plan(
@@ -102,6 +104,8 @@ def joined(plans: Sequence[Plan], rows: Rows) -> Plan:
         readers=max((plan.readers for plan in plans if plan.readers is not None), default=None),
         memory=max(plan.memory for plan in plans),
         functions=sum(plan.functions for plan in plans),
+        leaves=tuple(leaf for plan in plans for leaf in plan.leaves),
+        said=of_parts([plan.said for plan in plans], verb),
     )
 
 
@@ -135,20 +139,35 @@ def filter_rows(plan: Plan, fn: Callable[..., Any], batched: bool, seed: int) ->
     return _with_function(plan, fn, seed, lambda function: Filter(function, batched))
 
 
-def shuffle(plan: Plan, seed: int, window: int | None) -> Plan:
+def shuffle(
+    plan: Plan, positional: Sequence[Any], seed: int | None, window: int | None, reshuffle: bool
+) -> Plan:
     """Another order."""
-    rows, seed = random_access(plan, "shuffle"), check_seed(seed)
+    if positional:
+        given = ", ".join(map(repr, positional))
+        raise OptionError(
+            f"shuffle({given}): recmap's shuffle is exact and needs no buffer; write shuffle(), or "
+            f"shuffle(seed={positional[0]!r}) for an order that can be had again"
+        )
+    if not isinstance(reshuffle, bool | np.bool_):
+        raise OptionError(f"reshuffle={reshuffle!r}: use True or False")
+    rows = random_access(plan, "shuffle")
+    chosen = drawn_seed() if seed is None else Seed(check_seed(seed))
+    size = "" if window is None else f", window={check_whole('window', window)}"
+    kept = "" if reshuffle else ", reshuffle=False"
+    said = (*plan.said, Said(f"shuffle(seed={{seed}}{size}{kept})", chosen))
+    plan = replace(plan, said=said, steps=())
     if window is not None:
         window = check_whole("window", window)
-        return replace(plan, rows=Windowed(rows, seed, window), steps=())
+        return replace(plan, rows=Windowed(rows, chosen, window, bool(reshuffle)))
     if rows.in_order:
         warnings.warn(
             "these rows are read well only in order, and a shuffle of all of them reads much "
-            "for each; use shuffle(seed, window=100_000), or convert the file first",
+            "for each; use shuffle(window=100_000), or convert the file first",
             SlowOrderWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-    return replace(plan, rows=Shuffled(rows, seed), steps=())
+    return replace(plan, rows=Shuffled(rows, chosen, bool(reshuffle)))
 
 
 def map_rows(
@@ -205,6 +224,7 @@ def batch(
     mask: bool,
 ) -> Plan:
     """Rows in batches, padded if that is wanted."""
+    _before_overall(plan, "batch")
     packed = isinstance(plan.grouping, Packs) and plan.grouping.size is None
     if plan.grouping is not None and not packed:
         raise OptionError("batch: there are batches already")
@@ -245,9 +265,10 @@ def repeat(plan: Plan, times: int | None) -> Plan:
     """All of it again."""
     if times is not None:
         check_whole("repeat", times)
+    _before_overall(plan, "repeat")
     if plan.grouping is None and not plan.drops and plan.bucket is None:
         return replace(plan, rows=Repeated(random_access(plan, "repeat"), times), steps=())
-    if plan.repeat is None or plan.rows.count is None:
+    if plan.repeat is None or plan.count_rows is None:
         raise OptionError("repeat: it has no end already")
     return replace(plan, repeat=None if times is None else plan.repeat * times)
 
@@ -263,19 +284,24 @@ def skip(plan: Plan, count: int) -> Plan:
 
 
 def _cut(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
-    if plan.bucket is not None or plan.repeat != 1:
-        raise OptionError(f"{verb} comes before repeat, and not between bucket and batch")
+    if plan.bucket is not None or (isinstance(plan.grouping, Packs) and plan.grouping.size is None):
+        raise OptionError(f"{verb} comes after batch, not between bucket or pack and batch")
+    if plan.repeat != 1:
+        return replace(plan, overall=plan.overall.then(skip, take))
     if plan.grouping is None and not plan.drops:
         return replace(plan, rows=cut(random_access(plan, verb), skip, take), steps=())
     if plan.grouping is None:
         if plan.shard is not None:
             raise OptionError(f"{verb} comes before shard")
-        return replace(plan, kept=_cut_more(plan.kept, skip, take))
-    if plan.plain and plan.shard is None:
+        kept, steps = plan.kept, len(plan.steps)
+        if kept and kept[-1][0] == steps:
+            return replace(plan, kept=(*kept[:-1], (steps, kept[-1][1].then(skip, take))))
+        return replace(plan, kept=(*kept, (steps, Cut(skip, take))))
+    if plan.plain and plan.shard is None and not plan.given:
         size = plan.groups.block
-        rows = cut(plan.rows, skip * size, None if take is None else take * size)
-        return replace(plan, rows=rows)
-    return replace(plan, given=_cut_more(plan.given, skip, take))
+        rows = (skip * size, None if take is None else take * size)
+        return replace(plan, reach=(*plan.reach, rows))
+    return replace(plan, given=plan.given.then(skip, take))
 
 
 def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
@@ -288,13 +314,26 @@ def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
             f"even={even!r}: how many steps a rank takes is not known before rows are "
             'filtered, bucketed or packed; use even="uneven"'
         )
-    if plan.given != (0, None) or plan.kept != (0, None):
+    if plan.given or plan.kept:
         raise OptionError("shard comes before take and skip of what a filter leaves")
+    _before_overall(plan, "shard")
     if even == "pad" and plan.grouping is None and plan.bucket is None:
         raise OptionError('even="pad" fills up batches: batch comes before shard')
     made = replace(plan, shard=Shard(int(index), int(count), even, mask))
     made.share.check()
+    if made.shard is not None and made.shard.world > 1:
+        _check_seeds(plan)
     return made
+
+
+def _check_seeds(plan: Plan) -> None:
+    """Ranks that each draw a seed would not have one order to share."""
+    drawn = [said.seed for said in plan.said if said.seed is not None and said.seed.drawn]
+    if drawn:
+        raise OptionError(
+            "shard: every rank would draw another seed for shuffle(); give them all the same one: "
+            f"shuffle(seed={drawn[0].value})"
+        )
 
 
 def prefetch(plan: Plan, count: int | None, threads: int | None, memory: int | str | None) -> Plan:
@@ -311,7 +350,13 @@ def prefetch(plan: Plan, count: int | None, threads: int | None, memory: int | s
     return replace(plan, ahead=ahead, readers=readers, memory=memory)
 
 
+def _before_overall(plan: Plan, verb: str) -> None:
+    if plan.overall:
+        raise OptionError(f"{verb} comes before repeat and the take or skip behind it")
+
+
 def _before_batch(plan: Plan, verb: str) -> None:
+    _before_overall(plan, verb)
     if plan.grouping is not None or plan.bucket is not None:
         raise OptionError(f"{verb} works on rows: it comes before batch, bucket and pack")
 
@@ -348,14 +393,6 @@ def _grouping(plan: Plan, size: int | Sequence[int], drop_last: bool) -> Groupin
     if isinstance(plan.grouping, Packs):
         return replace(plan.grouping, size=check_whole("batch", size), drop_last=drop_last)
     return Batches(check_whole("batch", size), drop_last)
-
-
-def _cut_more(had: tuple[int, int | None], skip: int, take: int | None) -> tuple[int, int | None]:
-    """What is left when a cut is cut again."""
-    before, most = had
-    left = None if most is None else max(0, most - skip)
-    counts = [count for count in (left, take) if count is not None]
-    return before + skip, min(counts, default=None)
 
 
 def _column_names(what: Any, more: Sequence[str]) -> list[str] | None:

@@ -20,6 +20,7 @@ from recmap.errors import OptionError
 from recmap.permutation import Permutation
 from recmap.pipeline.gathering import interleave, join, pick
 from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.signature import Seed
 from recmap.types import Batch, Schema
 
 __all__ = ["Windowed"]
@@ -28,24 +29,25 @@ _BLOCKS = 8
 
 
 class Windowed:
-    """All rows, shuffled by windows; another order in every epoch."""
+    """All rows, shuffled by windows; another order in every epoch unless it is kept."""
 
     #: The window is in memory, so there is to be one of it.
     in_order = True
 
-    def __init__(self, rows: Rows, seed: int, window: int) -> None:
+    def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
         if rows.count is None:
             raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
         if window < 2:
             raise OptionError(f"window={window}: a window has 2 rows or more")
         self._rows, self._seed, self._window = rows, seed, window
+        self._reshuffle = reshuffle
         self.count, self.ours = rows.count, rows.ours
         self._block = max(1, window // _BLOCKS)
         self._whole = rows.count // self._block
         self._group = self._block * _BLOCKS
         self._keep_blocks = rows.in_order
         self._lock = Lock()
-        self._held: tuple[int, int, Batch] | None = None
+        self._held: tuple[tuple[int, int, int], Batch] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -63,10 +65,11 @@ class Windowed:
 
     def _window_rows(self, group: int, epoch: int) -> Batch:
         with self._lock:
-            if self._held is None or self._held[:2] != (epoch, group):
+            key = (self._seed.value, epoch, group)
+            if self._held is None or self._held[0] != key:
                 self._held = None  # before the next one is read
-                self._held = (epoch, group, self._read(group, epoch))
-            return self._held[2]
+                self._held = (key, self._read(group, epoch))
+            return self._held[1]
 
     def _read(self, group: int, epoch: int) -> Batch:
         numbers = self._numbers(group, np.arange(self._size(group)), epoch)
@@ -78,7 +81,10 @@ class Windowed:
         return min(self._group, self.count - group * self._group)
 
     def _shuffle(self, group: int, epoch: int) -> Permutation:
-        return Permutation(self._size(group), [self._seed, epoch, 1, group])
+        return Permutation(self._size(group), [*self._key(epoch), 1, group])
+
+    def _key(self, epoch: int) -> tuple[int, int]:
+        return self._seed.value, epoch if self._reshuffle else 0
 
     def _numbers(self, group: int, within: Positions, epoch: int) -> Positions:
         """The rows of a window, before they are shuffled."""
@@ -87,7 +93,7 @@ class Windowed:
         # What is left over after the last whole block stays at the end.
         whole = blocks < self._whole
         if not self._keep_blocks and self._whole:
-            order = Permutation(self._whole, [self._seed, epoch, 0])
+            order = Permutation(self._whole, [*self._key(epoch), 0])
             blocks[whole] = order[blocks[whole]]
         return blocks * self._block + offsets
 
@@ -99,7 +105,7 @@ class Windowed:
 
     def _over(self, rows: Rows) -> Windowed:
         """The same order of other rows."""
-        made = Windowed(rows, self._seed, self._window)
+        made = Windowed(rows, self._seed, self._window, self._reshuffle)
         made._keep_blocks = self._keep_blocks
         return made
 
@@ -112,7 +118,7 @@ class Windowed:
         return self._rows.whence(int(self._numbers(group, place, epoch)[0]), epoch)
 
     def describe(self) -> list[Any]:
-        return ["windowed", self._rows.describe(), self._seed, self._window]
+        return ["windowed", self._rows.describe(), self._seed.value, self._window]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_lock": None}

@@ -1,0 +1,331 @@
+"""What a state was saved from: the data, and the verbs of the chain.
+
+A state holds enough of it to refuse a pipeline over other data or of other verbs, and
+to say what differs: short texts for people, digests for the rest. Files are known by
+their names, sizes and some of their bytes, not by the folder they lie in; functions by
+their qualified names, and lambdas, which have none, by their code as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.ragged import Column, Ragged
+from recmap.sources import Source
+
+__all__ = ["Said", "Seed", "compare", "data_of", "drawn_seed", "of_parts", "signed", "told"]
+
+# Names and characters that a state spells out; the rest of it is in a digest.
+_NAMES, _LETTERS = 6, 120
+# Files of which some bytes are looked at, how many, and in how many places of each.
+_LOOKED_AT, _BYTES, _PLACES = 64, 4096, 3
+# Rows in memory, and entries of a folder, that are looked at.
+_ROWS, _ENTRIES = 16, 256
+# What bytecode depends on: that of another Python cannot be compared.
+_PYTHON = str(sys.implementation.cache_tag)
+
+
+class Seed:
+    """The seed of a shuffle. One that nobody gave is drawn, and a restored state brings its
+    own; it is shared by all pipelines of one ``shuffle()``.
+    """
+
+    def __init__(self, value: int, drawn: bool = False) -> None:
+        self.value, self.drawn = value, drawn
+
+    def __repr__(self) -> str:
+        return f"{self.value} (drawn)" if self.drawn else str(self.value)
+
+
+def drawn_seed() -> Seed:
+    """A seed that nobody gave."""
+    return Seed(int.from_bytes(os.urandom(4), "little"), drawn=True)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A verb of a chain with its arguments: ``batch(4)``. The name of a seed stands for
+    its value.
+    """
+
+    verb: str
+    seed: Seed | None = None
+    #: A digest of the code of a lambda.
+    code: str | None = None
+
+    def text(self, seed: int | None = None) -> str:
+        """The verb, with its own seed or another one."""
+        if self.seed is None:
+            return self.verb
+        return self.verb.replace("{seed}", str(self.seed.value if seed is None else seed))
+
+
+def told(verb: str, arguments: Sequence[Any]) -> tuple[Said, ...]:
+    """What a verb of a chain is called in states; nothing if it may differ."""
+    if verb in ("shard", "prefetch", "shuffle"):  # a shuffle tells of itself
+        return ()
+    if verb == "select":
+        what, more = arguments
+        names = [what, *more] if isinstance(what, str) else [*_listed(what), *more]
+        if names and all(isinstance(name, str) for name in names):
+            return (Said(_short(f"select({', '.join(map(repr, names))})")),)
+        if isinstance(what, slice | range):
+            return (Said(f"select({what!r})"),)
+        rows = np.asarray(what)
+        rows = rows.astype("<i8") if rows.dtype.kind in "iu" else rows
+        return (Said(f"select({rows.size:,} rows, {_digest(rows.tobytes())})"),)
+    if verb in ("map_rows", "filter_rows"):
+        return (_function(verb, arguments),)
+    if verb == "decode_image":
+        arguments = [*arguments[:3], np.dtype(arguments[3]), *arguments[4:]]
+    code = _code(arguments[0]) if verb == "bucket" else None
+    # What is left out at the end is what is left out by most.
+    shown = [_shown(argument) for argument in arguments]
+    while len(shown) > 1 and shown[-1] in ("False", "None"):
+        shown.pop()
+    return (Said(_short(f"{verb}({', '.join(shown)})"), code=code),)
+
+
+def _function(verb: str, arguments: Sequence[Any]) -> Said:
+    if verb == "filter_rows":
+        fn, batched, seed = arguments
+        fields = None
+    else:
+        fn, _, batched, fields, seed = arguments
+    more = [", batched=True"] if batched else []
+    more += [f", fields={_shown(fields)}"] if fields is not None else []
+    more += [f", seed={_shown(seed)}"] if seed else []
+    name = verb.removesuffix("_rows")
+    return Said(_short(f"{name}({_name(fn)}{''.join(more)})"), code=_code(fn))
+
+
+def of_parts(parts: Sequence[Sequence[Said]], verb: str) -> tuple[Said, ...]:
+    """The verbs of several chains, and the one that joins them."""
+    said = [
+        replace(each, verb=f"{number}: {each.verb}")
+        for number, part in enumerate(parts, 1)
+        for each in part
+    ]
+    return (*said, Said(verb))
+
+
+def _listed(what: Any) -> list[Any]:
+    return list(what) if isinstance(what, list | tuple) else []
+
+
+def _name(fn: Any) -> str:
+    if isinstance(fn, partial):
+        values = [_shown(value) for value in fn.args]
+        values += [f"{key}={_shown(value)}" for key, value in fn.keywords.items()]
+        return f"partial({', '.join([_name(fn.func), *values])})"
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def _code(fn: Any) -> str | None:
+    """A digest of the code of a lambda; None of a function that has a name."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    code = getattr(fn, "__code__", None)
+    if getattr(fn, "__name__", "") != "<lambda>" or not isinstance(code, CodeType):
+        return None
+    return _digest(repr(_parts_of(code)))[:8]
+
+
+def _parts_of(code: CodeType) -> list[Any]:
+    constants = [
+        _parts_of(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts
+    ]
+    return [code.co_code, code.co_names, constants]
+
+
+def _shown(value: Any) -> str:
+    """An argument as text, the same in every run and with every NumPy."""
+    if isinstance(value, np.generic):
+        return _shown(value.item())
+    if isinstance(value, np.dtype):
+        return repr(value.name)
+    if isinstance(value, slice | range):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        return _shown(value.tolist())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_shown(each)}' for key, each in value.items())}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        given = [f"{field.name}={_shown(getattr(value, field.name))}" for field in fields(value)]
+        return f"{type(value).__name__}({', '.join(given)})"
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    return _name(value) if callable(value) else str(value)
+
+
+def _short(text: str) -> str:
+    """A text that is not long; what is cut off is told by a digest."""
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}... {_digest(text)}"
+
+
+def _digest(data: str | bytes) -> str:
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:12]
+
+
+def data_of(source: Source) -> dict[str, Any]:
+    """What a source is known by."""
+    files = list(source.files)
+    names = [os.path.basename(os.path.normpath(file)) for file in files]
+    step = max(1, -(-len(files) // _LOOKED_AT))
+    looked_at = {*range(0, len(files), step), len(files) - 1}
+    contents = [
+        f"{name}\0{_content(file, i in looked_at)}"
+        for i, (name, file) in enumerate(zip(names, files, strict=True))
+    ]
+    if not files:
+        contents = [_sampled(source)]
+    return {
+        "files": names[:_NAMES],
+        "count": len(files),
+        "rows": len(source),
+        "schema": _short(", ".join(f"{name}: {kind}" for name, kind in source.schema.items())),
+        "names": _digest("\0".join(names)),
+        "set": _digest("\0".join(sorted(contents))),
+        "content": _digest("\0".join(contents)),
+    }
+
+
+def _content(path: str, look: bool) -> str:
+    """The size of a file, and a digest of some of its bytes."""
+    try:
+        if os.path.isdir(path):
+            return _folder(path)
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if not look:
+                return str(size)
+            parts = []
+            for place in range(_PLACES):
+                file.seek(max(0, size - _BYTES) * place // (_PLACES - 1))
+                parts.append(file.read(_BYTES))
+            return f"{size} {_digest(b''.join(parts))}"
+    except OSError:  # it may be gone while it is mapped
+        return "unknown"
+
+
+def _folder(path: str) -> str:
+    """The files of a folder and their sizes, as far as there are not too many."""
+    entries: list[str] = []
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            size = os.path.getsize(os.path.join(folder, name))
+            entries.append(f"{os.path.relpath(folder, path)}/{name} {size}")
+        if len(entries) >= _ENTRIES:
+            break
+    return _digest("\0".join(entries[:_ENTRIES]))
+
+
+def _sampled(source: Source) -> str:
+    """Some rows of what is in memory."""
+    count = len(source)
+    rows = np.unique(np.linspace(0, max(0, count - 1), min(count, _ROWS)).astype(np.int64))
+    batch = source.take(rows) if count else {}
+    return _digest("\0".join(f"{name} {_bytes_of(column)}" for name, column in batch.items()))
+
+
+def _bytes_of(column: Column) -> str:
+    if isinstance(column, Ragged):
+        offsets = np.asarray(column.offsets - column.offsets[0], "<i8")
+        return f"{_digest(offsets.tobytes())} {_bytes_of(column.flat)}"
+    array: npt.NDArray[Any] = np.ascontiguousarray(column)
+    if array.dtype.kind == "O":
+        return _digest(repr(array.tolist()))
+    return _digest(array.tobytes())
+
+
+def compare(
+    state: Mapping[str, Any], data: Sequence[Mapping[str, Any]], said: Sequence[Said]
+) -> tuple[str | None, list[tuple[Seed, int]]]:
+    """How this pipeline differs from the one of a state, None if it does not; and the seeds
+    it takes over, for those that nobody gave.
+    """
+    difference = _other_data(state["data"], data)
+    if difference is not None:
+        return difference, []
+    return _other_verbs(state["verbs"], state.get("code"), said)
+
+
+def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | None:
+    if len(then) != len(now):
+        return f"it was saved over {len(then)} datasets, and this pipeline reads {len(now)}"
+    for saved, here in zip(then, now, strict=True):
+        if saved == here:
+            continue
+        files = f"it was saved over {_files(saved)}; this pipeline reads {_files(here)}"
+        if saved["names"] != here["names"]:
+            same = saved["set"] == here["set"] and saved["count"] > 1
+            return f"{files}{', the same in another order' if same else ''}"
+        if saved["rows"] != here["rows"]:
+            of = f" of {_files(here)}" if here["count"] else ""
+            return f"{saved['rows']:,} rows{of} then, {here['rows']:,} now"
+        if saved["schema"] != here["schema"]:
+            return f"the columns were {saved['schema']}; they are {here['schema']} now"
+        if saved["content"] != here["content"]:
+            if saved["set"] == here["set"]:
+                return f"{files}, the same in another order"
+            what = f"the contents of {_files(here)}" if here["count"] else "the rows in memory"
+            return f"{what} are not those it was saved over"
+    return None
+
+
+def _files(data: Mapping[str, Any]) -> str:
+    count, names = data["count"], list(data["files"])
+    if count == 0:
+        return "rows in memory"
+    if count == 1:
+        return str(names[0])
+    more = ", ..." if count > len(names) else ""
+    return f"{count:,} files ({', '.join(map(str, names))}{more})"
+
+
+def _other_verbs(
+    then: Sequence[str], code: Any, now: Sequence[Said]
+) -> tuple[str | None, list[tuple[Seed, int]]]:
+    seeds: list[tuple[Seed, int]] = []
+    for number in range(max(len(then), len(now))):
+        saved = then[number] if number < len(then) else None
+        here = now[number] if number < len(now) else None
+        if saved is None or here is None:
+            return f"{saved or 'nothing'} then, {here.text() if here else 'nothing'} now", []
+        if here.seed is not None and here.seed.drawn:
+            found = re.search(r"seed=(\d+)", saved)
+            if found is not None and here.text(int(found[1])) == saved:
+                seeds.append((here.seed, int(found[1])))
+                continue
+        if here.text() != saved:
+            return f"{saved} then, {here.text()} now", []
+    if isinstance(code, Mapping) and code.get("python") == _PYTHON:
+        for number, each in enumerate(now):
+            known = code.get(str(number))
+            if known is not None and each.code is not None and known != each.code:
+                return f"{each.text()} is another function now", []
+    return None, seeds
+
+
+def signed(data: Sequence[Mapping[str, Any]], said: Sequence[Said]) -> dict[str, Any]:
+    """What goes into a state."""
+    codes = {str(number): each.code for number, each in enumerate(said) if each.code is not None}
+    signature: dict[str, Any] = {
+        "data": [dict(each) for each in data],
+        "verbs": [each.text() for each in said],
+    }
+    return {**signature, "code": {"python": _PYTHON, **codes}} if codes else signature

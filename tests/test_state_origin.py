@@ -1,0 +1,327 @@
+"""States know what they were saved from: the data, and the verbs of the chain."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+
+def begun(pipeline: Any, batches: int = 1) -> dict[str, Any]:
+    """The state after some batches."""
+    for _ in zip(range(batches), pipeline, strict=False):
+        pass
+    state: dict[str, Any] = json.loads(json.dumps(pipeline.state()))
+    return state
+
+
+def files(*names: str) -> None:
+    """Files of ten rows each, whose values tell which they are."""
+    for name in names:
+        np.save(name, np.arange(10) + 100 * (ord(name[0]) - ord("a")))
+
+
+def augment(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def other(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def even(row: dict[str, Any]) -> bool:
+    return bool(row["x"] % 2 == 0)
+
+
+def test_files_in_another_order_are_refused() -> None:
+    files("a.npy", "b.npy", "c.npy")
+    state = begun(rm.open(["a.npy", "b.npy", "c.npy"]).batch(4))
+    with pytest.raises(rm.OptionError, match=r"3 files \(a.npy, b.npy, c.npy\)") as refused:
+        rm.open(["b.npy", "a.npy", "c.npy"]).batch(4).restore(state)
+    assert "this pipeline reads 3 files (b.npy, a.npy, c.npy), the same in another order" in str(
+        refused.value
+    )
+
+
+def test_files_of_one_name_in_another_order_are_refused() -> None:
+    for folder in ("a", "b"):
+        os.makedirs(folder)
+        np.save(f"{folder}/x.npy", np.arange(10) + ord(folder))
+    state = begun(rm.open(["a/x.npy", "b/x.npy"]).batch(4))
+    with pytest.raises(rm.OptionError, match="the same in another order"):
+        rm.open(["b/x.npy", "a/x.npy"]).batch(4).restore(state)
+
+
+def test_other_files_are_refused() -> None:
+    files("a.npy", "b.npy")
+    state = begun(rm.open("a.npy").batch(4))
+    with pytest.raises(rm.OptionError, match=r"saved over a.npy; this pipeline reads b.npy"):
+        rm.open("b.npy").batch(4).restore(state)
+    with pytest.raises(rm.OptionError, match=r"reads 2 files \(a.npy, b.npy\)"):
+        rm.open(["a.npy", "b.npy"]).batch(4).restore(state)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.arange(11), "10 rows of a.npy then, 11 now"),
+        (np.arange(10.0), "columns were data: int64; they are data: float64 now"),
+        (np.arange(10) * 2, "contents of a.npy are not those"),
+    ],
+    ids=["rows", "schema", "values"],
+)
+def test_a_file_that_was_changed_is_refused(values: Any, said: str) -> None:
+    files("a.npy")
+    state = begun(rm.open("a.npy").batch(4))
+    np.save("a.npy", values)
+    with pytest.raises(rm.OptionError, match=said):
+        rm.open("a.npy").batch(4).restore(state)
+
+
+def test_data_that_was_moved_is_the_same(tmp_path: Path) -> None:
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({"x": np.arange(30)})
+    state = begun(rm.open("x.tfrecord").batch(4))
+    os.makedirs(tmp_path / "elsewhere")
+    shutil.move("x.tfrecord", tmp_path / "elsewhere" / "x.tfrecord")
+    moved = rm.open(str(tmp_path / "elsewhere" / "x.tfrecord")).batch(4).restore(state)
+    assert next(iter(moved))["x"].tolist() == [4, 5, 6, 7]
+
+
+def test_other_values_in_memory_are_refused() -> None:
+    state = begun(rm.from_arrays({"x": np.arange(30)}).batch(4))
+    rm.from_arrays({"x": np.arange(30)}).batch(4).restore(state)
+    with pytest.raises(rm.OptionError, match="rows in memory are not those"):
+        rm.from_arrays({"x": np.arange(30) + 1}).batch(4).restore(state)
+
+
+def test_columns_of_files_that_changed_places_are_refused() -> None:
+    files("a.npy", "b.npy")
+    both = begun(rm.open({"x": "a.npy", "y": "b.npy"}).batch(4))
+    rm.open({"x": "a.npy", "y": "b.npy"}).batch(4).restore(both)
+    with pytest.raises(rm.OptionError, match="saved over"):
+        rm.open({"x": "b.npy", "y": "a.npy"}).batch(4).restore(both)
+
+
+CHANGED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
+    "function": (
+        lambda ds: ds.map(augment).batch(4),
+        lambda ds: ds.map(other).batch(4),
+        r"map\(augment\) then, map\(other\) now",
+    ),
+    "lambda": (
+        lambda ds: ds.map(lambda row: {"x": row["x"]}).batch(4),
+        lambda ds: ds.map(lambda row: {"x": row["x"] + 1}).batch(4),
+        r"<lambda>\) is another function now",
+    ),
+    "partial": (
+        lambda ds: ds.map(functools.partial(scaled, by=2)).batch(4),
+        lambda ds: ds.map(functools.partial(scaled, by=3)).batch(4),
+        r"map\(partial\(scaled, by=2\)\) then",
+    ),
+    "filter": (
+        lambda ds: ds.filter(even).batch(4),
+        lambda ds: ds.batch(4),
+        r"filter\(even\) then, batch\(4\) now",
+    ),
+    "seed": (
+        lambda ds: ds.shuffle(seed=1).batch(4),
+        lambda ds: ds.shuffle(seed=2).batch(4),
+        r"shuffle\(seed=1\) then, shuffle\(seed=2\) now",
+    ),
+    "reshuffle": (
+        lambda ds: ds.shuffle(seed=1).batch(4),
+        lambda ds: ds.shuffle(seed=1, reshuffle=False).batch(4),
+        "reshuffle=False",
+    ),
+    "size": (lambda ds: ds.batch(4), lambda ds: ds.batch(5), r"batch\(4\) then, batch\(5\) now"),
+    "drop_last": (
+        lambda ds: ds.batch(4),
+        lambda ds: ds.batch(4, drop_last=True),
+        r"batch\(4, True\) now",
+    ),
+    "selection": (
+        lambda ds: ds.select(np.arange(20)).batch(4),
+        lambda ds: ds.select([*range(7), 8, 7, *range(9, 20)]).batch(4),
+        r"select\(20 rows, \w+\) then, select\(20 rows, \w+\) now",
+    ),
+    "columns": (
+        lambda ds: ds.select("x").batch(4),
+        lambda ds: ds.select("y").batch(4),
+        r"select\('x'\) then, select\('y'\) now",
+    ),
+    "cut": (
+        lambda ds: ds.batch(4).take(3),
+        lambda ds: ds.batch(4).skip(3),
+        r"take\(3\) then, skip\(3\) now",
+    ),
+    "order of verbs": (
+        lambda ds: ds.take(9).skip(1).batch(4),
+        lambda ds: ds.skip(1).take(9).batch(4),
+        r"take\(9\) then, skip\(1\) now",
+    ),
+    "one more": (
+        lambda ds: ds.batch(4),
+        lambda ds: ds.batch(4).repeat(2),
+        r"nothing then, repeat\(2\) now",
+    ),
+    "part of a mix": (
+        lambda ds: rm.mix([ds.shuffle(seed=1), ds]).batch(4),
+        lambda ds: rm.mix([ds.shuffle(seed=2), ds]).batch(4),
+        r"1: shuffle\(seed=1\) then, 1: shuffle\(seed=2\) now",
+    ),
+}
+
+
+def scaled(row: dict[str, Any], by: int) -> dict[str, Any]:
+    return {"x": row["x"] * by}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_another_chain_is_refused_with_what_differs(change: str) -> None:
+    then, now, said = CHANGED[change]
+    ds = rm.from_arrays({"x": np.arange(30), "y": np.arange(30)})
+    state = begun(then(ds))
+    then(ds).restore(state)
+    with pytest.raises(rm.OptionError, match=said):
+        now(ds).restore(state)
+
+
+def test_check_false_restores_all_the_same() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = begun(ds.map(augment).batch(4))
+    again = ds.map(other).batch(4).restore(state, check=False)
+    assert next(iter(again))["x"].tolist() == [4, 5, 6, 7]
+
+
+def test_ranks_workers_and_prefetch_may_differ() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = begun(ds.map(augment).batch(4))
+    again = ds.map(augment, workers="threads:2").batch(4).prefetch(3).shard(0, 2).restore(state)
+    assert next(iter(again))["x"].tolist() == [4, 5, 6, 7]
+
+
+def test_a_selection_given_in_another_way_is_the_same() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = begun(ds.select([9, 3, 5]).batch(1))
+    again = ds.select(np.array([9, 3, 5], np.int32)).batch(1).restore(state)
+    assert [batch["x"].tolist() for batch in again] == [[3], [5]]
+
+
+def test_a_lambda_of_another_python_is_not_compared() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = begun(ds.map(lambda row: {"x": row["x"]}).batch(4))
+    state["code"]["python"] = "cpython-399"
+    ds.map(lambda row: {"x": row["x"] + 1}).batch(4).restore(state)
+
+
+def test_a_state_of_many_files_and_columns_stays_small() -> None:
+    for i in range(300):
+        np.save(f"{i:03}.npy", np.arange(3))
+    ds = rm.open("*.npy")
+    assert len(json.dumps(begun(ds.batch(4)))) < 800
+    wide = rm.from_arrays({f"column {i}": np.arange(3) for i in range(500)})
+    names = [f"column {i}" for i in range(400)]
+    assert len(json.dumps(begun(wide.select(names).batch(1)))) < 1000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"version": 3},
+        {"version": None},
+        {"epoch": "1"},
+        {"at": -1},
+        {"at": None},
+        {"held": "x"},
+        {"left": {"tail": 0}},
+        {"left": {"tail": 0, "runs": [[3]]}},
+        {"rank": 2},
+        {"block": 0},
+        {"data": None},
+        {"data": [{}]},
+        {"verbs": [1]},
+        {"kept": [1, 2]},
+    ],
+    ids=str,
+)
+def test_a_damaged_state_is_refused(damage: dict[str, Any]) -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = {**begun(ds.batch(4)), **damage}
+    with pytest.raises(rm.OptionError, match="restore"):
+        ds.batch(4).restore(state)
+
+
+@pytest.mark.parametrize("missing", ["version", "epoch", "at", "rank", "data", "verbs", "left"])
+def test_a_state_with_something_missing_is_refused(missing: str) -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    state = begun(ds.batch(4))
+    del state[missing]
+    with pytest.raises(rm.OptionError, match="restore"):
+        ds.batch(4).restore(state)
+
+
+def _numbers(rows: int = 30) -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(rows)})
+
+
+def _tokens() -> rm.Dataset:
+    rows = [list(range(i, i + 1 + i % 5)) for i in range(30)]
+    return rm.from_arrays({"t": rm.Ragged.from_rows(rows)})
+
+
+OLD_CHAINS: dict[str, Callable[[], Any]] = {
+    "batch": lambda: _numbers().batch(4),
+    "shuffle": lambda: _numbers().shuffle(seed=3).batch(4),
+    "rows": lambda: _numbers(7).pipeline(),
+    "window": lambda: _numbers().shuffle(seed=3, window=8).batch(4),
+    "filter": lambda: _numbers().filter(even).batch(4),
+    "cut": lambda: _numbers().batch(4).skip(2).take(4),
+    "shard": lambda: _numbers().shuffle(seed=3).batch(4).shard(0, 2),
+    "repeat": lambda: _numbers(10).batch(4).repeat(2),
+    "bucket": lambda: _tokens().bucket("t", [3]).batch(4, pad="longest"),
+    "pack": lambda: _tokens().pack(8).batch(2),
+    "picked": lambda: _numbers().select([5, 3, 1, 9, 7]).batch(2),
+    "rejoined": lambda: _numbers().batch(4).skip(1),
+}
+
+# As recmap 0.1 saved them: in the middle, and after the last batch.
+OLD_STATES: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parent / "states_of_0_1.json").read_text()
+)
+
+
+@pytest.mark.parametrize("name", OLD_CHAINS)
+def test_states_of_0_1_are_restored_with_a_warning(name: str) -> None:
+    def plain(batches: Any) -> list[Any]:
+        return [{n: np.asarray(c).tolist() for n, c in batch.items()} for batch in batches]
+
+    whole = OLD_CHAINS[name]()
+    epochs = [plain(whole), plain(whole)]
+    middle, end = OLD_STATES[name][:-1], OLD_STATES[name][-1:]
+    taken = [2, 4]
+    if name == "rejoined":  # after a change of ranks: two ranks took a batch each, then one
+        middle, end, taken = end, [], [3]
+    for count, state in zip(taken, middle, strict=False):
+        with pytest.warns(rm.OldStateWarning, match="0.1"):
+            again = OLD_CHAINS[name]().restore(state)
+        assert plain(again) == epochs[0][count:]
+        assert plain(again) == epochs[1]
+    for state in end:
+        with pytest.warns(rm.OldStateWarning, match="0.1"):
+            again = OLD_CHAINS[name]().restore(state)
+        assert plain(again) == epochs[1]
+
+
+def test_a_state_of_0_1_of_another_chain_is_refused() -> None:
+    with pytest.raises(rm.OptionError, match="another chain"):
+        _numbers().batch(5).restore(OLD_STATES["batch"][0])
