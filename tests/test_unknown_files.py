@@ -94,7 +94,7 @@ def matlab() -> bytes:
 
 
 def netcdf() -> bytes:
-    import scipy.io  # type: ignore[import-untyped]
+    import scipy.io
 
     scipy_file = scipy.io.netcdf_file("made.nc", "w")
     scipy_file.createDimension("row", 4)
