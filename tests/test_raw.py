@@ -123,6 +123,7 @@ NEAR = [
     b"PAR1",
     b"\xff\xfe",
     b"{",
+    b"(dp0",
 ]
 
 
