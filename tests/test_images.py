@@ -161,14 +161,73 @@ def test_resizing_is_tensorflows_with_antialias(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_large_jpegs_are_reduced_while_they_are_decoded(channels: int) -> None:
+def test_large_jpegs_are_reduced_while_they_are_decoded_if_asked_for(channels: int) -> None:
     data = encoded(picture(768, 1030), "JPEG", quality=90)
-    got = decode(data, size=(96, 128), channels=channels)[0]
+    got = decode(data, size=(96, 128), channels=channels, fast=True)[0]
     whole = tf.io.decode_jpeg(data, channels=min(channels, 3))
     expected = tf.image.resize(whole, (96, 128), antialias=True)
     largest, mean = difference(got[..., :3], expected)
     assert largest <= 6
     assert mean < 1
+
+
+def detailed(height: int, width: int, channels: int = 3) -> npt.NDArray[np.uint8]:
+    """Sharp edges and noise, in which a poor filter shows."""
+    rng = np.random.default_rng(height * width)
+    shape = (height // 8 + 1, width // 8 + 1, channels)
+    tiles = np.kron(rng.integers(0, 256, shape), np.ones((8, 8, 1)))[:height, :width]
+    noise = rng.integers(0, 256, (height, width, channels))
+    return np.where(noise[..., :1] < 128, tiles, noise).astype(np.uint8)
+
+
+MODES: dict[str, tuple[str, str]] = {
+    "grey": ("PNG", "L"),
+    "colour": ("PNG", "RGB"),
+    "alpha": ("PNG", "RGBA"),
+    "grey with alpha": ("PNG", "LA"),
+    "palette": ("PNG", "P"),
+    "one bit": ("PNG", "1"),
+    "sixteen bits": ("PNG", "I;16"),
+    "BMP": ("BMP", "RGB"),
+    "BMP of 32 bits": ("BMP", "RGBA"),
+    "WebP": ("WEBP", "RGB"),
+    "JPEG": ("JPEG", "RGB"),
+    "grey JPEG": ("JPEG", "L"),
+    "CMYK": ("JPEG", "CMYK"),
+}
+
+
+@pytest.mark.parametrize("kind", MODES)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("size", [(31, 17), (64, 64), (224, 224), (300, 20)])
+def test_every_kind_of_image_is_resized_within_a_level_of_tensorflow(
+    kind: str, channels: int, size: tuple[int, int]
+) -> None:
+    format, mode = MODES[kind]
+    if mode == "I;16":
+        source = Image.fromarray(detailed(400, 333, 1)[..., 0].astype(np.uint16) * 257)
+    else:
+        source = Image.fromarray(detailed(400, 333, 4)).convert(mode)
+    data = encoded(source, format)
+    whole = decode(data, channels=channels)[0]
+    expected = tf.image.resize(whole, size, antialias=True)
+    assert difference(decode(data, channels=channels, size=size)[0], expected)[0] <= 1
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_the_alpha_of_a_32_bit_bmp_is_kept(down: bool) -> None:
+    pixels = detailed(9, 7, 4)
+    data = bytearray(encoded(pixels, "BMP"))
+    if down:  # lines from the top have a negative height
+        data[22:26] = struct.pack("<i", -9)
+        pixels = pixels[::-1]
+    assert np.array_equal(decode(bytes(data), channels=4)[0], pixels)
+    assert np.array_equal(decode(bytes(data), channels=3)[0], pixels[..., :3])
+    pixels = pixels.copy()
+    pixels[..., 3] = 0  # the byte is not used
+    unused = decode(encoded(pixels, "BMP"), channels=4)[0]
+    assert np.array_equal(unused[..., :3], pixels[..., :3])
+    assert (unused[..., 3] == 255).all()
 
 
 def test_images_that_keep_their_size_are_ragged() -> None:

@@ -114,7 +114,7 @@ def model(shares: Sequence[int], seed: Sequence[int]) -> Iterator[int]:
 )
 def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) -> None:
     mix = mixed(counts, seed=seed)
-    found = mix.take(np.arange(sum(counts)), epoch)
+    found: Any = mix.take(np.arange(sum(counts)), epoch)
     expected = list(model(counts, [seed, epoch, 0]))
     assert found["chain"].tolist() == expected
     seen: Counter[int] = Counter()
@@ -123,7 +123,7 @@ def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) ->
         seen[chain] += 1
     assert [seen[i] for i in range(len(counts))] == counts
     some = np.random.default_rng(seed).integers(0, sum(counts), 50)
-    again = mix.take(some, epoch)  # in any order, and more than once
+    again: Any = mix.take(some, epoch)  # in any order, and more than once
     assert np.array_equal(again["row"], found["row"][some])
     assert np.array_equal(again["chain"], found["chain"][some])
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,7 @@ NEAR = [
     b"PAR1",
     b"\xff\xfe",
     b"{",
+    b"(dp0",
 ]
 
 
@@ -149,7 +151,7 @@ def test_the_bytes_of_another_file_are_read_back_from_a_raw_file(kind: str) -> N
     assert np.array_equal(rm.open("copy.bin")[:]["x"], data)
 
 
-PACKED = {"gzip": gzip.compress, "zlib": zlib.compress}
+PACKED: dict[str, Any] = {"gzip": gzip.compress, "zlib": zlib.compress}
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -180,7 +182,7 @@ def test_compression_is_refused_where_it_means_nothing(kind: str) -> None:
         with pytest.raises(rm.OptionError, match="compression="):
             rm.open(name, compression=compression)  # type: ignore[arg-type]
     for quiet in ("auto", None):
-        assert len(rm.open(name, compression=quiet)) == 4  # type: ignore[arg-type]
+        assert len(rm.open(name, compression=quiet)) == 4
 
 
 def test_a_dtype_for_several_columns_is_that_of_the_plain_files() -> None:
@@ -201,7 +203,7 @@ def test_a_description_goes_with_a_copy_of_its_file() -> None:
     assert np.array_equal(rm.open("elsewhere/x.bin")[:]["x"], NUMBERS)
 
 
-NEWER = {
+NEWER: dict[str, npt.NDArray[Any]] = {
     "longer": NUMBERS.repeat(2),
     "shorter": NUMBERS[:3],
     "of another size": np.arange(7, dtype=np.uint8),

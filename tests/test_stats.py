@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import warnings
+from bisect import bisect_right
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -204,3 +207,58 @@ def test_memory_is_bounded() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert run.stdout == f"{96 << 20}\n", run.stderr
+
+
+TOP = float(np.finfo(np.float64).max)
+EDGES: dict[str, npt.NDArray[Any]] = {
+    "all equal": np.full(9, 3.0),
+    "on every edge": np.arange(33.0),
+    "huge": np.array([1e301, 1.5e301]),
+    "the largest": np.array([TOP]),
+    "everything": np.array([-TOP, 0.0, 5e-324, TOP]),
+    "denormal": np.array([-5e-324, 5e-324, 1e-323, 2e-308]),
+    "beside infinity": np.array([np.inf, 1, 2, np.nan, -np.inf]),
+    "neighbours": np.array([1e9, np.nextafter(1e9, 2e9)]),
+    "int64 from end to end": np.array([-(2**63), -1, 0, 2**63 - 1]),
+    "large int64": np.array([2**63 - 1, 2**63 - 2, 2**63 - 4097]),
+    "beyond 2**53": np.array([2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2]),
+    "uint64 from end to end": np.array([0, 2**63, 2**64 - 1], np.uint64),
+    "large uint64": np.array([2**64 - 1, 2**64 - 2], np.uint64),
+    "bytes": np.arange(-128, 128, dtype=np.int8),
+}
+
+
+def exactly_binned(histogram: Any, column: npt.NDArray[Any]) -> list[int]:
+    """The counts, by the edges, in exact arithmetic."""
+    edges = [Fraction(edge) for edge in histogram.edges]
+    counts = [0] * (len(edges) - 1)
+    for value in column.tolist():
+        if math.isfinite(value):
+            i = bisect_right(edges, Fraction(value)) - 1
+            # The greatest float64 has no edge above it.
+            counts[i - (i == len(counts) and value == TOP)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("step", [1, 100])
+def test_every_value_lies_between_the_edges_of_its_bin(name: str, step: int) -> None:
+    for column in (EDGES[name], EDGES[name][::-1].copy()):
+        histogram = numbers(column, step).histogram
+        assert histogram is not None
+        assert len(histogram.counts) <= 32
+        assert math.isfinite(histogram.start)
+        assert (np.diff(np.array(histogram.edges) / 4) > 0).all()
+        assert histogram.counts == exactly_binned(histogram, column)
+
+
+@given(
+    arrays.arrays(np.int64, st.integers(1, 40), elements=st.integers(-(2**20), 2**20)),
+    st.integers(-(2**62), 2**62),
+)
+def test_large_integers_are_not_rounded_into_another_bin(
+    column: npt.NDArray[np.int64], base: int
+) -> None:
+    histogram = numbers(column + base).histogram
+    assert histogram is not None
+    assert histogram.counts == exactly_binned(histogram, column + base)

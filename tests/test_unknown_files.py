@@ -94,7 +94,7 @@ def matlab() -> bytes:
 
 
 def netcdf() -> bytes:
-    import scipy.io  # type: ignore[import-untyped]
+    import scipy.io
 
     scipy_file = scipy.io.netcdf_file("made.nc", "w")
     scipy_file.createDimension("row", 4)
@@ -166,7 +166,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
             lambda protocol=protocol: pickle.dumps(PICKLED, protocol),  # type: ignore[misc]
             "a pickle",
         )
-        for protocol in (2, 3, 4, 5)
+        for protocol in (0, 2, 3, 4, 5)
     },
     "pickle named bin": ("a.bin", lambda: pickle.dumps(PICKLED), "a pickle"),
     "small pickle": ("a.pkl", lambda: pickle.dumps(1), "a pickle"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +13,6 @@ import numpy.typing as npt
 __all__ = ["Bins", "Histogram"]
 
 _MOST = 32
-# Beyond, the distance of two values might not be a number.
-_FAR = 2.0**1000
 _LEAST = -1022
 # Bins are numbered by integers that a float64 holds exactly.
 _DIGITS = 52
@@ -20,11 +20,21 @@ _DIGITS = 52
 
 @dataclass(frozen=True)
 class Histogram:
-    """Bin ``i`` counts the values from ``start + i * width`` up to the next bin."""
+    """Bin ``i`` counts the values from ``start + i * width`` up to, but without, the
+    beginning of the next bin.
+    """
 
     start: float
     width: float
     counts: list[int]
+
+    @property
+    def edges(self) -> list[float]:
+        """Where the bins begin, and where the last one ends; one more than there are bins."""
+        most = sys.float_info.max
+        first = round(self.start / self.width)
+        ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
+        return [min(max(end, -most), most) for end in ends]
 
 
 class Bins:
@@ -35,28 +45,29 @@ class Bins:
     """
 
     def __init__(self, *, whole: bool) -> None:
-        # Integers are not divided further.
+        # Integers are not divided further, and never rounded.
+        self._whole = whole
         self._exponent = 0 if whole else _LEAST
         self._first = 0
         self._counts: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._low, self._high = math.inf, -math.inf
+        self._range: tuple[Any, Any] | None = None
 
-    def add(
-        self, values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64] | None = None
-    ) -> None:
-        """Counts values, one or more, none of them infinite or NaN; each once, or as
-        often as ``counts`` says.
+    def add(self, values: npt.NDArray[Any], counts: npt.NDArray[np.int64] | None = None) -> None:
+        """Counts values, one or more: integers if the bins are of whole numbers, else
+        float64, none of them infinite or NaN; each once, or as often as ``counts`` says.
         """
-        low, high = float(values.min()), float(values.max())
-        if low < -_FAR or high > _FAR:
-            self.add(values.clip(-_FAR, _FAR), counts)
-            return
-        self._low, self._high = min(self._low, low), max(self._high, high)
-        self._widen()
-        numbers = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
-        if low < 0:
-            # A value just below 0 may have become 0.
-            np.minimum(numbers, -1, out=numbers, where=values < 0)
+        low, high = values.min().item(), values.max().item()
+        if self._range is not None:
+            low, high = min(self._range[0], low), max(self._range[1], high)
+        self._range = low, high
+        self._widen(low, high)
+        if self._whole:
+            numbers = (values >> values.dtype.type(self._exponent)).astype(np.int64)
+        else:
+            numbers = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
+            if low < 0:
+                # A value just below 0 may have become 0.
+                np.minimum(numbers, -1, out=numbers, where=values < 0)
         first = int(numbers.min())
         self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
 
@@ -65,14 +76,17 @@ class Bins:
         if not len(self._counts):
             return None
         width = math.ldexp(1.0, self._exponent)
-        return Histogram(self._first * width, width, self._counts.tolist())
+        # The bin of the least float64 begins below it.
+        start = max(self._first * width, -sys.float_info.max)
+        return Histogram(start, width, self._counts.tolist())
 
-    def _widen(self) -> None:
-        low, high = self._low, self._high
+    def _widen(self, low: Any, high: Any) -> None:
+        # Half of it, because the range of all float64 is none.
+        half = high // 2 - low // 2 if self._whole else high / 2 - low / 2
         exponent = max(
             self._exponent,
             _exponent(max(abs(low), abs(high))) - _DIGITS,
-            _exponent(high - low) - _exponent(_MOST),
+            _exponent(half) + 1 - _exponent(_MOST),
         )
         while _bin(high, exponent) - _bin(low, exponent) >= _MOST:
             exponent += 1
@@ -101,9 +115,13 @@ class Bins:
 
 def _exponent(value: float) -> int:
     """The power of two just above a value; of 0, one below all others."""
+    if isinstance(value, int):
+        return value.bit_length()
     return math.frexp(value)[1] if value else _LEAST
 
 
 def _bin(value: float, exponent: int) -> int:
+    if isinstance(value, int):
+        return value >> exponent
     number = math.floor(math.ldexp(value, -exponent))
     return min(number, -1) if value < 0 else number

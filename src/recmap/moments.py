@@ -78,7 +78,7 @@ class _Counts:
         mean = int(counts @ numbers) / total
         std = math.sqrt(float(counts @ np.square(numbers - mean)) / total)
         bins = Bins(whole=True)
-        bins.add(numbers.astype(np.float64), counts)
+        bins.add(numbers, counts)
         low, high = int(numbers.min()), int(numbers.max())
         return Numbers(total, 0, low, high, mean, std, bins.result())
 
@@ -127,7 +127,7 @@ class _Moments:
         finite = floats if bounded else floats[np.isfinite(floats)]
         if len(finite):
             self._merge(finite)
-            self._bins.add(finite)
+            self._bins.add(numbers if self._whole else finite)
 
     def _merge(self, values: npt.NDArray[np.float64]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):

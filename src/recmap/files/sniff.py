@@ -326,7 +326,8 @@ def _pickle(head: bytes, tail: bytes, size: int) -> Look | None:
         "yourself and give its arrays to rm.from_arrays",
     )
     if head.startswith((b"(dp", b"(lp", b"ccopy_reg\n", b"cnumpy", b"cpandas")):
-        return found
+        text = head.isascii() and b"\n" in head[:80]
+        return found if text and (not size or tail[-1:] == b".") else None
     if head[:1] != b"\x80" or len(head) < 4 or head[1] not in (2, 3, 4, 5):
         return None
     if size and tail[-1:] != b".":

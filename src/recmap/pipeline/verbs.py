@@ -205,10 +205,11 @@ def decode_image(
     dtype: npt.DTypeLike,
     scale: Literal["0-1"] | None,
     errors: Literal["raise", "skip", "zero"],
+    fast: bool,
 ) -> Plan:
     """Images decoded."""
     _before_batch(plan, "decode_image")
-    decoder = ImageDecoder(column, size, channels, dtype, scale, errors)
+    decoder = ImageDecoder(column, size, channels, dtype, scale, errors, fast=fast)
     step = DecodeImages(decoder, errors == "skip")
     if step.drops:
         _check_even(plan, 'decode_image(errors="skip")')
