@@ -145,8 +145,8 @@ class TFRecordSource:
         stored = None if typed else self._stored_types(skip)
         for i, (shard, sidecar) in enumerate(zip(self._shards, self._sidecars, strict=True)):
             if i not in self._looked_at:
-                known = sidecar.fingerprint if sidecar else None
-                shard.before_read = FirstRead(shard.path, known, stored)
+                fingerprint = sidecar.fingerprint if sidecar else None
+                shard.before_read = FirstRead(shard.path, fingerprint, stored)
         if asked is None and stored is not None:
             return stored.origin, Codec(stored.schema)
         summary = sample(self._shards, skip)
