@@ -267,6 +267,26 @@ def test_files_put_together_or_compressed_keep_their_types() -> None:
     assert np.array_equal(rm.open("c.tfrecord")[:]["uint8[4,5]"], wanted)
 
 
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_repair_keeps_the_types_when_the_first_record_is_damaged(compression: Any) -> None:
+    images = DESCRIBED["uint8[4,5]"]
+    write({"uint8[4,5]": images})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    data[12 + length - 3] ^= 1  # in the values of the first row
+    Path("x.tfrecord").write_bytes(gzip.compress(data) if compression else data)
+    done = rm.repair("x.tfrecord", "y.tfrecord")
+    assert done.records == ROWS - 1
+    ds = rm.open(copied("y.tfrecord"))
+    assert ds.schema == {"uint8[4,5]": "uint8[4,5]"}
+    assert np.array_equal(ds[:]["uint8[4,5]"], images[1:])
+    assert rm.verify("y.tfrecord").ok
+    assert (
+        list(rm.tfrecord.records("y.tfrecord"))[1:]
+        == list(rm.tfrecord.records("x.tfrecord", errors="skip"))[1:]
+    )
+
+
 @pytest.mark.parametrize("align", [None, 64])
 def test_an_index_made_of_a_described_file_is_the_one_its_writer_made(align: int | None) -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["float64"]}
