@@ -215,7 +215,7 @@ def test_a_file_opened_otherwise_is_another_conversion() -> None:
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i4", ">i8", ">f8", "<f4", ">u2", ">c8"])
-@pytest.mark.parametrize("name", ["y.tfrecord", "y.npy", "y.bin"])
+@pytest.mark.parametrize("name", ["y.npy", "y.bin"])
 def test_the_order_of_bytes_is_kept(dtype: str, name: str) -> None:
     x = np.arange(12).astype(dtype).reshape(4, 3)
     np.save("x.npy", x)

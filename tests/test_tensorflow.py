@@ -91,7 +91,7 @@ def write_with_tensorflow(path: str, records: list[bytes], compression: str = ""
 
 def write_with_recmap(columns: Any, **options: Any) -> str:
     encoding = {name: asked for name, (_, asked, _) in columns.items() if asked}
-    with rm.TFRecordWriter("ours.tfrecord", encoding=encoding, **options) as w:
+    with rm.TFRecordWriter("ours.tfrecord", encoding=encoding, describe=False, **options) as w:
         w.write({name: column for name, (column, _, _) in columns.items()})
     return "ours.tfrecord"
 
@@ -142,7 +142,7 @@ def test_our_sequence_examples_are_tensorflows() -> None:
     columns, records = feature_lists()
     write_with_tensorflow("theirs.tfrecord", records)
     encoding = dict.fromkeys(["frames", "labels", "nested", "fixed"], "feature_list")
-    with rm.TFRecordWriter("ours.tfrecord", encoding=encoding) as w:
+    with rm.TFRecordWriter("ours.tfrecord", encoding=encoding, describe=False) as w:
         w.write(columns)
     assert Path("ours.tfrecord").read_bytes() == Path("theirs.tfrecord").read_bytes()
     ds = rm.open("theirs.tfrecord")

@@ -43,6 +43,59 @@ void check_payload(const Encoded& encoded, const Column& column, uint64_t align)
 
 constexpr uint64_t kRows = 40;
 
+TEST(WhatLeadsTheFirstRecordMovesAllOthersAlike) {
+  std::vector<float> floats(5 * kRows);
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i);
+  const std::vector<int64_t> ints(kRows, 7);
+  const EncodeColumn columns[] = {encode_dense("f", Kind::kFloat, Dtype::kFloat32, floats, 5),
+                                  encode_dense("i", Kind::kInt64, Dtype::kInt64, ints)};
+  std::vector<uint8_t> lead(64);
+  lead[0] = kTagDescription;
+  lead[1] = 62;
+  for (const uint64_t align : {0u, 64u}) {
+    for (const size_t count : {1u, 2u}) {
+      const std::span<const EncodeColumn> some = std::span(columns).first(count);
+      const Encoded plain = encode(some, kRows, align);
+      const Encoded led = encode(some, kRows, align, 2, lead);
+      CHECK(!led.fault);
+      std::vector<uint8_t> first = lead;
+      const std::vector<uint8_t> features = plain.record(0);
+      first.insert(first.end(), features.begin(), features.end());
+      CHECK(led.record(0) == first);
+      for (size_t row = 1; row < kRows; ++row) CHECK(led.record(row) == plain.record(row));
+      const Scan found = scan(led.file, 0, led.file.size(), UINT64_MAX, 1, true);
+      CHECK(!found.fault);
+      CHECK_EQ(found.first_length, first.size());
+      CHECK_EQ(found.min_length, features.size());
+
+      const uint64_t stride = found.min_length + kFrameSize;
+      std::vector<int64_t> rows(kRows);
+      for (size_t row = 0; row < kRows; ++row) rows[row] = static_cast<int64_t>(row);
+      std::vector<uint64_t> offsets(kRows);
+      const KnownFile known{led.file, stride, {}, {}, lead.size()};
+      CHECK(!locate({&known, 1}, {}, rows, offsets));
+      CHECK(offsets == led.offsets);
+      CHECK_EQ(stretch_of(known, 0).size(), stride + lead.size());
+      CHECK(stretch_of(known, 3).data() == led.file.data() + led.offsets[3]);
+      CHECK_EQ(stretch_of(known, 3).size(), stride);
+      CHECK(stretch_of(known, kRows).empty());
+
+      Column column;
+      column.key = "f";
+      column.count = 5;
+      const std::vector<Slot> slots = find_slots(led.file, 0, {&column, 1});
+      CHECK_EQ(slots.size(), 1);
+      if (align != 0) CHECK_EQ(slots[0].offset % align, 0);
+      const auto holds = [&](uint64_t lead_size) {
+        return check_slots(led.file, 0, stride, lead_size, kRows, {&column, 1}, slots, true, 2);
+      };
+      CHECK(!holds(lead.size()).fault);
+      CHECK_EQ(holds(lead.size()).holds[0], 1);
+      CHECK(holds(0).fault);
+    }
+  }
+}
+
 // Varints of one to ten bytes.
 std::vector<int64_t> ints_of_changing_size() {
   std::vector<int64_t> values;

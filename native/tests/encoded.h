@@ -22,9 +22,9 @@ struct Encoded {
 };
 
 inline Encoded encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align = 0,
-                      size_t threads = 2) {
+                      size_t threads = 2, Bytes lead = {}) {
   Encoded encoded;
-  Encode work(columns, rows, align, threads);
+  Encode work(columns, rows, align, threads, lead);
   encoded.fault = work.measure();
   if (encoded.fault) return encoded;
   encoded.file.resize(work.offsets().back());

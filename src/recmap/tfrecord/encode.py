@@ -208,8 +208,8 @@ def _is_told(field: Field, encoding: Encoding) -> bool:
     """Whether the records of any file tell the type of a field, as it is inferred: one
     value, or always the same number of two or more, of the dtype that a list has.
     """
-    lists = {"float_list": np.dtype(np.float32), "int64_list": np.dtype(np.int64)}
-    plain = field.is_bytes or field.dtype == lists.get(encoding.list)
+    usual = {"float_list": "float32", "int64_list": "int64", "bytes_list": "bytes"}
+    plain = str(Field(field.dtype)) == usual.get(encoding.list)
     flat = not field.shape or (len(field.shape) == 1 and not field.ragged and field.count > 1)
     return plain and flat and not encoding.in_lists and field.fill is None
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from recmap.errors import CorruptRecordError, OptionError
+import numpy as np
+import numpy.typing as npt
+
+from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
+from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, expand
 from recmap.sources import Skipped
+from recmap.tfrecord.description import check_claims, description, read_description
+from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.sidecar import sidecar_path
+from recmap.tfrecord.stored_types import first_record
 from recmap.tfrecord.tally import SizeWatcher, Tally
 from recmap.tfrecord.window import Window
+from recmap.types import Schema
 
 __all__ = ["Repaired", "repair"]
 
 # Bytes handed to the writer at a time.
 _PIECE = 4 << 20
+_FOOTER_SIZE = FRAME_SIZE - HEADER_SIZE
 
 
 @dataclass
@@ -48,7 +57,8 @@ def repair(
     else was there. Records may hold anything.
 
     Several files become one. It is compressed if its name ends with ``.gz`` or
-    ``.zlib``, and appears when it is whole.
+    ``.zlib``, and appears when it is whole. If the record that describes the columns is
+    damaged, and the description is not, the first sound record gets it.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("damaged.tfrecord", [b"one", b"two", b"three"])
@@ -74,7 +84,10 @@ def repair(
     try:
         for file in files:
             for window in tally.windows(file):
-                _copy(window, output)
+                if done.records == 0 and len(window.offsets):
+                    _copy_first(window, files[0], output)
+                else:
+                    _copy(window, output)
                 done.records += len(window.offsets)
                 done.damage += window.skipped
         if done.damage and not done.records:
@@ -98,10 +111,45 @@ def repair(
     return done
 
 
-def _copy(window: Window, output: OutputFile) -> None:
-    """Writes the records with their framing, which lie end to end."""
+def _copy_first(window: Window, file: str, output: OutputFile) -> None:
+    """Writes the first records there are. The very first gets the description of the columns
+    that stood in the first of the file, if it was lost with that one alone.
+    """
+    begin, second = int(window.offsets[0]), window.scan.end
+    if len(window.offsets) > 1:
+        second = int(window.offsets[1])
+    record = window.bytes[begin + HEADER_SIZE : second - _FOOTER_SIZE]
+    lost = first_record(open_shard(file, verify=False))
+    schema = None if lost is None else _description(lost[HEADER_SIZE:], file)
+    if schema is None or not _can_carry(record, schema, file):
+        _copy(window, output)
+        return
+    output.write(frame([np.concatenate([np.frombuffer(description(schema), np.uint8), record])]))
+    _copy(window, output, second)
+
+
+def _description(record: npt.NDArray[np.uint8], file: str) -> Schema | None:
+    try:
+        return read_description(record, file)
+    except DataError:
+        return None
+
+
+def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool:
+    """Whether a record has no description, and is one of the columns of a schema."""
+    try:
+        if read_description(record, file) is not None:
+            return False
+        check_claims(schema, np.frombuffer(frame([record]), np.uint8), "", file)
+    except DataError:
+        return False
+    return len(record) > 0
+
+
+def _copy(window: Window, output: OutputFile, begin: int | None = None) -> None:
+    """Writes the records with their framing, which lie end to end, from ``begin`` on."""
     if not len(window.offsets):
         return
-    begin, end = int(window.offsets[0]), window.scan.end
+    begin, end = int(window.offsets[0]) if begin is None else begin, window.scan.end
     for start in range(begin, end, _PIECE):
         output.write(window.bytes[start : min(start + _PIECE, end)])
