@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
+from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.sizes import RowSizes, fitting, largest
@@ -127,7 +128,13 @@ class PlainShard:
         """
         offsets = self._offsets_ahead(start, stop, limit)
         if offsets is None:
-            stop = self.ensure(stop)
+            try:
+                stop = self.ensure(stop)
+            except CorruptRecordError:
+                # Damage behind what is returned comes to light with the next read.
+                if limit is None or self.index.count <= start:
+                    raise
+                stop = self.index.count
             offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
         if limit is not None:
             sizes = record_sizes(codec.schema, self.file.bytes, offsets)
