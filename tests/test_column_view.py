@@ -212,7 +212,7 @@ def test_an_index_reads_the_rows_it_needs(key: Any, rows: int) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *(1.5, "x", {}, object(), [1.5], ["a"], [[1], [2, 3]], np.array([]), (0, 0, 0), (0, "a")),
+        *(1.5, "x", {}, len, [1.5], ["a"], [[1], [2, 3]], np.array([]), (0, 0, 0), (0, "a")),
         *(slice(1.5, None), slice(None, None, 0), slice("a", "b"), np.zeros(5, bool), (..., ...)),
         *(23, -24, [23], [0, -24], (0, 4), ([1, 2], [1, 2, 3]), np.array([2**63], np.uint64)),
     ],

@@ -71,8 +71,7 @@ def test_reading_warns_once_of_a_feature_it_does_not_know(read: Any) -> None:
     path = write("plain", late(with_z(), with_z()))
     ds = rm.open(path)
     with pytest.warns(rm.UnknownFeatureWarning, match="record 4,000 has a feature 'z'") as seen:
-        for _ in range(2):
-            read(ds)
+        [read(ds) for _ in range(2)]
     assert len(seen) == 1
 
 

@@ -16,7 +16,13 @@ from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
-from recmap.errors import MemoryLimitError, OptionError, OptionTypeError, RowNotFoundError
+from recmap.errors import (
+    DataError,
+    MemoryLimitError,
+    OptionError,
+    OptionTypeError,
+    RowNotFoundError,
+)
 from recmap.files.paths import PathLike, PathsLike, absolute
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
@@ -393,12 +399,21 @@ class Dataset(Verbs):
                 # The rest is read again: to join it to what comes next would copy both.
                 rows -= rows % multiple
                 read = {name: column[:rows] for name, column in read.items()}
-            elif rows % multiple:
-                whole = start + rows - rows % multiple + multiple
-                more = self._source.read(start + rows, whole)
+            failure = None
+            whole = rows + -rows % multiple
+            while rows < whole:
+                try:
+                    more = self._read_within(start + rows, start + whole)
+                except DataError as e:
+                    failure = e  # the rows in front of it are sound
+                    break
+                if not measure(more)[0]:
+                    break
                 read = {name: concatenate([read[name], more[name]]) for name in read}
                 rows, taken = measure(read)
             yield read
+            if failure is not None:
+                raise failure
             start += rows
             size, row_bytes = _READ_SIZE, max(1, taken // rows)
 

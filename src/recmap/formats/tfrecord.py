@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from recmap._core import Kind, Pad
 from recmap.errors import (
+    DataError,
     FieldMismatchError,
     MemoryLimitError,
     OptionError,
@@ -307,8 +308,9 @@ class TFRecordSource:
             self._pass_over(i)
             try:
                 batch = shard.read(self._codec, max(start - first, 0), stop - first, limit)
-            except MemoryLimitError:
-                if not any(measure(part)[0] for part in parts):
+            except (MemoryLimitError, DataError):
+                # It comes to light with the next read, if some rows are enough for this one.
+                if limit is None or not any(measure(part)[0] for part in parts):
                     raise
                 break
             parts.append(batch)

@@ -99,7 +99,7 @@ class CompressedShard:
                 if limit is not None:
                     sizes = record_sizes(codec.schema, window.bytes, window.offsets[a:b])
                     b = a + fitting(sizes, b - a, limit)
-                parts.append(self._decode(codec, window, first, slice(a, b)))
+                parts.append(self._decode(codec, window, first, slice(a, b), limit is not None))
                 if limit is not None or stop <= _end((first, window)):
                     break
                 del window  # before the next is made
@@ -162,7 +162,12 @@ class CompressedShard:
         none = Records.of_file(np.empty(0, np.uint8), np.empty(0, np.uint64))
         return codec.decode(none, False, 1, lambda row: (self.path, row))[0]
 
-    def _decode(self, codec: Codec, window: Window, first: int, rows: Any) -> Batch:
+    def _decode(
+        self, codec: Codec, window: Window, first: int, rows: Any, some: bool = False
+    ) -> Batch:
+        """Rows of a window, whose first one has this number. If ``some`` will do, those in
+        front of a bad one.
+        """
         offsets = np.ascontiguousarray(window.offsets[rows])
 
         def where(row: int) -> tuple[str, int]:
@@ -171,6 +176,8 @@ class CompressedShard:
         # The CRCs were checked when the window was made.
         records = Records.of_file(window.bytes, offsets)
         batch, fault = codec.decode(records, False, thread_count(), where)
+        if fault is not None and fault.row and some:
+            return self._decode(codec, window, first, slice(rows.start, rows.start + fault.row))
         if fault is not None:
             record = where(fault.row)[1]
             raise self._records.error(fault, record, window.base, codec)

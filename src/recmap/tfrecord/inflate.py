@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +15,7 @@ from recmap.errors import CompressionError, OptionError
 from recmap.files.deflate import inflater
 from recmap.files.members import member_size, unpack_from
 from recmap.files.output import Compression
+from recmap.files.rescue import Rescue, find_member
 
 __all__ = ["CompressionOption", "Piece", "check_compression", "detect", "inflate"]
 
@@ -20,18 +24,20 @@ CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 # Larger ones make inflating 12% slower: they do not stay in the cache.
 _READ_SIZE = 1 << 17
-# What is inflated before a fault in the stream is kept up to the last piece.
 _OUT_SIZE = 3 << 16
+# Times the size of a file that are read again at most, in search of members behind damage.
+_AGAIN = 4
 
 
 class Piece(NamedTuple):
-    """Plain bytes, where their member begins in the file if they are the first of it, and
-    how far the file has been read for them.
+    """Plain bytes, where their member begins in the file if they are the first of it, how
+    far the file has been read for them, and what is wrong with the stream behind them.
     """
 
     plain: bytes
     begin: int | None
     end: int
+    failure: CompressionError | None = None
 
 
 def detect(head: bytes) -> Compression:
@@ -73,47 +79,92 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     )
 
 
-def inflate(path: str, compression: Literal["gzip", "zlib"], position: int = 0) -> Iterator[Piece]:
+@dataclass
+class _Member:
+    """The member being inflated: where it begins, and the plain bytes it has given."""
+
+    begin: int
+    plain: int = 0
+
+
+def inflate(
+    path: str, compression: Literal["gzip", "zlib"], position: int = 0, *, salvage: bool = False
+) -> Iterator[Piece]:
     """The plain bytes of a file in pieces, through all its members, from the one at
-    ``position`` on.
+    ``position`` on. Where the stream is damaged, a piece without bytes that says why comes
+    behind all that could be inflated. It is the last one, unless there are members behind the
+    damage to ``salvage``.
     """
     with open(path, "rb", buffering=0) as file:
-        file.seek(position)
-        engine, error = inflater(compression)
-        fresh, pending, begin, doubted = True, b"", None, -1
+        size, again = os.fstat(file.fileno()).st_size, 0
         while True:
-            data = pending or file.read(_READ_SIZE)
-            if fresh and position > 0 and not data.strip(b"\0"):
-                if not data:
-                    return
-                # Padding behind the last member, as tapes have it.
-                position, pending = position + len(data), b""
-                continue
-            if not data:
-                why = f"the {compression} stream ends early, at byte {position:,}"
-                raise CompressionError(f"{path}: {why}", file=path, byte=position)
-            if fresh and position > 0 and not _begins(data, compression):
-                why = f"what follows the {compression} stream at byte {position:,} is not"
-                raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
-            if fresh and position != doubted and member_size(data) is not None:
-                for size, plain in unpack_from(file.fileno(), position):
-                    yield Piece(plain, position, position + size)
-                    position += size
-                # The next one does not say its size, is damaged, or is not there.
-                file.seek(position)
-                pending, doubted = b"", position
-                continue
-            begin = position if fresh else begin
+            member = _Member(position)
             try:
-                plain = engine.decompress(data, _OUT_SIZE)
-            except error as e:
-                why = f"damaged {compression} stream near byte {position:,}: {e}"
-                raise CompressionError(f"{path}: {why}", file=path, byte=position) from e
-            pending = engine.unused_data if engine.eof else engine.unconsumed_tail
-            position += len(data) - len(pending)
-            fresh = engine.eof
-            if fresh:
-                engine, error = inflater(compression)
-            if plain:
-                yield Piece(plain, begin, position)
-                begin = None
+                yield from _members(file, path, compression, position, member)
+                return
+            except CompressionError as e:
+                failure = e
+            rescue = Rescue(file.fileno(), compression, member.begin)
+            for plain in rescue.beyond(member.plain):
+                yield Piece(plain, None if member.plain else member.begin, rescue.position)
+                member.plain += len(plain)
+            end = rescue.position
+            begin = None
+            if salvage and compression == "gzip":
+                # What was inflated may be noise, and reach into the next members. But not all
+                # is read again and again.
+                again += end - member.begin
+                known = rescue.ended or again > _AGAIN * size
+                begin = find_member(file.fileno(), end if known else member.begin + 1)
+            passed = end if begin is None else begin
+            yield Piece(b"", None, passed, failure)
+            if begin is None:
+                return
+            position = begin
+
+
+def _members(
+    file: FileIO, path: str, compression: Literal["gzip", "zlib"], position: int, member: _Member
+) -> Iterator[Piece]:
+    """The plain bytes up to the first damage, which is raised."""
+    file.seek(position)
+    engine, error = inflater(compression)
+    fresh, pending, doubted = True, b"", -1
+    while True:
+        data = pending or file.read(_READ_SIZE)
+        if fresh:
+            member.begin, member.plain = position, 0
+        if fresh and position > 0 and not data.strip(b"\0"):
+            if not data:
+                return
+            # Padding behind the last member, as tapes have it.
+            position, pending = position + len(data), b""
+            continue
+        if not data:
+            why = f"the {compression} stream ends early, at byte {position:,}"
+            raise CompressionError(f"{path}: {why}", file=path, byte=position)
+        if fresh and position > 0 and not _begins(data, compression):
+            why = f"what follows the {compression} stream at byte {position:,} is not"
+            raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
+        if fresh and position != doubted and member_size(data) is not None:
+            for size, plain in unpack_from(file.fileno(), position):
+                yield Piece(plain, position, position + size)
+                position += size
+            # The next one does not say its size, is damaged, or is not there.
+            file.seek(position)
+            pending, doubted = b"", position
+            continue
+        try:
+            plain = engine.decompress(data, _OUT_SIZE)
+        except error as e:
+            why = f"damaged {compression} stream near byte {position:,}: {e}"
+            raise CompressionError(f"{path}: {why}", file=path, byte=position) from e
+        pending = engine.unused_data if engine.eof else engine.unconsumed_tail
+        position += len(data) - len(pending)
+        fresh = engine.eof
+        if fresh:
+            engine, error = inflater(compression)
+        if plain:
+            begin = None if member.plain else member.begin
+            member.plain += len(plain)
+            yield Piece(plain, begin, position)

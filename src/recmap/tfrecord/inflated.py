@@ -10,7 +10,7 @@ import numpy as np
 
 from recmap import _core
 from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
-from recmap.errors import CorruptRecordError
+from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.machine import thread_count
 from recmap.sources import Skipped
 from recmap.tfrecord.example import Codec
@@ -46,7 +46,7 @@ class Inflated:
 
     def windows(self, skip: bool, place: Place = START) -> Iterator[tuple[Entry, Window]]:
         """All from a place on, each window with the entry before it. With ``skip`` damage
-        is passed over; without it, it is raised.
+        is passed over; without it, it is raised behind the records in front of it.
         """
         stream = Stream(self.path, self.compression, skip, place.entry)
         stream.fill(place.base - stream.base)
@@ -60,19 +60,22 @@ class Inflated:
             found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
+            damage: Exception | None = None
             if fault is not None and _goes_on(fault) and not stream.ended:
                 # The rest of the record has not been inflated yet.
                 needed = fault.expected
+            elif fault is not None and not skip:
+                damage = self.error(fault, record, base, None)
+                if stream.failures:
+                    damage = self._broken(stream, record)
             elif fault is not None:
-                if not skip:
-                    raise self.error(fault, record, base, None)
                 lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
                 record += 1
-                if fault.code == FaultCode.data_crc:
-                    used += _core.FRAME_SIZE + int.from_bytes(data[used : used + 8], "little")
-                else:
-                    used, searching = used + 1, True
+                behind = stream.behind(used) if fault.code == FaultCode.data_crc else None
+                used, searching = (used + 1, True) if behind is None else (behind, False)
             stream.drop(used)
+            if skip:
+                lost += self._failed(stream, record, stream.base)
             if found.records or lost or needed > _WINDOW_SIZE:
                 yield (
                     entry,
@@ -80,23 +83,36 @@ class Inflated:
                         data, found.mark_offsets, first, base, found, lost, needed, stream.passed
                     ),
                 )
+            if damage is not None:
+                raise damage
             del data, found  # not held while the next ones are inflated
-        if stream.failure is not None:
+        if stream.failures and not skip:
+            raise self._broken(stream, record)
+        if stream.failures:
             end = np.empty(0, np.uint8)
-            lost = [Skipped(self.path, record, stream.base, stream.failure)]
             nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
-            yield (
-                place.entry,
-                Window(
-                    end,
-                    nothing.mark_offsets,
-                    record,
-                    stream.base,
-                    nothing,
-                    lost,
-                    passed=stream.passed,
-                ),
+            lost, base = self._failed(stream, record, None), stream.base
+            window = Window(
+                end, nothing.mark_offsets, record, base, nothing, lost, passed=stream.passed
             )
+            yield place.entry, window
+
+    def _broken(self, stream: Stream, record: int) -> CompressionError:
+        """The error for a stream of which the records before this one are sound."""
+        failure = stream.failures[0][1]
+        return CompressionError(
+            f"{failure}; the first record that is lost is {record:,} "
+            '(use errors="skip" to read what is sound, or recmap repair)',
+            file=self.path,
+            record=record,
+            byte=failure.byte,
+        )
+
+    def _failed(self, stream: Stream, record: int, upto: int | None) -> list[Skipped]:
+        """Takes those failures of the stream that lie before a place, or all."""
+        passed = [f for f in stream.failures if upto is None or f[0] <= upto]
+        del stream.failures[: len(passed)]
+        return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
 
     def error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
         """The error for a fault in a window that lies at ``base``."""

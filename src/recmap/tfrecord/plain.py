@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
+from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.sizes import RowSizes, fitting, largest
@@ -148,14 +149,20 @@ class PlainShard:
         """
         offsets = self._offsets_ahead(start, stop, limit)
         if offsets is None:
-            stop = self.ensure(stop)
+            try:
+                stop = self.ensure(stop)
+            except CorruptRecordError:
+                # Damage behind what is returned comes to light with the next read.
+                if limit is None or self.index.count <= start:
+                    raise
+                stop = self.index.count
             offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
         if limit is not None:
             sizes = record_sizes(codec.schema, self.file.bytes, offsets)
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
             self.file.will_read(int(offsets[0]), int(offsets[-1]))
-        return self._decode(codec, offsets, start, thread_share())
+        return self._decode(codec, offsets, start, thread_share(), some=limit is not None)
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """The offsets of these rows, if they follow those found last; with ``limit``, of
@@ -221,14 +228,20 @@ class PlainShard:
         offsets: Offsets,
         rows: int | npt.NDArray[np.int64],
         threads: int,
+        *,
+        some: bool = False,
     ) -> _T:
-        """The records at these offsets, which have these numbers, or follow that one."""
+        """The records at these offsets, which have these numbers, or follow that one. If
+        ``some`` will do, those in front of a bad one, which comes to light with the next read.
+        """
 
         def where(row: int) -> tuple[str, int]:
             return self.path, rows + row if isinstance(rows, int) else int(rows[row])
 
         records = Records.of_file(self.file.bytes, offsets)
         decoded, fault = codec.decode(records, self.verify, threads, where)
+        if fault is not None and fault.row and some:
+            return self._decode(codec, offsets[: fault.row], rows, threads)
         if fault is not None:
             path, record = where(fault.row)
             raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
@@ -299,7 +312,7 @@ class PlainShard:
         """All records, stretch by stretch, their CRCs checked if the shard verifies.
 
         With ``skip`` damage is passed over and listed in the index; without it,
-        it is raised. Windows do not add to the index.
+        it is raised behind the records in front of it. Windows do not add to the index.
         """
         file = self.file
         begin, record = 0, 0
@@ -308,16 +321,17 @@ class PlainShard:
             found = _core.scan(file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count())
             first, next_begin, skipped = record, found.end, []
             record += found.records
-            if found.fault is not None:
-                if not skip:
-                    raise fault_error(found.fault, self.path, record)
+            if found.fault is not None and skip:
                 reason = fault_text(found.fault)
                 skipped.append(Skipped(self.path, record, found.fault.offset, reason))
-                record += 1
                 next_begin = self._behind(found.fault)
             yield Window(
                 file.bytes, found.mark_offsets, first, 0, found, skipped, passed=next_begin
             )
+            if found.fault is not None:
+                if not skip:
+                    raise fault_error(found.fault, self.path, record)
+                record += 1
             file.have_read(begin, next_begin)
             begin = next_begin
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
+from recmap._core import FaultCode
 from recmap.errors import CompressionError
 from recmap.files.ahead import read_ahead
 from recmap.tfrecord.inflate import inflate
@@ -34,7 +35,8 @@ class Entry:
 class Stream:
     """The plain bytes from ``base`` on, which is that of the entry at first.
 
-    With ``skip`` a stream that breaks ends there, and ``failure`` says why.
+    A stream that breaks ends there, or goes on behind the damage with ``skip``; ``failures``
+    says why, and where in the plain bytes.
     """
 
     def __init__(
@@ -44,13 +46,12 @@ class Stream:
         # Bytes of the file that have been inflated.
         self.passed = entry.position
         self.ended = False
-        self.failure: str | None = None
+        self.failures: list[tuple[int, CompressionError]] = []
         # Stays valid when the stream moves on.
         self.held: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self._rest = memoryview(b"")
-        self._skip = skip
         self._entries: list[Entry] = []
-        self._pieces = inflate(path, compression, entry.position)
+        self._pieces = inflate(path, compression, entry.position, salvage=skip)
         self._begun = self._ahead = False
 
     def fill(self, size: int) -> bool:
@@ -78,12 +79,11 @@ class Stream:
 
     def _next_piece(self, at: int) -> bool:
         """False if there is none. Its place is ``at`` bytes behind ``base``."""
-        try:
+        piece = next(self._pieces, None)
+        while piece is not None and piece.failure is not None:
+            self.failures.append((self.base + at, piece.failure))
+            self.passed = piece.end
             piece = next(self._pieces, None)
-        except CompressionError as e:
-            if not self._skip:
-                raise
-            piece, self.failure = None, str(e)
         self.ended = piece is None
         if piece is None:
             return False
@@ -103,6 +103,18 @@ class Stream:
     def entry(self) -> Entry:
         """The nearest before ``base``, once something is held."""
         return self._entries[0]
+
+    def behind(self, offset: int) -> int | None:
+        """The end of the record at an offset, of which all is held, if another one begins
+        there or the stream ends; else its length cannot be trusted.
+        """
+        length = int.from_bytes(self.held[offset : offset + 8], "little")
+        after = offset + _core.FRAME_SIZE + length
+        self.fill(after + _core.HEADER_SIZE)
+        if self.ended and after == len(self.held):
+            return after
+        fault = _core.scan(self.held, after, after + 1, 1, 0, False, 1).fault
+        return after if fault is None or fault.code == FaultCode.data_cut else None
 
     def seek_record(self) -> bool:
         """Moves to the next sound record; False if none is in sight."""

@@ -1,0 +1,120 @@
+"""What can still be inflated of a damaged stream.
+
+A decompressor that meets damage keeps for itself what it had inflated in the same call. So the
+member is inflated once more, in ever smaller steps towards the damage, and without the checksum
+behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from typing import Literal
+
+__all__ = ["Rescue", "find_member"]
+
+_RAW = -15
+# Bytes read and made in each call: where one fails, the next smaller ones go on.
+_STEPS = ((1 << 17, 3 << 16), (1 << 10, 1 << 10), (1, 1))
+_MAGIC = b"\x1f\x8b\x08"
+_HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
+_TRAILER = {"gzip": 8, "zlib": 4}
+# A header is no longer than that, by far.
+_HEADER_SIZE = 1 << 17
+_SEARCH_SIZE = 1 << 20
+# Inflated to see that a member begins.
+_TRIED = 1 << 10
+
+
+class Rescue:
+    """The member of a file that begins at ``begin``."""
+
+    def __init__(self, file: int, compression: Literal["gzip", "zlib"], begin: int) -> None:
+        self._file, self._compression = file, compression
+        header = _header_size(os.pread(file, _HEADER_SIZE, begin), compression)
+        self._readable = header is not None
+        #: How far the file has been read.
+        self.position = begin + (header or 0)
+        #: Whether the member was inflated to its end: only its checksum is wrong.
+        self.ended = False
+
+    def beyond(self, size: int) -> Iterator[bytes]:
+        """What can be inflated beyond the first ``size`` bytes."""
+        if not self._readable:
+            return
+        engine, made = zlib.decompressobj(_RAW), 0
+        for read, most in _STEPS:
+            while True:
+                before = engine.copy()
+                data = os.pread(self._file, read, self.position)
+                try:
+                    plain = engine.decompress(data, most)
+                except zlib.error:
+                    engine = before
+                    break
+                rest = engine.unused_data if engine.eof else engine.unconsumed_tail
+                self.position += len(data) - len(rest)
+                if plain[max(0, size - made) :]:
+                    yield plain[max(0, size - made) :]
+                made += len(plain)
+                if engine.eof:
+                    self.ended = True
+                    self.position += _TRAILER[self._compression]
+                    return
+                if not plain and len(data) == len(rest):
+                    return  # the file ends
+
+
+def find_member(file: int, begin: int) -> int | None:
+    """Where the next gzip member begins, as far as its first bytes tell."""
+    while True:
+        data = os.pread(file, _SEARCH_SIZE, begin)
+        at = data.find(_MAGIC)
+        while at >= 0:
+            if _is_member(file, begin + at):
+                return begin + at
+            at = data.find(_MAGIC, at + 1)
+        if len(data) < _SEARCH_SIZE:
+            return None
+        begin += len(data) - len(_MAGIC) + 1
+
+
+def _is_member(file: int, begin: int) -> bool:
+    data = os.pread(file, _HEADER_SIZE, begin)
+    header = _header_size(data, "gzip")
+    if header is None:
+        return False
+    engine = zlib.decompressobj(_RAW)
+    try:
+        return bool(engine.decompress(data[header : header + _TRIED], _TRIED)) or engine.eof
+    except zlib.error:
+        # Damage may be that near.
+        return _gives_some(data[header : header + _TRIED])
+
+
+def _gives_some(data: bytes) -> bool:
+    engine = zlib.decompressobj(_RAW)
+    try:
+        return any(engine.decompress(data[i : i + 1]) for i in range(len(data)))
+    except zlib.error:
+        return False
+
+
+def _header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
+    """Bytes before the deflated data; None if they cannot be told."""
+    if compression == "zlib":
+        return 2 if len(data) > 2 and not data[1] & 0x20 else None
+    if len(data) < 10 or data[:3] != _MAGIC or data[3] & _RESERVED:
+        return None
+    flags, at = data[3], 10
+    if flags & _HAS_EXTRA:
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (_HAS_NAME, _HAS_COMMENT):
+        if flags & flag:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & _HAS_CRC else 0
+    return at if at < len(data) else None
