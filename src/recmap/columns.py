@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array, first_lost, joint_dtype
 from recmap.errors import ColumnError
 from recmap.ragged import Column, Ragged, concatenate
 from recmap.types import BYTES, Batch, Field, Schema
@@ -81,7 +82,7 @@ def _column(name: str, value: Any) -> Column:
             f"field {name!r}: a column has a value for every row, not one {type(value).__name__}"
         )
     if hasattr(value, "__array__"):
-        array = np.asarray(value)
+        array = _exact(name, value)
     else:
         rows = value if isinstance(value, Sequence) else list(value)
         if len(rows) and isinstance(rows[0], _STRINGS):
@@ -90,7 +91,9 @@ def _column(name: str, value: Any) -> Column:
             # numpy would cut the zeros at the end of strings, and index rows one by one.
             return _from_objects(name, rows)
         try:
-            array = np.asarray(rows)
+            array = _exact(name, rows)
+        except ColumnError:
+            raise
         except ValueError:  # rows of different lengths
             return _from_objects(name, rows)
     if array.ndim == 0:
@@ -98,6 +101,13 @@ def _column(name: str, value: Any) -> Column:
     if array.dtype.kind in "SU":
         return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
+
+
+def _exact(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(value)
+    except ColumnError as e:
+        raise ColumnError(f"field {name!r}: {e}") from None
 
 
 def _lists_of_strings(rows: Sequence[Any]) -> bool:
@@ -121,15 +131,18 @@ def _nested(name: str, rows: Sequence[Any]) -> Ragged:
     dtypes = {part.dtype for part in parts}
     try:
         if len(dtypes) > 1:
-            if any(dtype.kind in "SUO" for dtype in dtypes):
-                raise TypeError("strings among numbers")
-            # As NumPy joins arrays: to a dtype that holds the values of all.
-            common = np.result_type(*dtypes)
+            common = joint_dtype([_innermost(part) for part in parts])
             parts = [_of_dtype(part, common) for part in parts]
         joined = concatenate(parts)
     except (TypeError, ValueError) as e:
         raise ColumnError(f"field {name!r}: rows that cannot be joined: {e}") from e
     return Ragged(joined, np.cumsum([0, *map(len, parts)]))
+
+
+def _innermost(column: Column) -> npt.NDArray[Any]:
+    while isinstance(column, Ragged):
+        column = column.flat
+    return column
 
 
 def _of_dtype(column: Ragged, dtype: np.dtype[Any]) -> Ragged:
@@ -206,15 +219,16 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
     if column.dtype == dtype:
         return column
     # Bytes in another order are cast, too: what is written is what the schema says.
-    if np.can_cast(column.dtype, dtype, "safe"):
-        return column.astype(dtype)
-    if not exact:
-        cast = column.astype(dtype)
-        if np.array_equal(cast, column) or column.dtype.kind == dtype.kind == "f":
-            return cast
+    lost = None
+    if not exact or np.can_cast(column.dtype, dtype, "safe"):
+        lost = first_lost(column, dtype, rounds=not exact)
+        if lost is None:
+            with np.errstate(invalid="ignore", under="ignore"):
+                return column.astype(dtype)
+    where = "" if lost is None else f": row {lost[0]:,} has {lost[1]!r}"
     raise ColumnError(
         f"field {name!r} is {field}, but the column has dtype {column.dtype}, which would lose "
-        f"values (cast it with .astype({str(dtype)!r}), or change the schema)"
+        f"values{where} (cast it with .astype({str(dtype)!r}), or change the schema)"
     )
 
 

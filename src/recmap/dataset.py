@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array
 from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
@@ -215,7 +216,7 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
             f'use a list, ds[{list(key)!r}]; for values of a column, ds["name"][row, ...]'
         )
     try:
-        numbers = np.asarray(key)
+        numbers = exact_array(key)
     except (TypeError, ValueError) as e:
         raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
     if numbers.ndim == 1 and numbers.dtype.kind in "iub":

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import pad_rows
+from recmap.casting import exact_array, first_lost, joint_dtype
 from recmap.errors import ColumnError, OptionError, RowNotFoundError
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
@@ -44,22 +45,40 @@ class Ragged:
     __hash__ = None  # type: ignore[assignment]  # compared by value
 
     def __init__(self, values: Column, offsets: npt.ArrayLike) -> None:
-        self.values: Column = values if isinstance(values, Ragged) else np.asarray(values)
+        self.values: Column = values if isinstance(values, Ragged) else exact_array(values)
         self.offsets: npt.NDArray[np.int64] = np.asarray(offsets, dtype=np.int64)
         if self.offsets.ndim != 1 or self.offsets.size == 0:
             raise ColumnError("offsets of a Ragged must be one-dimensional and begin with row 0")
 
     @classmethod
     def from_rows(cls, rows: Iterable[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
-        """A ragged column of a sequence of arrays or lists."""
-        arrays = [np.asarray(row, dtype=dtype) for row in rows]
+        """A ragged column of a sequence of arrays or lists.
+
+        Rows of different dtypes get one that holds all values; if there is none, as for
+        ``2**53 + 1`` beside ``0.5``, that is a ``ColumnError``.
+        """
+        arrays = [exact_array(row) for row in rows]
+        if dtype is not None:
+            arrays = [_of_dtype(array, np.dtype(dtype), row) for row, array in enumerate(arrays)]
         # An empty list has no dtype of its own.
         filled = [array for array in arrays if array.size] or arrays[:1]
         if not filled:
             return cls(np.empty(0, dtype or np.float64), np.zeros(1, np.int64))
         inner = filled[0].shape[1:]
-        arrays = [a if a.size else np.empty((0, *inner), filled[0].dtype) for a in arrays]
-        return cls(np.concatenate(arrays), _offsets([len(array) for array in arrays]))
+        common = joint_dtype(filled)
+        if common.kind in "SUO" or common.names:
+            raise ColumnError(
+                "rows of a Ragged are lists of numbers; for strings use Ragged.from_bytes"
+            )
+        arrays = [a if a.size else np.empty((0, *inner), common) for a in arrays]
+        for row, array in enumerate(arrays):
+            if array.ndim == 0 or array.shape[1:] != inner:
+                raise ColumnError(
+                    f"row {row:,} has shape {array.shape}, not (n{''.join(f', {n}' for n in inner)}"
+                    ")"
+                )
+        joined = np.concatenate(arrays, dtype=common, casting="unsafe")  # checked above
+        return cls(joined, _offsets([len(array) for array in arrays]))
 
     @classmethod
     def from_bytes(cls, rows: Iterable[bytes | bytearray | memoryview]) -> Ragged:
@@ -171,6 +190,8 @@ class Ragged:
                 "contiguous and writable"
             )
         if out.size:
+            if (lost := first_lost(np.asarray(fill), values.dtype, rounds=True)) is not None:
+                raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
             item = np.full(values.shape[1:], fill, values.dtype)
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
         return out
@@ -226,6 +247,12 @@ def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     offsets = np.zeros(len(steps) + 1, dtype=np.int64)
     np.cumsum(steps, out=offsets[1:])
     return offsets
+
+
+def _of_dtype(array: npt.NDArray[Any], dtype: np.dtype[Any], row: int) -> npt.NDArray[Any]:
+    if (lost := first_lost(array, dtype, rounds=True)) is not None:
+        raise ColumnError(f"row {row:,} has {lost[1]!r}, which {dtype} cannot hold")
+    return array.astype(dtype, copy=False)
 
 
 def _raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

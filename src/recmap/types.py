@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array, first_lost
 from recmap.errors import FieldNotFoundError, FieldTextError
 from recmap.notebook import table
 from recmap.ragged import Column
@@ -129,10 +130,13 @@ class Field:
                 raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
             return self.fill
         try:
-            row = np.broadcast_to(np.asarray(self.fill), self.inner).astype(self.dtype)
+            given = np.broadcast_to(exact_array(self.fill), self.inner)
+            lost = first_lost(given, self.dtype, rounds=True)
+            if lost is not None and self.dtype.kind not in "mM":
+                raise ValueError(f"{self.dtype} cannot hold {lost[1]!r}")
+            return given.astype(self.dtype)
         except (TypeError, ValueError) as e:
             raise FieldTextError(f"field {self}: {self.fill!r} cannot fill a row: {e}") from e
-        return row
 
     def __str__(self) -> str:
         name = "bytes" if self.is_bytes else _dtype_text(self.dtype)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import first_lost
 from recmap.engine.over import SourceOver, read_by_number
 from recmap.errors import FieldMismatchError, FieldNotFoundError, OptionError
 from recmap.formats.joined import SelectedSource
@@ -146,39 +148,12 @@ class _Cast(SourceOver):
             return column
         if isinstance(column, Ragged):
             return Ragged(self._column(name, column.values), column.offsets)
-        with np.errstate(invalid="ignore", over="ignore"):
-            cast = column.astype(dtype)
-            if self._safe and not _same(column, cast):
-                raise FieldMismatchError(
-                    f"column {name!r}: {column.dtype} to {dtype} would lose values "
-                    '(casting="unsafe" allows it)',
-                    field=name,
-                )
-        return cast
-
-
-def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    # numpy calls int64 to float64 safe.
-    if np.can_cast(a.dtype, b.dtype, "safe") and not (
-        a.dtype.kind in "iu" and b.dtype.kind in "fc"
-    ):
-        return True
-    if not _in_range(a, b.dtype) or not _in_range(b, a.dtype):
-        return False
-    # Back again, bit for bit: a comparison of 2**53 + 1 with a float would say equal.
-    back = b.astype(a.dtype)
-    if a.dtype.kind in "fc":
-        return bool(np.array_equal(back, a, equal_nan=True))
-    # An integer that wraps around comes back as it was, but with another sign.
-    signs = bool(np.array_equal(b < 0, a < 0)) if a.dtype.kind in "iu" else True
-    return signs and bool(np.array_equal(back, a))
-
-
-def _in_range(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether floats lie where integers of a dtype do: a processor may take the nearest
-    one for what does not, and then it would come back as it was.
-    """
-    if values.dtype.kind != "f" or dtype.kind not in "iu" or not values.size:
-        return True
-    limits = np.iinfo(dtype)
-    return bool(((values >= float(limits.min)) & (values < float(limits.max) + 1)).all())
+        if self._safe and (lost := first_lost(column, dtype)) is not None:
+            raise FieldMismatchError(
+                f"column {name!r}: {column.dtype} to {dtype} would lose values, such as "
+                f'{lost[1]!r} (casting="unsafe" allows it)',
+                field=name,
+            )
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an imaginary part that is 0, or may be lost
+            return column.astype(dtype)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array, first_lost
 from recmap.columns import Given, as_columns, empty_column, fit
 from recmap.errors import MapError
 from recmap.ragged import Column, Ragged
@@ -42,7 +43,7 @@ class _Dense:
         self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
 
     def put(self, row: int, value: Any) -> None:
-        array = np.asarray(value)
+        array = _exact(self._name, value)
         field = self._field
         if array.shape != field.inner:
             ragged = Field(field.dtype, (None, *field.inner[1:]))
@@ -50,11 +51,7 @@ class _Dense:
                 f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
                 f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
             )
-        if array.dtype != field.dtype and not _fits(array, field.dtype):
-            raise MapError(
-                f"{self._name!r} is {array.dtype}, which does not fit {field.dtype}; cast it in "
-                "the function, or say what it is: fields={...}"
-            )
+        _check(self._name, array, field.dtype)
         self._out[row] = array
 
     def finish(self) -> Column:
@@ -73,7 +70,10 @@ class _Listed:
     def put(self, row: int, value: Any) -> None:
         del row  # they come in order
         if self._simple:
-            value = np.array(value, self._field.dtype if np.size(value) == 0 else None)
+            array = _exact(self._name, value)
+            if array.size:
+                _check(self._name, array, self._field.dtype)
+            value = array.astype(self._field.dtype)
         elif isinstance(value, np.ndarray):
             value = np.array(value)
         self._values.append(value)
@@ -89,13 +89,22 @@ class _Listed:
         return column[self._name]
 
 
-def _fits(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether a cast loses nothing but digits of floats."""
-    if np.can_cast(array.dtype, dtype, "safe") or array.dtype.kind == dtype.kind == "f":
-        return True
-    if array.dtype.kind not in "biufc" or dtype.kind not in "biufc":
-        return False
-    with np.errstate(invalid="ignore", over="ignore"):
-        cast = array.astype(dtype)
-    same = np.array_equal(cast, array) and bool(((cast < 0) == (array < 0)).all())
-    return same if array.dtype.kind != "c" else False
+def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Refuses values that a column cannot hold, but for digits of floats."""
+    if array.dtype == dtype:
+        return
+    lost = first_lost(array, dtype, rounds=True)
+    if lost is None and array.dtype.kind == "c" and dtype.kind != "c":
+        lost = 0, array.reshape(-1)[0]
+    if lost is not None:
+        raise MapError(
+            f"{name!r} is {array.dtype}, which does not fit {dtype}: {lost[1]!r}; cast it in the "
+            "function, or say what it is: fields={...}"
+        )
+
+
+def _exact(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(value)
+    except (TypeError, ValueError) as e:
+        raise MapError(f"{name!r}: {e}") from None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array
 from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import MapError, OptionError, RecmapError
 from recmap.pipeline.building import new_column
@@ -209,7 +210,7 @@ class Filter(_OfUser):
     def _mask(self, call: Callable[[Any, int], Any], rows: Rowset) -> npt.NDArray[np.bool_]:
         first = int(rows.positions[0]) if len(rows.positions) else 0
         try:
-            mask = np.asarray(call(rows.batch, first))
+            mask = exact_array(call(rows.batch, first))
         except Exception as e:
             raise _failed(self.name, _stretch(rows), e) from e
         if mask.dtype != bool or mask.shape != rows.positions.shape:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
+from recmap.casting import first_lost
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffers import Buffers
 from recmap.pipeline.rows import Leaf, Positions
@@ -244,12 +245,10 @@ class _Bounded:
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
     """Refuses a fill value that a column of this dtype cannot hold."""
     given = np.asarray(fill)
-    exact = dtype.kind not in "fcVmM"
     kinds = {"c": "biufc", "m": "ium", "M": "iuM"}.get(dtype.kind, "biuf")
     fits = given.ndim == 0 and given.dtype.kind in kinds
-    if fits and exact:
-        with np.errstate(invalid="ignore"):  # NaN as an integer
-            fits = bool(given.astype(dtype) == given)
+    if fits and dtype.kind not in "mM":
+        fits = first_lost(given, dtype, rounds=True) is None
     if not fits:
         raise OptionError(f"field {name!r}: {dtype} cannot hold the fill value {fill!r}")
 

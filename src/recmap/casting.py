@@ -1,0 +1,187 @@
+"""Which values a dtype cannot hold, and masks that NumPy would drop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError
+
+__all__ = ["exact_array", "first_lost", "joint_dtype", "refuse_masked"]
+
+# From here on, not every integer is a float64.
+_EXACT = 2.0**53
+
+
+def first_lost(
+    array: npt.NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False
+) -> tuple[int, Any] | None:
+    """The row and the first value that changes in a cast; None if none does.
+
+    With ``rounds``, floats may lose digits, but must not become infinite.
+    """
+    if array.dtype == dtype or not array.size or _always_fits(array.dtype, dtype):
+        return None
+    with np.errstate(all="ignore"):
+        lost = np.asarray(_lost(array, dtype, rounds))
+    if not lost.any():
+        return None
+    at = int(np.argmax(lost.reshape(-1)))
+    row = at // max(1, array.size // len(array)) if array.ndim else 0
+    return row, array.reshape(-1)[at]
+
+
+def _always_fits(old: np.dtype[Any], new: np.dtype[Any]) -> bool:
+    # NumPy calls int64 to float64 safe.
+    if old.kind in "iu" and new.kind in "fc":
+        return old.itemsize * 2 <= (new.itemsize if new.kind == "f" else new.itemsize // 2)
+    numbers = old.kind in "mM" and new.kind not in old.kind
+    return not numbers and new.kind not in "SUOmM" and np.can_cast(old, new, "safe")
+
+
+def _lost(array: npt.NDArray[Any], dtype: np.dtype[Any], rounds: bool) -> Any:
+    old, new = array.dtype, dtype
+    if old.kind in "mM" or new.kind in "mM":
+        if old.kind in "iu":  # a number of days, or of whatever the unit is
+            return (array > np.iinfo(np.int64).max) | (array <= np.iinfo(np.int64).min)
+        if old.kind != new.kind:
+            return np.ones(array.shape, bool)
+        return (array.astype(new).astype(old) != array) & ~np.isnat(array)
+    if old.kind in "SUO" or new.kind in "SUO" or (old.names or new.names):
+        return np.ones(array.shape, bool)
+    if old.kind == "V":  # bfloat16 and its kin
+        return _lost(array.astype(np.float64), dtype, rounds)
+    if old.kind == "c":
+        parts = _part(new)
+        real = _lost(array.real, parts, rounds)
+        return real | (_lost(array.imag, parts, rounds) if new.kind == "c" else array.imag != 0)
+    if new.kind == "b":
+        return (array != 0) & (array != 1)
+    if new.kind in "iu":
+        return _lost_to_integers(array, np.iinfo(new))
+    if old.kind in "biu":
+        return _lost_integers(array, _part(new))
+    cast = array.astype(_part(new))
+    if rounds:
+        return ~np.isfinite(cast.astype(np.float64)) & np.isfinite(array)
+    return (cast.astype(old) != array) & ~np.isnan(array)
+
+
+def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the parts of a complex one."""
+    return np.zeros((), dtype).real.dtype if dtype.kind == "c" else dtype
+
+
+def _lost_to_integers(array: npt.NDArray[Any], limits: np.iinfo[Any]) -> Any:
+    if array.dtype.kind in "biu":
+        return (array < limits.min) | (array > limits.max)
+    wide = array.astype(np.promote_types(array.dtype, np.float64))
+    inside = (wide >= float(limits.min)) & (wide < float(limits.max + 1))
+    return ~inside | (wide != np.trunc(wide))
+
+
+def _lost_integers(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
+    """Which integers are not exactly a float of this dtype."""
+    cast = array.astype(dtype).astype(
+        np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.float64
+    )
+    if array.dtype.kind == "b":
+        return cast != array
+    limits = np.iinfo(array.dtype)
+    inside = (cast >= float(limits.min)) & (cast < float(limits.max + 1))
+    return ~inside | (np.where(inside, cast, 0).astype(array.dtype) != array)
+
+
+def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
+    """A dtype that holds all values of all arrays; an error names the value that fits none."""
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    if any(dtype.kind in "SUOV" for dtype in dtypes):
+        raise ColumnError(f"values of different kinds: {_listed(dtypes)}")
+    try:
+        choices = [np.result_type(*dtypes)]
+    except TypeError:
+        raise ColumnError(f"values of different kinds: {_listed(dtypes)}") from None
+    if all(dtype.kind in "biu" for dtype in dtypes) and choices[0].kind == "f":
+        choices = [np.dtype(np.int64), np.dtype(np.uint64)]  # NumPy would take floats
+    for choice in choices:
+        found = ((row, first_lost(array, choice)) for row, array in enumerate(arrays))
+        lost = next(((row, value) for row, value in found if value is not None), None)
+        if lost is None:
+            return choice
+    assert lost is not None
+    raise ColumnError(
+        f"row {lost[0]:,} has {lost[1][1]}, which {choices[-1]} cannot hold exactly; the rows are "
+        f"{_listed(dtypes)}: cast them to one dtype"
+    )
+
+
+def _listed(dtypes: set[np.dtype[Any]]) -> str:
+    return " and ".join(sorted(map(str, dtypes)))
+
+
+def exact_array(value: Any) -> npt.NDArray[Any]:
+    """``np.asarray``, which must not drop a mask or round an integer that stands beside floats."""
+    if type(value) is np.ndarray:
+        return value
+    refuse_masked(value)
+    array = np.asarray(value)
+    kind = array.dtype.kind
+    if kind in "fc" and isinstance(value, list | tuple):
+        with np.errstate(invalid="ignore"):
+            large = bool((np.abs(array) >= _EXACT).any())
+        if large and not _refuse_rounded(value, array.dtype):
+            raise ColumnError(
+                "integers of which no dtype holds all: some are negative, and some "
+                "are 2**63 or more"
+            )
+    elif kind in "SU" and isinstance(value, list | tuple):
+        _refuse_numbers(value)
+    return array
+
+
+def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Refuses integers that become other floats; whether there are floats at all."""
+    if isinstance(value, list | tuple):
+        return max([_refuse_rounded(item, dtype) for item in value], default=False)
+    inner = np.asarray(value)
+    lost = first_lost(inner, dtype) if inner.dtype.kind in "iu" else None
+    whole = isinstance(value, int) and inner.dtype.kind == "O"
+    if lost is not None or whole:
+        raise ColumnError(
+            f"{value if lost is None else lost[1]} stands beside floats, and {dtype} cannot hold "
+            "it exactly; make the integers floats yourself, or keep them in a column of their own"
+        )
+    return inner.dtype.kind in "fc"
+
+
+def _refuse_numbers(value: Any) -> None:
+    """NumPy makes strings of numbers that stand beside strings."""
+    for item in value:
+        if isinstance(item, list | tuple):
+            _refuse_numbers(item)
+        elif not isinstance(item, str | bytes) and np.asarray(item).dtype.kind not in "SU":
+            raise ColumnError(f"{type(item).__name__} among strings: {item!r}")
+
+
+def refuse_masked(value: Any) -> None:
+    """Refuses masked arrays, whose mask would be lost, unless nothing is masked."""
+    ma = sys.modules.get("numpy.ma")
+    if ma is None or type(value) is np.ndarray:
+        return
+    if isinstance(value, ma.MaskedArray):
+        if bool(np.any(ma.getmaskarray(value))):
+            raise ColumnError(
+                "a masked array: its mask cannot be stored; fill it first, with "
+                "array.filled(value), and keep the mask as a column of its own if you need it"
+            )
+    elif isinstance(value, list | tuple):
+        kinds = set(map(type, value))
+        if any(issubclass(kind, ma.MaskedArray | list | tuple) for kind in kinds):
+            for item in value:
+                refuse_masked(item)

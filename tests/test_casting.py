@@ -1,0 +1,346 @@
+"""Values are never rounded, cut or unmasked without a word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import recmap as rm
+from recmap.casting import first_lost
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+FLOATS = ["float16", "float32", "float64", "longdouble"]
+DTYPES = ["bool", *INTEGERS, *FLOATS, "complex64", "complex128", ">i4", ">f8", "bfloat16"]
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def edges(name: str) -> npt.NDArray[Any]:
+    """The values of a dtype at which casts go wrong."""
+    dtype = dtype_of(name)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    powers = [sign * (2**n + d) for n in range(65) for d in (-1, 0, 1) for sign in (1, -1)]
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        inside = {n for n in (*powers, limits.min, limits.max) if limits.min <= n <= limits.max}
+        return np.array(sorted(inside), dtype)
+    special = [0.5, 1.5, 0.1, math.inf, -math.inf, math.nan, 1e300, -1e300, 1e-300, 65504, 65520]
+    with np.errstate(all="ignore"):
+        values = np.array([*map(float, powers), *special]).astype(dtype)
+        return np.array([*values, *(values * 1j)], dtype) if dtype.kind == "c" else values
+
+
+def exact(value: Any) -> Any:
+    """A number without limits or digits; NaN and infinity by name."""
+    if isinstance(value, np.complexfloating):
+        return exact(value.real), exact(value.imag)
+    if isinstance(value, np.bool_ | np.integer):
+        return Fraction(int(value)), Fraction(0)
+    number = np.longdouble(value)
+    if not np.isfinite(number):
+        return str(number), Fraction(0)
+    whole, parts = number.as_integer_ratio()
+    return Fraction(whole, parts), Fraction(0)
+
+
+def holds(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype has exactly this number: the slow and obvious way."""
+    real, imaginary = exact(value)
+    if isinstance(real, tuple):
+        real = real[0]
+    if isinstance(imaginary, tuple):
+        imaginary = imaginary[0]
+    if dtype.kind == "c":
+        part = np.zeros((), dtype).real.dtype
+        return holds_real(real, part) and holds_real(imaginary, part)
+    return imaginary == 0 and holds_real(real, dtype)
+
+
+def holds_real(number: Any, dtype: np.dtype[Any]) -> bool:
+    if isinstance(number, str):
+        return dtype.kind in "fV"
+    if dtype.kind == "b":
+        return number in (0, 1)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return number.denominator == 1 and limits.min <= number <= limits.max
+    info = ml_dtypes.finfo(dtype)
+    if number == 0:
+        return True
+    size = abs(number)
+    exponent = math.floor(math.log2(size.numerator) - math.log2(size.denominator))
+    exponent += 1 if size >= Fraction(2) ** (exponent + 1) else 0
+    exponent -= 1 if size < Fraction(2) ** exponent else 0
+    step = Fraction(2) ** (max(exponent, info.minexp) - info.nmant)
+    return exponent < info.maxexp and (size / step).denominator == 1
+
+
+@pytest.mark.parametrize("new", DTYPES)
+@pytest.mark.parametrize("old", DTYPES)
+def test_a_cast_is_exact_or_names_what_is_lost(old: str, new: str) -> None:
+    dtype = dtype_of(new)
+    values = edges(old)
+    for value in values:
+        lost = first_lost(np.array([value], values.dtype), dtype)
+        assert (lost is None) == holds(value, dtype), (value, dtype)
+    kept = [holds(value, dtype) for value in values]
+    lost = first_lost(values, dtype)
+    assert (None if lost is None else lost[0]) == (kept.index(False) if False in kept else None)
+
+
+@pytest.mark.parametrize("new", DTYPES)
+@pytest.mark.parametrize("old", DTYPES)
+def test_rows_of_two_dtypes_are_joined_exactly_or_refused(old: str, new: str) -> None:
+    if "bfloat16" in (old, new):
+        pytest.skip("NumPy has no common dtype for it")
+    for first in edges(old)[::7]:
+        for second in edges(new)[:: max(1, len(edges(new)) // 4)]:
+            rows = [np.array([first], old), np.array([second], new)]
+            try:
+                joined = rm.Ragged.from_rows(rows)
+            except rm.ColumnError:
+                continue
+            assert holds_same(joined[0][0], first)
+            assert holds_same(joined[1][0], second)
+
+
+def holds_same(a: Any, b: Any) -> bool:
+    return bool(exact(np.complex128(a)) == exact(np.complex128(b))) and exact(a) in (
+        exact(b),
+        (exact(b), (Fraction(0), Fraction(0))),
+    )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[2**53 + 1], [0.5]],
+        [[2**53 + 1, 0.5]],
+        [np.array([2**64 - 1], np.uint64), np.array([-1])],
+        [[2**64 - 1, -1]],
+        [[1], ["a"]],
+        [["a"], [1]],
+        [[1, "a"]],
+        [[None]],
+        [[1], None],
+        ["ab", "c"],
+        [{}],
+        [1, 2],
+        [[1, 2], [[3]]],
+        [[2**70]],
+        [np.array([np.datetime64("2020")]), [1.5]],
+        [np.ma.array([1, 2], mask=[0, 1])],
+        [[1], [np.ma.masked]],
+    ],
+    ids=str,
+)
+def test_rows_that_no_dtype_holds_are_refused(rows: list[Any]) -> None:
+    with pytest.raises(rm.ColumnError):
+        rm.Ragged.from_rows(rows)
+
+
+def test_rows_of_different_dtypes_keep_their_values() -> None:
+    mixed = rm.Ragged.from_rows([np.array([2**63 - 1], np.uint64), np.array([-5])])
+    assert (mixed.dtype, mixed.tolist()) == (np.int64, [[2**63 - 1], [-5]])
+    mixed = rm.Ragged.from_rows([np.array([2**64 - 1], np.uint64), np.array([5])])
+    assert (mixed.dtype, mixed.tolist()) == (np.uint64, [[2**64 - 1], [5]])
+    assert rm.Ragged.from_rows([[1, 2], [0.5], []]).tolist() == [[1.0, 2.0], [0.5], []]
+    assert rm.Ragged.from_rows([[True], [2]]).tolist() == [[1], [2]]
+    assert rm.Ragged.from_rows([[0.1]], dtype="float32").dtype == np.float32
+    for wrong, dtype in (([[300]], "uint8"), ([[0.5]], "int64"), ([[1e300]], "float32")):
+        with pytest.raises(rm.ColumnError, match="cannot hold"):
+            rm.Ragged.from_rows(wrong, dtype=dtype)
+
+
+def write(x: Any) -> None:
+    with rm.TFRecordWriter("x.tfrecord", overwrite=True) as writer:
+        writer.write({"x": x})
+
+
+def mapped(fn: Callable[..., Any], **options: Any) -> rm.Pipeline:
+    return rm.from_arrays({"x": np.arange(3)}).map(fn, **options)
+
+
+MASKED: list[Callable[[Any], Any]] = [
+    lambda x: rm.from_arrays({"x": x}),
+    lambda x: rm.from_arrays({"x": list(x)}),
+    lambda x: rm.from_arrays({"x": [x, x]}),
+    lambda x: rm.open({"x": x}),
+    lambda x: list(rm.from_batches([{"x": x}]).batches(2)),
+    lambda x: list(rm.from_batches([{"x": np.zeros(3)}, {"x": x}]).batches(2)),
+    write,
+    lambda x: rm.Ragged(x, [0, 3]),
+    lambda x: rm.Ragged.from_rows([x]),
+    lambda x: list(mapped(lambda _: {"y": x})),
+    lambda x: list(mapped(lambda row: {"y": x[int(row["x"])]})),
+    lambda x: list(mapped(lambda _: {"y": list(x)})),
+    lambda x: list(mapped(lambda _: {"y": x}, fields={"y": "float64[*]"})),
+    lambda x: list(mapped(lambda _: {"y": x}, batched=True)),
+    lambda x: list(rm.from_arrays({"x": np.arange(3)}).filter(lambda _: x > 0, batched=True)),
+    lambda x: rm.from_arrays({"x": np.arange(3)})[x > 0],
+]
+
+
+@pytest.mark.parametrize("use", MASKED, ids=range(len(MASKED)))
+def test_a_masked_array_is_refused_unless_nothing_is_masked(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(rm.RecmapError, match="filled"):
+        use(np.ma.array([1.0, np.nan, 3.0], mask=[False, True, False]))
+    use(np.ma.array([1.0, 2.0, 3.0], mask=[False, False, False]))
+    use(np.ma.array([1.0, 2.0, 3.0]))
+
+
+LISTS: list[list[Any]] = [
+    [2**53 + 1, 0.5],
+    [[2**53 + 1], [0.5]],
+    [np.array([2**53 + 1]), np.array([0.5])],
+    [2**64 - 1, -1],
+    [2**64],
+    [1, "a"],
+    ["a", 1],
+    [b"a", 1],
+    [1, None],
+    [None, 1],
+    [0.5, None],
+    [{}, {}],
+    [1, [2]],
+]
+
+
+@pytest.mark.parametrize("values", LISTS, ids=str)
+def test_a_list_that_numpy_would_round_is_refused(values: list[Any]) -> None:
+    with pytest.raises(rm.ColumnError, match="x"):
+        rm.from_arrays({"x": values})
+    with pytest.raises(rm.RecmapError):
+        list(rm.from_arrays({"i": np.arange(2)}).map(lambda _: {"x": values}))
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("float32", 1e300),
+    ("float32", -1e300),
+    ("float32", np.array(1e300)),
+    ("float16", 70000.0),
+    ("float16", 70001),
+    ("float64", 2**53 + 1),
+    ("float32", 2**24 + 1),
+    ("uint8", -1),
+    ("uint8", 300),
+    ("int8", 128),
+    ("int64", 0.5),
+    ("int64", math.nan),
+    ("int64", math.inf),
+    ("int64", 2.0**63),
+    ("int64", np.uint64(2**63)),
+    ("uint64", -1),
+    ("float64", 1j),
+    ("float64", 1 + 0j),
+    ("bool", 2),
+    ("float64", "1"),
+    ("float64", None),
+    ("float64", {}),
+    ("float64", {1}),
+    ("float64", (i for i in range(3))),
+    ("float64", object()),
+    ("bytes", 1),
+    ("bytes", None),
+    ("float64", b"1"),
+    ("int64", np.datetime64("2020-01-01")),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), WRONG, ids=str)
+@pytest.mark.parametrize("axes", ["", "[1]", "[*]"])
+def test_a_map_result_that_does_not_fit_is_refused(kind: str, value: Any, axes: str) -> None:
+    fine = b"a" if kind == "bytes" else 1
+    given = [value] if axes else value
+    said = {"y": f"{kind}{axes}"}
+
+    def late(row: dict[str, Any]) -> dict[str, Any]:
+        first = [fine] if axes else fine
+        return {"y": first if row["x"] < 2000 else given}
+
+    ds = rm.from_arrays({"x": np.arange(2001)})
+    with pytest.raises(rm.RecmapError, match="y"):
+        list(ds.map(late, fields=said))
+    with pytest.raises(rm.RecmapError, match="y"):
+        list(ds.map(lambda _: {"y": given}, fields=said))
+
+
+def test_a_map_result_says_row_column_and_value() -> None:
+    ds = rm.from_arrays({"x": np.arange(3000, dtype="float32")})
+    for axes in ((), (1,)):
+        with pytest.raises(rm.MapError, match=r"row 2,000.*'x'.*float32.*1e\+300"):
+            list(
+                ds.map(
+                    lambda row, n=axes: {"x": np.full(n, row["x"] if row["x"] < 2000 else 1e300)},
+                    fields={"x": rm.Field("float32", (None,) * len(axes))},
+                )
+            )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *(("float32", 0.1), ("float32", math.inf), ("float32", math.nan), ("float16", 65504)),
+        *(("int8", 127), ("int8", np.uint64(3)), ("int64", 2.0), ("uint64", 2**64 - 1)),
+        *(("float64", 2**53), ("bool", 1), ("float32", np.float64(0.1)), ("complex64", 1.5)),
+    ],
+    ids=str,
+)
+def test_a_map_result_that_fits_is_kept(kind: str, value: Any) -> None:
+    ds = rm.from_arrays({"x": np.arange(3)})
+    (row, *_) = ds.map(lambda _: {"y": value}, fields={"y": kind})
+    assert row["y"].dtype == np.dtype(kind)
+    expected = np.array(value).astype(kind)
+    assert row["y"] == expected or np.isnan(row["y"])
+
+
+def test_later_batches_keep_their_values_or_are_refused() -> None:
+    batches = [{"x": np.array([0.5])}, {"x": np.array([2**53 + 1])}]
+    with pytest.raises(rm.ColumnError, match="9007199254740993"):
+        list(rm.from_batches(batches).batches(4))
+    batches[1] = {"x": np.array([2**53])}
+    assert [b["x"].tolist() for b in rm.from_batches(batches).batches(4)] == [[0.5, 2.0**53]]
+
+
+@pytest.mark.parametrize(
+    ("field", "fill"),
+    [("uint8", 300), ("uint8", -1), ("int64", 0.5), ("int64", math.nan), ("float32", 1e300),
+     ("float64", 2**53 + 1), ("float64", 1j), ("int64", "a"), ("bool", 2)],
+    ids=str,
+)  # fmt: skip
+def test_a_fill_value_that_does_not_fit_is_refused(field: str, fill: Any) -> None:
+    with pytest.raises(rm.OptionError):
+        rm.Field(field, (), fill)
+    if field == "bool":
+        return
+    ragged = rm.Ragged.from_rows([[1], [2, 3]], dtype=field)
+    with pytest.raises(rm.OptionError):
+        ragged.pad(fill=fill)
+    with pytest.raises(rm.OptionError):
+        list(rm.from_arrays({"t": ragged}).batch(2, pad=rm.Pad(fill=fill)))
+
+
+@pytest.mark.parametrize("new", [*INTEGERS, "float16", "float32", "float64", "bool", "complex64"])
+@pytest.mark.parametrize("old", [*INTEGERS, "float16", "float32", "float64", "bool", "complex64"])
+def test_convert_casts_exactly_or_not_at_all(old: str, new: str) -> None:
+    for value in edges(old)[:: max(1, len(edges(old)) // 4)]:
+        array = np.array([value], old)
+        try:
+            rm.from_arrays({"x": array}).save(
+                "x.npy", cast={"x": new}, overwrite=True, durable=False
+            )
+        except rm.FieldMismatchError:
+            assert not holds(array[0], np.dtype(new))
+            continue
+        assert holds(array[0], np.dtype(new))
+        assert np.load("x.npy").dtype == np.dtype(new)
