@@ -260,9 +260,11 @@ class Dataset(Verbs):
     def plan(self) -> Plan:
         from recmap.pipeline.plan import Plan
         from recmap.pipeline.rows import Leaf
+        from recmap.pipeline.signature import Said
 
         leaf = Leaf(self._source, self._reopen)
-        return Plan(leaf, leaves=(leaf,))
+        said = (Said(self.opened["split"]),) if "split" in self.opened else ()
+        return Plan(leaf, leaves=(leaf,), said=said)
 
     @property
     def source(self) -> Source:
@@ -441,6 +443,38 @@ class Dataset(Verbs):
             counter.add(*measure(batch))
         counter.finish()
         return {name: collector.result() for name, collector in collectors.items()}
+
+    def split(
+        self,
+        parts: Mapping[str, float],
+        *,
+        seed: int = 0,
+        by: str | None = None,
+        stratify: str | None = None,
+    ) -> dict[str, Dataset]:
+        """Split the rows into disjoint datasets, at random but always alike.
+
+        ``parts`` gives the share of each, or its number of rows. The counts are exact.
+        With ``by``, rows that share a value of a column stay together: a hash of the value
+        decides, so that data that is appended moves no old row, and the counts are only
+        about right. With ``stratify``, each value of a column has its share in every part.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(10)})
+        >>> parts = ds.split({"train": 0.8, "val": 0.2}, seed=0)
+        >>> {name: len(part) for name, part in parts.items()}
+        {'train': 8, 'val': 2}
+        """
+        from recmap.engine.splitting import Part, again, split
+
+        made = {}
+        for name, order in split(self._source, parts, seed, by, stratify).items():
+            reopen = None if self._reopen is None else partial(again, self._reopen, order)
+            made[name] = Dataset(Part(self._source, order), None, self.lasting, reopen)
+            given = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
+            before = f"{self.opened['split']}." if "split" in self.opened else ""
+            made[name].opened = {**self.opened, "split": before + given}
+        return made
 
     def save(self, dst: PathLike, **options: Any) -> Report:
         """Writes all rows to ``dst``, in any format and in bounded memory: the options

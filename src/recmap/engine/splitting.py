@@ -1,0 +1,322 @@
+"""Rows split into parts, each of which is a source."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.engine.over import SourceOver, read_by_number
+from recmap.errors import OptionError
+from recmap.permutation import Permutation
+from recmap.ragged import Column, Ragged
+from recmap.sizes import RowSizes, measure
+from recmap.sources import Info, Source
+from recmap.types import Batch
+
+__all__ = ["Part", "again", "split"]
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+Bits: TypeAlias = npt.NDArray[np.bool_]
+Order: TypeAlias = "_Stretch | _Marked"
+
+# Not the order of a shuffle with the same seed.
+_SALT = 0x5917
+_MOST_PARTS = 100
+_NONE = 255
+_BLOCK = 64
+_AT_ONCE = 1 << 13
+_READ_SIZE = 4 << 20
+_MOST_SWAPS = 1000
+
+
+class Part(SourceOver):
+    """Some rows of a source."""
+
+    def __init__(self, source: Source, order: Order) -> None:
+        super().__init__(source)
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def known_rows(self) -> int | None:
+        return len(self._order)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        rows = self._order.rows(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
+        if limit is None or not len(rows) or self._source.chunk_rows == 1:
+            return read_by_number(self._source, rows, limit)
+        # Those between are decoded anyway.
+        some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
+        found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
+        return {name: column[found] for name, column in some.items()}
+
+    def take(self, rows: Rows) -> Batch:
+        return self._source.take(self._order.rows(rows))
+
+    def row_sizes(self, rows: Rows) -> RowSizes | None:
+        return self._source.row_sizes(self._order.rows(rows))
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        del above  # it may be in another part
+        return None
+
+    def info(self) -> Info:
+        return replace(self._source.info(), rows=len(self))
+
+
+def again(reopen: Callable[[], Source], order: Order) -> Source:
+    """The same part, for another process."""
+    return Part(reopen(), order)
+
+
+class _Stretch:
+    """A stretch of a random order, which needs no memory."""
+
+    def __init__(self, total: int, seed: int, start: int, stop: int) -> None:
+        self._order, self._start, self._stop = Permutation(total, [seed, _SALT]), start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def rows(self, positions: Rows) -> Rows:
+        return self._order[positions + self._start]
+
+
+class _Marked:
+    """Rows that are marked, in their order: a bit for each row, and how many come before
+    every 64 of them.
+    """
+
+    def __init__(self, mine: npt.NDArray[np.bool_]) -> None:
+        padded = np.zeros(-(-len(mine) // _BLOCK) * _BLOCK, bool)
+        padded[: len(mine)] = mine
+        counts = padded.reshape(-1, _BLOCK).sum(axis=1, dtype=np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._bits = np.packbits(padded).reshape(-1, _BLOCK // 8)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def rows(self, positions: Rows) -> Rows:
+        found = np.empty(len(positions), np.int64)
+        for begin in range(0, len(positions), _AT_ONCE):
+            wanted = positions[begin : begin + _AT_ONCE]
+            block = np.searchsorted(self._starts, wanted, side="right") - 1
+            bits = np.unpackbits(self._bits[block], axis=1)
+            nth = (wanted - self._starts[block] + 1)[:, None]
+            within = np.argmax(np.cumsum(bits, axis=1, dtype=np.uint8) == nth, axis=1)
+            found[begin : begin + len(wanted)] = block * _BLOCK + within
+        return found
+
+
+def split(
+    source: Source,
+    parts: Mapping[str, float],
+    seed: int,
+    by: str | None,
+    stratify: str | None,
+) -> dict[str, Order]:
+    """The rows of each part."""
+    _check(source, parts, seed, by, stratify)
+    shares, total = list(parts.values()), len(source)
+    if by is None and stratify is None:
+        counts = _counts(total, shares)
+        ends = np.cumsum([0, *counts]).tolist()
+        if source.chunk_rows == 1:
+            pairs = pairwise(ends)
+            return {n: _Stretch(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
+        # Read well only in their order, so they come in it.
+        labels = np.full(total, _NONE, np.uint8)
+        for part, (begin, end) in enumerate(pairwise(ends)):
+            for start in range(begin, end, 1 << 20):
+                some = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)
+                labels[Permutation(total, [seed, _SALT])[some]] = part
+    elif by is not None:
+        labels = _by_value(source, by, shares, seed)
+    else:
+        assert stratify is not None
+        labels = _by_class(source, stratify, shares, seed)
+    return {name: _Marked(labels == part) for part, name in enumerate(parts)}
+
+
+def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str | None) -> None:
+    if not isinstance(parts, Mapping) or not parts or len(parts) > _MOST_PARTS:
+        raise OptionError('split: give the shares of the parts: split({"train": 0.8, "val": 0.2})')
+    if not _is_whole(seed):
+        raise OptionError(f"split: seed={seed!r}: give a whole number of 0 or more")
+    if by is not None and stratify is not None:
+        raise OptionError("split: by keeps rows together and stratify deals them out; give one")
+    for name, share in parts.items():
+        real = isinstance(share, float | np.floating) and math.isfinite(share)
+        if not isinstance(name, str) or not (_is_whole(share) or (real and 0 <= share <= 1)):
+            raise OptionError(
+                f"split: {name!r}: {share!r} is neither a share of 0.0 to 1.0 nor a number of rows"
+            )
+    whole = [_is_whole(share) for share in parts.values()]
+    if any(whole) and not all(whole):
+        raise OptionError("split: give shares (0.8) for all parts, or numbers of rows for all")
+    if any(whole) and (by is not None or stratify is not None):
+        raise OptionError("split: by and stratify take shares (0.8), not numbers of rows")
+    if source.known_rows() is None and not source.files:
+        raise OptionError("split: rows that come only once cannot be split; save them first")
+    most = len(source) if any(whole) else 1.0
+    if sum(parts.values()) > most + (0 if any(whole) else 1e-9):
+        raise OptionError(f"split: the parts come to {sum(parts.values())} of {most:,}")
+    for column in (by, stratify):
+        if column is not None:
+            source.schema[column]  # an error that names the columns there are
+
+
+def _is_whole(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+    return bool(whole and value >= 0)
+
+
+def _counts(total: int, shares: Sequence[float]) -> list[int]:
+    """The rows of each part: whole, and as near to its share as can be."""
+    if all(_is_whole(share) for share in shares):
+        return [int(share) for share in shares]
+    exact = [total * share for share in shares]
+    counts = [math.floor(rows + 1e-9) for rows in exact]
+    left = round(total * sum(shares)) - sum(counts)
+    largest = sorted(range(len(shares)), key=lambda part: counts[part] - exact[part])
+    for part in largest[: max(0, left)]:
+        counts[part] += 1
+    return counts
+
+
+def _values(source: Source, name: str) -> Iterator[tuple[int, list[bytes], npt.NDArray[np.int64]]]:
+    """Of each stretch of a column: where it begins, the values in it, and which is whose."""
+    column = source.select([name])
+    rows, start = max(1, _READ_SIZE // max(8, column.row_bytes())), 0
+    while start < len(column):
+        read = column.read(start, start + rows)[name]
+        yield start, *_distinct(read)
+        start += len(read)
+
+
+def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+    if not isinstance(column, Ragged) and column.ndim == 1 and column.dtype.kind in "iufb":
+        values, which = np.unique(column, return_inverse=True)
+        return [_spelled(value) for value in values.tolist()], which.reshape(-1)
+    numbers: dict[bytes, int] = {}
+    which = np.empty(len(column), np.int64)
+    for i in range(len(column)):
+        which[i] = numbers.setdefault(_spelled(column[i]), len(numbers))
+    return list(numbers), which
+
+
+def _spelled(value: Any) -> bytes:
+    """A value in bytes, the same on every machine."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, float):
+        return repr(math.nan if math.isnan(value) else value + 0.0).encode()
+    if isinstance(value, np.ndarray) and value.ndim:
+        return b"\0".join(_spelled(each) for each in value.reshape(-1).tolist())
+    if isinstance(value, Ragged):
+        return b"\1".join(_spelled(value[i]) for i in range(len(value)))
+    return str(value.item() if isinstance(value, np.ndarray | np.generic) else value).encode()
+
+
+def _by_value(
+    source: Source, column: str, shares: Sequence[float], seed: int
+) -> npt.NDArray[np.uint8]:
+    edges = np.cumsum([float(share) for share in shares])
+    if abs(edges[-1] - 1) < 1e-9:
+        edges[edges >= edges[-1]] = 1.0
+    labels = np.empty(len(source), np.uint8)
+    for start, values, which in _values(source, column):
+        chances = [_chance(value, seed) for value in values]
+        part = np.searchsorted(edges, chances, side="right")
+        part = np.where(part < len(shares), part, _NONE)
+        labels[start : start + len(which)] = part[which]
+    return labels
+
+
+def _chance(value: bytes, seed: int) -> float:
+    """A number from 0 to 1 that a value always has."""
+    key = hashlib.blake2b(f"{seed}\0".encode() + value, digest_size=8).digest()
+    return (int.from_bytes(key, "little") >> 11) / (1 << 53)
+
+
+def _by_class(
+    source: Source, column: str, shares: Sequence[float], seed: int
+) -> npt.NDArray[np.uint8]:
+    numbers: dict[bytes, int] = {}
+    codes = np.empty(len(source), np.int32)
+    for start, values, which in _values(source, column):
+        known = np.array([numbers.setdefault(v, len(numbers)) for v in values], np.int32)
+        codes[start : start + len(which)] = known[which]
+    sizes = np.bincount(codes, minlength=len(numbers))
+    order = np.argsort(codes, kind="stable")
+    labels = np.full(len(source), _NONE, np.uint8)
+    ends = np.cumsum([0, *sizes])
+    for number, counts in enumerate(_table(sizes.tolist(), shares)):
+        members = order[ends[number] : ends[number + 1]]
+        mixed = members[Permutation(len(members), [seed, _SALT, number])[np.arange(len(members))]]
+        parts = np.repeat(np.arange(len(shares), dtype=np.uint8), counts)
+        labels[mixed[: len(parts)]] = parts
+    return labels
+
+
+def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
+    """The rows of each class in each part: its share of the class, rounded down or up so
+    that the rows of every part come to its share of all.
+    """
+    rest = max(0.0, 1.0 - sum(shares))
+    all_shares = [*shares, rest if rest > 1e-9 else 0.0]  # the last is what no part has
+    wanted = _counts(sum(sizes), shares)
+    wanted.append(sum(sizes) - sum(wanted))
+    exact = np.outer(sizes, all_shares)
+    table = np.floor(exact + 1e-9).astype(np.int64)
+    may = exact - table > 1e-9
+    up = np.zeros_like(may)
+    need = np.array(wanted) - table.sum(axis=0)
+    for number, size in enumerate(sizes):
+        # Rounded up are those that need most, among those that may be.
+        over = exact[number] - table[number]
+        ranked = np.lexsort((-over, -need, ~may[number]))
+        chosen = ranked[: size - int(table[number].sum())]
+        up[number, chosen] = True
+        need[chosen] -= 1
+    for _ in range(_MOST_SWAPS):
+        path = _path(up, may, need)
+        if not path:
+            break
+        for give, get in pairwise(path):
+            number = int(np.argmax(up[:, give] & may[:, get] & ~up[:, get]))
+            up[number, [give, get]] = False, True
+        need[[path[0], path[-1]]] += 1, -1
+    return [[int(n) for n in row[:-1]] for row in table + up]
+
+
+def _path(up: Bits, may: Bits, need: npt.NDArray[np.int64]) -> list[int]:
+    """Parts that can each give a row of some class to the next: from one that has too many
+    to one that has too few.
+    """
+    edges = up.T.astype(np.int64) @ (may & ~up).astype(np.int64) > 0
+    before = {int(part): -1 for part in np.flatnonzero(need < 0)}
+    waiting = list(before)
+    while waiting:
+        part = waiting.pop(0)
+        if need[part] > 0:
+            path = [part]
+            while before[path[0]] >= 0:
+                path.insert(0, before[path[0]])
+            return path
+        for following in np.flatnonzero(edges[part]).tolist():
+            if following not in before:
+                before[following] = part
+                waiting.append(following)
+    return []

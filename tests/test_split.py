@@ -1,0 +1,150 @@
+"""Rows split into parts for training and validation."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recmap as rm
+
+SHARES = {"train": 0.8, "val": 0.2}
+
+
+def rows_of(part: rm.Dataset) -> list[int]:
+    return [int(row) for batch in part.batches(7) for row in batch["x"]]
+
+
+def dataset(rows: int) -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(rows), "y": np.arange(rows) % 3})
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(0, 3000),
+    cuts=st.lists(st.integers(0, 1000), min_size=1, max_size=4),
+    seed=st.integers(0, 9),
+)
+def test_parts_are_disjoint_and_of_exact_size(rows: int, cuts: list[int], seed: int) -> None:
+    total = max(sum(cuts), 1)
+    shares = {str(i): cut / total for i, cut in enumerate(cuts)}
+    parts = dataset(rows).split(shares, seed=seed)
+    found = [row for part in parts.values() for row in rows_of(part)]
+    assert len(found) == len(set(found))
+    assert len(found) == (rows if sum(cuts) else 0)
+    for name, part in parts.items():
+        assert abs(len(part) - rows * shares[name]) < 1
+        assert len(rows_of(part)) == len(part)
+
+
+def test_a_split_is_the_same_in_every_run_and_another_for_another_seed() -> None:
+    first, again = (rows_of(dataset(5000).split(SHARES, seed=3)["val"]) for _ in range(2))
+    assert first == again
+    assert first != rows_of(dataset(5000).split(SHARES, seed=4)["val"])
+    assert len(first) == 1000
+
+
+def test_numbers_of_rows_and_a_rest_that_no_part_has() -> None:
+    parts = dataset(100).split({"a": 10, "b": 25})
+    assert {name: len(part) for name, part in parts.items()} == {"a": 10, "b": 25}
+    assert not set(rows_of(parts["a"])) & set(rows_of(parts["b"]))
+    assert len(dataset(100).split({"a": 0.25})["a"]) == 25
+
+
+@settings(max_examples=150)
+@given(
+    values=st.lists(st.integers(0, 6), max_size=300),
+    cut=st.sampled_from([(0.8, 0.2), (0.5, 0.25, 0.25), (0.7, 0.1), (0.33, 0.33, 0.34)]),
+)
+def test_stratify_keeps_the_shares_of_every_class(values: list[int], cut: Any) -> None:
+    ds = rm.from_arrays({"x": np.arange(len(values)), "y": np.array(values, np.int64)})
+    shares = {str(i): share for i, share in enumerate(cut)}
+    parts, plain = ds.split(shares, stratify="y"), ds.split(shares)
+    found = [row for part in parts.values() for row in rows_of(part)]
+    assert len(found) == len(set(found))
+    for name, part in parts.items():
+        assert len(part) == len(plain[name])
+        for label in set(values):
+            mine = sum(values[row] == label for row in rows_of(part))
+            assert abs(mine - values.count(label) * shares[name]) < 1 + 1e-6
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32, bytes])
+def test_rows_that_share_a_value_stay_together_and_stay_when_rows_are_appended(kind: Any) -> None:
+    def grown(rows: int) -> rm.Dataset:
+        users = np.arange(rows) % 400
+        column: Any = [b"%d" % user for user in users] if kind is bytes else users.astype(kind)
+        return rm.from_arrays({"x": np.arange(rows), "user": column})
+
+    parts = grown(2000).split(SHARES, by="user")
+    users = {name: {row % 400 for row in rows_of(part)} for name, part in parts.items()}
+    assert not users["train"] & users["val"]
+    assert len(users["train"] | users["val"]) == 400
+    assert 40 < len(users["val"]) < 120
+    more = grown(2600).split(SHARES, by="user")
+    for name, part in parts.items():
+        assert set(rows_of(part)) == {row for row in rows_of(more[name]) if row < 2000}
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.tfrecord", "x.tfrecord.gz", "x.h5", "x.npz"])
+@pytest.mark.parametrize("how", [{}, {"by": "x"}, {"stratify": "y"}], ids=str)
+def test_parts_of_files_are_datasets_like_others(name: str, how: Any) -> None:
+    ds = dataset(500)
+    if name == "x.npy":
+        np.save(name, np.arange(500))
+        ds = rm.open({"x": name, "y": np.arange(500) % 3})
+    else:
+        ds.save(name)
+        ds = rm.open(name)
+    parts = ds.split(SHARES, seed=1, **how)
+    train, val = rows_of(parts["train"]), rows_of(parts["val"])
+    assert sorted(train + val) == list(range(500))
+    assert parts["val"][3]["x"] == val[3]
+    assert parts["val"][2:5]["x"].tolist() == val[2:5]
+    assert parts["val"][[4, 1]]["x"].tolist() == [val[4], val[1]]
+    assert list(parts["val"]["x"][:]) == val
+    parts["val"].save("val.npz")
+    assert rm.open("val.npz")["x"][:].tolist() == val
+    again = pickle.loads(pickle.dumps(parts["val"]))
+    assert rows_of(again) == val
+    assert parts["val"].info().rows == len(val)
+    shuffled = parts["train"].select("x").batch(32)
+    assert sorted(n for batch in shuffled for n in batch["x"].tolist()) == sorted(train)
+
+
+def test_a_state_of_another_part_is_refused() -> None:
+    halves = dataset(100).split({"a": 0.5, "b": 0.5})
+    train = halves["a"].batch(5)
+    next(iter(train))
+    state = json.loads(json.dumps(train.state()))
+    halves["a"].batch(5).restore(state)
+    with pytest.raises(rm.OptionError, match="restore"):
+        halves["b"].batch(5).restore(state)
+
+
+@pytest.mark.parametrize(
+    ("parts", "how", "said"),
+    [
+        ({}, {}, "shares of the parts"),
+        ([0.8, 0.2], {}, "shares of the parts"),
+        ({"a": 0.8, "b": 0.3}, {}, "come to"),
+        ({"a": 80, "b": 30}, {}, "come to 110 of 100"),
+        ({"a": -0.1}, {}, "neither"),
+        ({"a": True}, {}, "neither"),
+        ({"a": float("nan")}, {}, "neither"),
+        ({"a": 0.5, "b": 3}, {}, "for all parts"),
+        ({"a": 3}, {"by": "y"}, "take shares"),
+        ({"a": 0.5}, {"by": "y", "stratify": "y"}, "give one"),
+        ({"a": 0.5}, {"by": "z"}, "z"),
+        ({"a": 0.5}, {"seed": -1}, "0 or more"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_split_is_refused(parts: Any, how: Any, said: str) -> None:
+    with pytest.raises(rm.RecmapError, match=said):
+        dataset(100).split(parts, **how)
