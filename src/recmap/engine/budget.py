@@ -57,8 +57,8 @@ class Budget:
     @property
     def share(self) -> Share:
         """The threads beside the workers, whose blocks in flight fit into the memory."""
-        together = max(1, self.memory // _PER_THREAD)
-        return Share(max(1, together // self.workers), together)
+        together = max(self.workers, self.memory // _PER_THREAD)
+        return Share(together // self.workers, together)
 
     def needed(self, size: int) -> int:
         """The memory that steps of so many bytes take."""

@@ -41,7 +41,7 @@ class Threads(ThreadPoolExecutor):
 
     def _adjust_thread_count(self) -> None:
         with _small_stack(), _none_if_refused():
-            super()._adjust_thread_count()  # type: ignore[misc]
+            super()._adjust_thread_count()
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
@@ -50,8 +50,7 @@ def start_thread(target: Callable[..., None], *args: Any, name: str) -> threadin
     thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
         thread.start()
-        return thread
-    return None
+    return None if thread.ident is None else thread
 
 
 def _limited(target: Callable[..., None], share: Share | None) -> Callable[..., None]:
