@@ -21,8 +21,8 @@ _CHUNK_COPIES = 6
 # Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
 _FIXED = 10 * 10**6
 _MIN_STEP, _MAX_STEP = 1 << 16, 16 << 20
-# What the blocks take that a processor compresses and inflates at a time, with room for
-# all else: a conversion in so much memory keeps one processor busy with them.
+# A conversion in so much memory keeps one processor busy: a worker has queues, and blocks
+# that are compressed and inflated at a time, whatever its rows are.
 _PER_THREAD = 12 * 10**6
 # Freed memory is given back when the memory divided by this is taken. Not always: it would
 # often be taken again, and to have it anew takes longer.
@@ -141,7 +141,7 @@ def choose_budget(
         if size > one.limit:
             raise one.too_little(row, size)
         least_step = max(least_step, size)
-    busy = max(1, min(wanted, one.limit // least_step))
+    busy = max(1, min(wanted, one.limit // least_step, one.memory // _PER_THREAD))
     chunk = min(_MAX_STEP, replace(one, workers=busy).limit)
     rows = max(1, chunk // row_bytes)
     why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"
