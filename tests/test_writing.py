@@ -189,6 +189,7 @@ class _Last(bytes):
 def test_a_writer_may_be_forgotten_in_the_thread_that_writes() -> None:
     w = rm.TFRecordWriter("x.tfrecord")
     thread, file = w._spooler._thread, w._files[0]
+    assert thread is not None
     piece = _Last(1 << 20)
     piece.writer = w
     del w
@@ -221,6 +222,7 @@ def test_files_are_abandoned_without_waiting_for_what_is_being_written() -> None
     spooler.abandon([file])
     assert os.listdir() == []
     file.go_on.set()
+    assert spooler._thread is not None
     spooler._thread.join()
     assert (file.written, file._file.closed) == (100, True)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.errors import MemoryLimitError, OptionError
 from recmap.files.heap import anonymous_memory, give_back
-from recmap.files.machine import parse_size, size_text, thread_count
+from recmap.files.machine import Share, parse_size, size_text, thread_count
 from recmap.sources import Source
 
 __all__ = ["Budget", "choose_budget", "least_budget"]
@@ -21,6 +21,9 @@ _CHUNK_COPIES = 6
 # Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
 _FIXED = 10 * 10**6
 _MIN_STEP, _MAX_STEP = 1 << 16, 16 << 20
+# A conversion in so much memory keeps one processor busy: a worker has queues, and blocks
+# that are compressed and inflated at a time, whatever its rows are.
+_PER_THREAD = 12 * 10**6
 # Freed memory is given back when the memory divided by this is taken. Not always: it would
 # often be taken again, and to have it anew takes longer.
 _TIDY_FROM = 2
@@ -50,6 +53,12 @@ class Budget:
         """Bytes that the rows of one step may take, so that all that is held fits."""
         left = self.memory - self.chunks
         return (left - min(_FIXED, left // 2)) // (self.copies * self.workers)
+
+    @property
+    def share(self) -> Share:
+        """The threads beside the workers, whose blocks in flight fit into the memory."""
+        together = max(self.workers, self.memory // _PER_THREAD)
+        return Share(together // self.workers, together)
 
     def needed(self, size: int) -> int:
         """The memory that steps of so many bytes take."""
@@ -132,7 +141,7 @@ def choose_budget(
         if size > one.limit:
             raise one.too_little(row, size)
         least_step = max(least_step, size)
-    busy = max(1, min(wanted, one.limit // least_step))
+    busy = max(1, min(wanted, one.limit // least_step, one.memory // _PER_THREAD))
     chunk = min(_MAX_STEP, replace(one, workers=busy).limit)
     rows = max(1, chunk // row_bytes)
     why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"

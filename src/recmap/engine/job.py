@@ -14,6 +14,7 @@ from recmap.engine.plan import Shard
 from recmap.engine.steps import Steps
 from recmap.errors import DataError
 from recmap.files.description import remove_description
+from recmap.files.machine import within
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sizes import measure
@@ -47,6 +48,10 @@ class Job:
         """Writes the rows of a file, checks it, notes that it is finished, and gives it its
         name. Nothing is left if that fails, or if it is ``stopped`` meanwhile.
         """
+        with within(self.budget.share):
+            self._write(shard, count, stopped)
+
+    def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         sink = create_sink(
             shard.path, self.format, self.source.schema, durable=self.durable, **self.options
         )

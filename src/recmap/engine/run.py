@@ -20,6 +20,7 @@ from recmap.engine.threads import Threads
 from recmap.engine.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.disk import size_on_disk
+from recmap.files.machine import within
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
 from recmap.tfrecord.encode import little_endian
@@ -77,8 +78,9 @@ def convert_source(
         source = transformed(source, cast={n: d for n, d in swapped.items() if d != known[n].dtype})
     more = read_copies(format, source.schema) if verify == "full" else 0
     least = least_budget(source, memory, more)
-    rows = _rows(source, least)
-    sample = take_sample(source, rows, least)
+    with within(least.share):
+        rows = _rows(source, least)
+        sample = take_sample(source, rows, least)
     shard_list = plan_shards(
         dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
     )
@@ -98,6 +100,7 @@ def convert_source(
             counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
             if shuffle is not None and todo:
+                stack.enter_context(within(budget.share))
                 place = shuffled(source, shuffle, manifest.path, budget)
                 ordered = stack.enter_context(place)
             job = Job(

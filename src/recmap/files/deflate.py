@@ -10,7 +10,7 @@ from typing import Any, Literal
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from recmap.files.machine import thread_count
+from recmap.files.machine import pool_size
 from recmap.files.threads import Threads
 
 __all__ = ["deflate", "inflater", "threads"]
@@ -39,11 +39,12 @@ def deflate(block: bytes, last: bool) -> bytes:
 
 
 def threads() -> Threads:
-    """One for each processor, for all streams of this process."""
-    return _threads(os.getpid())
+    """One for each processor that may be used, for all streams of this process."""
+    return _threads(os.getpid(), pool_size())
 
 
-@lru_cache(maxsize=1)
-def _threads(process: int) -> Threads:
+# Some conversions in little memory may run beside others.
+@lru_cache(maxsize=4)
+def _threads(process: int, count: int) -> Threads:
     """A fork has no threads, and makes its own."""
-    return Threads(thread_count(), f"recmap-deflate-{process}")
+    return Threads(count, f"recmap-deflate-{process}")

@@ -8,15 +8,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import NamedTuple
 
 from recmap.errors import OptionError
 
 __all__ = [
+    "Share",
+    "own_share",
     "parse_size",
+    "pool_size",
     "size_text",
     "thread_count",
     "thread_share",
     "using_threads",
+    "within",
     "work_beside",
 ]
 
@@ -25,13 +30,24 @@ _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 _allowed: int | None = None
-_beside = threading.local()
+_here = threading.local()
 
 
 def thread_count() -> int:
     """The processors this process may use: as many as the system says, or the variable
-    ``RECMAP_THREADS`` of the environment.
+    ``RECMAP_THREADS`` of the environment. Fewer where a budget allows no more.
     """
+    share = own_share()
+    return _processors() if share is None else min(share.each, _processors())
+
+
+def pool_size() -> int:
+    """Threads of a pool that many share, as this thread does."""
+    share = own_share()
+    return _processors() if share is None else min(share.together, _processors())
+
+
+def _processors() -> int:
     if _allowed is not None:
         return _allowed
     asked = os.environ.get("RECMAP_THREADS")
@@ -51,12 +67,37 @@ def _parse_threads(text: str) -> int:
 
 def thread_share() -> int:
     """The processors for one call of this thread, if others do the same beside it."""
-    return max(1, thread_count() // getattr(_beside, "count", 1))
+    return max(1, thread_count() // getattr(_here, "beside", 1))
 
 
 def work_beside(count: int) -> None:
     """Has this thread know that it is one of so many that do the same."""
-    _beside.count = count
+    _here.beside = count
+
+
+class Share(NamedTuple):
+    """What a budget leaves of the machine: to each of some workers, and to all of them."""
+
+    each: int
+    together: int
+
+
+@contextmanager
+def within(share: Share | None) -> Iterator[None]:
+    """Has this thread, and those it starts, use no more threads than that: each one that
+    works holds blocks in memory.
+    """
+    before, _here.share = own_share(), share
+    try:
+        yield
+    finally:
+        _here.share = before
+
+
+def own_share() -> Share | None:
+    """What this thread is limited to, if it is."""
+    share: Share | None = getattr(_here, "share", None)
+    return share
 
 
 @contextmanager

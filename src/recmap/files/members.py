@@ -33,6 +33,8 @@ _TRAILER = struct.Struct("<II")  # CRC and size of the plain bytes
 HEAD_SIZE = 64
 # Larger members are inflated as a stream: they would take much memory at once.
 _LARGEST = 1 << 19
+# Members inflated at a time before the first is taken.
+_FIRST = 3
 
 
 def pack(block: bytes) -> bytes:
@@ -72,12 +74,13 @@ def member_size(head: bytes) -> int | None:
 
 def unpack_from(file: int, position: int) -> Iterator[tuple[int, bytes]]:
     """Packed size and plain bytes of each member from ``position`` on, up to one that
-    does not say its size, or not the truth. No more than a few are held.
+    does not say its size, or not the truth. No more than a few are held, and fewer at
+    first: who looks at the beginning of a file may not want the rest.
     """
     waiting: deque[tuple[int, Future[bytes | None]]] = deque()
-    more = True
+    more, most = True, _FIRST
     while more or waiting:
-        while more and len(waiting) < thread_count() + 2:
+        while more and len(waiting) < min(most, thread_count() + 2):
             size = member_size(os.pread(file, HEAD_SIZE, position))
             packed = os.pread(file, size or 0, position)
             more = size is not None and len(packed) == size
@@ -90,6 +93,7 @@ def unpack_from(file: int, position: int) -> Iterator[tuple[int, bytes]]:
             if plain is None:
                 return
             yield length, plain
+            most += 1
 
 
 def _unpack(member: bytes) -> bytes | None:

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
+from recmap.files.machine import Share, own_share, within
+
 __all__ = ["Threads", "start_thread"]
 
 _T = TypeVar("_T")
@@ -39,16 +41,24 @@ class Threads(ThreadPoolExecutor):
 
     def _adjust_thread_count(self) -> None:
         with _small_stack(), _none_if_refused():
-            super()._adjust_thread_count()  # type: ignore[misc]
+            super()._adjust_thread_count()
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
     """A thread that does not keep the interpreter from ending; None if none can start."""
-    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    limited = _limited(target, own_share())
+    thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
         thread.start()
-        return thread
-    return None
+    return None if thread.ident is None else thread
+
+
+def _limited(target: Callable[..., None], share: Share | None) -> Callable[..., None]:
+    def run(*args: Any) -> None:
+        with within(share):
+            target(*args)
+
+    return run if share is not None else target
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, ImageError, MissingPackageError, OptionError
-from recmap.files.machine import thread_count
+from recmap.files.machine import pool_size, thread_count
 from recmap.files.threads import Threads
 from recmap.ragged import Column, Ragged
 from recmap.types import Field
@@ -276,7 +276,7 @@ def _exhaust(rows: Iterator[int]) -> None:
 @lru_cache(maxsize=1)
 def _pool(process: int) -> Threads:
     """One for all decoders of a process: a fork has no threads, and makes its own."""
-    return Threads(thread_count(), f"recmap-images-{process}")
+    return Threads(pool_size(), f"recmap-images-{process}")
 
 
 @lru_cache(maxsize=1)

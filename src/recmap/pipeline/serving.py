@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _use_one_thread() -> None:
     Their threads, if the parent used them, were not forked with it, and they would be
     waited for for ever. PyTorch's DataLoader does the same.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
         torch.set_num_threads(1)
     for path in _loaded_openmp():

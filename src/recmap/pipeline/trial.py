@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,17 +99,15 @@ class _Trial:
         return {**found.sample, _FOUND: np.frombuffer(text.encode(), np.uint8)}
 
 
-def _learned(step: Step) -> dict[str, dict[str, str]]:
-    """The schemas that a step knows, by the name of its attribute."""
-    assert is_dataclass(step)
+def _learned(step: Any) -> dict[str, dict[str, str]]:
+    """The schemas that a step, which is a dataclass, knows, by the name of its field."""
     known = {field.name: getattr(step, field.name) for field in fields(step)}
     return {name: _texts(value) for name, value in known.items() if isinstance(value, Schema)}
 
 
-def _taught(step: Step, learned: Mapping[str, Mapping[str, str]]) -> Step:
-    assert is_dataclass(step)
-    schemas: dict[str, Any] = {name: Schema(texts) for name, texts in learned.items()}
-    return replace(step, **schemas)
+def _taught(step: Any, learned: Mapping[str, Mapping[str, str]]) -> Step:
+    made: Step = replace(step, **{name: Schema(texts) for name, texts in learned.items()})
+    return made
 
 
 def _texts(schema: Schema) -> dict[str, str]:

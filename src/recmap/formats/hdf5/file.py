@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from recmap.errors import DataError, PathNotFoundError, RecmapError
-from recmap.files.machine import thread_count
+from recmap.files.machine import pool_size, thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.threads import Threads
 from recmap.formats.hdf5.bands import Bands
@@ -107,7 +107,7 @@ class Hdf5File:
             for item in items[start : start + portion]:
                 work(item)
 
-        pool = self._threads(threads)
+        pool = self._threads(pool_size())
         futures = [pool.submit(some, start) for start in range(0, len(items), portion)]
         try:
             for future in futures:

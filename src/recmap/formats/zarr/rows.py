@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.machine import thread_count
+from recmap.files.machine import pool_size
 
 __all__ = ["PICKLED", "ZarrRows", "is_pickled"]
 
@@ -43,10 +43,14 @@ class ZarrRows:
         # A chunk is stored whole, however few rows there are.
         self.band_bytes = self.chunk_rows * row
         band = min(self.chunk_rows, self.shape[0]) * row
-        self._most = self._kept = min(thread_count() + 1, _MAX_KEPT // max(band, 1))
+        self._most = self._asked = _MAX_KEPT // max(band, 1)
 
     def keep(self, bands: int | None) -> None:
-        self._kept = self._most if bands is None else min(self._most, bands)
+        self._asked = self._most if bands is None else min(self._most, bands)
+
+    @property
+    def _kept(self) -> int:
+        return min(pool_size() + 1, self._asked)
 
     @property
     def note(self) -> str:

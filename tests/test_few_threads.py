@@ -1,0 +1,148 @@
+"""Machines of many processors, and systems that let few threads start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.engine.budget import Budget
+from recmap.files.machine import Share, pool_size, thread_count, within
+from recmap.files.threads import Threads, start_thread
+from tests import jobs
+from tests.limited import MB, peak_of, run_limited
+
+ROWS = 60_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numbers that are compressed badly, in files that threads inflate."""
+    folder = tmp_path_factory.mktemp("threads")
+    x = np.random.default_rng(0).random((ROWS, 64), np.float32)
+    rm.from_arrays({"x": x}).save(folder / "x.tfrecord.gz", durable=False)
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("x", data=x, chunks=(500, 64), compression="gzip")
+    return folder
+
+
+def as_on_many_processors(monkeypatch: pytest.MonkeyPatch, count: int = 64) -> None:
+    monkeypatch.setenv("RECMAP_THREADS", str(count))
+
+
+def test_the_environment_says_how_many_threads_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECMAP_THREADS", "5")
+    assert thread_count() == pool_size() == 5
+    for wrong in ("0", "many", "-1", "2.5"):
+        monkeypatch.setenv("RECMAP_THREADS", wrong)
+        with pytest.raises(rm.OptionError, match=r"RECMAP_THREADS=.*a number of threads"):
+            thread_count()
+
+
+def test_a_budget_of_little_memory_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_many_processors(monkeypatch)
+    small = Budget(28 * 10**6, 1, 1, 8, "")
+    large = Budget(10**9, 8, 1, 8, "")
+    with within(small.share):
+        assert (thread_count(), pool_size()) == (2, 2)
+        seen: list[int] = []
+        thread = start_thread(lambda: seen.append(thread_count()), name="other")
+        assert thread is not None
+        thread.join()
+        assert seen == [2]
+    with within(large.share):
+        assert (thread_count(), pool_size()) == (10, 64)
+    assert thread_count() == 64
+    assert Budget(10**6, 3, 1, 8, "").share == Share(1, 3)
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
+@pytest.mark.parametrize("shards", [1, 16])
+def test_many_processors_do_not_take_more_than_the_budget(
+    folder: Path, name: str, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_many_processors(monkeypatch)
+    path = str(folder / name)
+    statement = (
+        f"rm.convert({path!r}, 'out/', memory='28MB', shards={shards}, durable=False, "
+        "verify='full', options={'compression': 'gzip'})"
+    )
+    assert peak_of(statement) < 28 * 10**6
+
+
+BODIES = {
+    "convert": """
+report = rm.convert({path!r}, "y.tfrecord.gz", memory="28MB", shards=8, durable=False)
+print(report.rows)""",
+    "read": "print(len(rm.open({path!r})[:]['x']))",
+    "pipeline": """
+ds = rm.open({path!r}).map(lambda batch: batch, batched=True, workers="threads:64")
+print(sum(len(batch["x"]) for batch in ds.batch(1000).prefetch(memory="10MB")))""",
+}
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
+@pytest.mark.parametrize("what", BODIES)
+def test_a_limit_on_memory_that_has_no_room_for_so_many_threads(
+    folder: Path, name: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_many_processors(monkeypatch)
+    # 64 stacks of 8 MB are 512 MB, and the rows are 15.
+    assert run_limited(BODIES[what].format(path=str(folder / name)), 200 * MB) == str(ROWS)
+
+
+@pytest.fixture
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        yield
+
+
+@pytest.mark.usefixtures("_no_threads")
+def test_without_any_thread_the_caller_does_it_all(folder: Path) -> None:
+    rm.convert(folder / "x.h5", "y.tfrecord.gz", shards=2, durable=False, verify="full")
+    found = rm.open("y-*.tfrecord.gz")
+    assert np.array_equal(found[:]["x"], rm.open(folder / "x.h5")[:]["x"])
+    chain = found.map(lambda row: row, workers="threads:2").batch(1000)
+    assert sum(len(batch["x"]) for batch in chain) == ROWS
+    assert rm.verify("y-*.tfrecord.gz").ok
+    assert rm.verify("y-*.tfrecord.gz").records == ROWS
+
+
+@pytest.mark.usefixtures("_no_threads")
+def test_an_error_of_work_that_the_caller_does_is_that_of_its_result() -> None:
+    def fails() -> None:
+        raise ValueError("no good")
+
+    with Threads(2) as pool:
+        future = pool.submit(fails)
+        assert isinstance(future.exception(), ValueError)
+        assert list(pool.map(abs, [-1, -2])) == [1, 2]
+    with pytest.raises(rm.MapError, match="three is too many"):
+        list(jobs.pool_of(jobs.third_fails, "threads:2").run(jobs.requests(9), ahead=3))
+
+
+def test_a_pool_whose_next_thread_cannot_start_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, count = threading.Thread.start, 0
+
+    def one_only(self: threading.Thread) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", one_only)
+    with Threads(8) as pool:
+        futures: list[Any] = [pool.submit(abs, -i) for i in range(100)]
+        assert [future.result() for future in futures] == list(range(100))
+    assert count > 1
