@@ -108,13 +108,13 @@ def nested_field(group: Any) -> Field | None:
     return field if all(isinstance(part, h5py.Dataset) for part in parts) else None
 
 
-def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
+def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) -> ColumnReader:
     """The column that a group is."""
     with file.locked(name):
         field = nested_field(group)
         assert field is not None
         keys = (VALUES, *levels_of(field))
-        parts = {key: _part(file, f"{name}/{key}", group[key]) for key in keys}
+        parts = {key: _part(file, f"{name}/{key}", group[key], direct) for key in keys}
     # Not locked: offsets are read, and that may be on other threads.
     column = join(file.path, name, parts.pop(VALUES), parts, field.is_bytes, field)
     if column.field != field:
@@ -126,7 +126,7 @@ def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
     return column
 
 
-def _part(file: Hdf5File, name: str, dataset: Any) -> ColumnReader:
+def _part(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
     why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:
@@ -134,4 +134,4 @@ def _part(file: Hdf5File, name: str, dataset: Any) -> ColumnReader:
         raise DataError(
             f"{file.path}: {name!r} cannot be a part of a column: {why}", file=file.path, field=name
         )
-    return columns_of(file, name, dataset, found)[0]
+    return columns_of(file, name, dataset, found, direct)[0]
