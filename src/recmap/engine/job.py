@@ -48,7 +48,12 @@ class Job:
         name. Nothing is left if that fails, or if it is ``stopped`` meanwhile.
         """
         sink = create_sink(
-            shard.path, self.format, self.source.schema, durable=self.durable, **self.options
+            shard.path,
+            self.format,
+            self.source.schema,
+            expected=None if shard.stop is None else shard.stop - shard.start,
+            durable=self.durable,
+            **self.options,
         )
         try:
             check = self._record_check(sink)

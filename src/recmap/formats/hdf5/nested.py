@@ -36,13 +36,13 @@ class NestedColumn:
     """A column of lists of lists on its way into a file."""
 
     def __init__(
-        self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any]
+        self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any], room: int
     ) -> None:
         self._splitter = Splitter(name, field)
         group = file.create_group(name)
         group.attrs[MARK] = str(Field(field.dtype, field.shape))
         group.attrs[ORDER] = np.int64(position)
-        self._parts = {part.key: _Part(group, part, filters) for part in self._splitter.parts}
+        self._parts = {part.key: _Part(group, part, filters, room) for part in self._splitter.parts}
         for key, first in self._splitter.head().items():
             self._parts[key].add(first)
         self._rows = 0
@@ -73,9 +73,9 @@ class NestedColumn:
 class _Part(WrittenColumn):
     """Values that are not one for each row of the table."""
 
-    def __init__(self, group: Any, part: Part, filters: dict[str, Any]) -> None:
+    def __init__(self, group: Any, part: Part, filters: dict[str, Any], room: int) -> None:
         field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
-        super().__init__(group, part.key, field, None, None, filters)
+        super().__init__(group, part.key, field, None, None, filters, room, None)
         # Rows of the table with which the values became more, and how many they then were.
         self._grown: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
 

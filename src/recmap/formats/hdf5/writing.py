@@ -19,6 +19,8 @@ __all__ = ["WrittenColumn"]
 
 # Bytes of a chunk, which the last rows of each column take, too, however few they are.
 _CHUNK = 1 << 18
+# However many columns there are, chunks have so many bytes, if there are as many.
+_LEAST_CHUNK = 1 << 10
 # A row larger than this is cut into several chunks.
 _WHOLE_ROW = 1 << 20
 # HDF5 counts the bytes of a chunk in 32 bits.
@@ -41,12 +43,17 @@ class WrittenColumn:
         position: int | None,
         chunk_rows: int | None,
         filters: dict[str, Any],
+        room: int,
+        expected: int | None,
     ) -> None:
+        """``room`` is how many bytes of the column may wait to be written, ``expected`` how
+        many rows will come, if that is known.
+        """
         self._name, self._field = name, field
         self._item, kept = _stored(name, field)
         self._lists = field.is_bytes or field.ragged > 0
         inner = field.inner if field.is_bytes or not field.ragged else ()
-        chunk = _chunk(name, field, self._item, chunk_rows)
+        chunk = _chunk(name, field, self._item, chunk_rows, room, expected)
         self._dataset = file.create_dataset(
             name,
             (0, *inner),
@@ -180,10 +187,20 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
     return np.dtype(f"u{dtype.itemsize}"), False
 
 
-def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tuple[int, ...]:
-    """The shape of the chunks, from the schema alone."""
+def _chunk(
+    name: str,
+    field: Field,
+    item: np.dtype[Any],
+    rows: int | None,
+    room: int,
+    expected: int | None,
+) -> tuple[int, ...]:
+    """The shape of the chunks: the same for the same schema and number of rows. A chunk is
+    stored whole, so that none is larger than the rows there are.
+    """
     lists = field.is_bytes or field.ragged > 0
     itemsize, most = (_LIST_SIZE, _LIST_CHUNK) if lists else (item.itemsize, _CHUNK)
+    most = max(_LEAST_CHUNK, min(most, room))
     axes = [max(axis, 1) for axis in field.inner] if field.is_bytes or not lists else []
     if rows is None:
         for i in range(len(axes)):  # outer axes first
@@ -191,6 +208,8 @@ def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tu
             if size > _WHOLE_ROW:
                 axes[i] = max(1, axes[i] * most // size)
         rows = max(1, most // (math.prod(axes) * itemsize))
+        if expected is not None:
+            rows = max(1, min(rows, expected))
     elif rows * math.prod(axes) * itemsize > _MOST:
         raise OptionError(
             f"field {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "
