@@ -56,7 +56,9 @@ class Hdf5Sink:
         try:
             room = _HELD // len(schema)
             # Each dataset has a cache of its own.
-            self._file = h5py.File(self._output, "w", libver="earliest", rdcc_nbytes=room)
+            self._file = h5py.File(
+                self._output, "w", libver="earliest", rdcc_nbytes=room, rdcc_nslots=101
+            )
             keep_little(self._file)
             self._columns: dict[str, WrittenColumn | NestedColumn] = {
                 name: NestedColumn(self._file, name, field, i, filters, room)

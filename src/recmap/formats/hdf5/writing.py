@@ -54,7 +54,7 @@ class WrittenColumn:
         self._lists = field.is_bytes or field.ragged > 0
         inner = field.inner if field.is_bytes or not field.ragged else ()
         chunk = _chunk(name, field, self._item, chunk_rows, room, expected)
-        self._dataset = file.create_dataset(
+        dataset = file.create_dataset(
             name,
             (0, *inner),
             maxshape=(None, *(axis or None for axis in inner)),
@@ -65,9 +65,12 @@ class WrittenColumn:
             **({} if self._lists else filters),
         )
         if not kept:
-            self._dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
+            dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
         if position is not None:
-            self._dataset.attrs[ORDER] = np.int64(position)
+            dataset.attrs[ORDER] = np.int64(position)
+        self._file = file
+        # The library takes some 40 kB for a dataset that is open.
+        self._open = dataset if room >= _CHUNK else None
         self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pieces: list[Column] = []
         self._held = self._written = 0
@@ -127,16 +130,17 @@ class WrittenColumn:
             return
         column = self._next(rows)
         start, stop = self._written, self._written + rows
-        self._dataset.resize(stop, axis=0)
+        dataset = self._open or self._file[self._name]
+        dataset.resize(stop, axis=0)
         if isinstance(column, Ragged):
             cells = self._cells(column)
-            place = self._dataset.id.get_space()
+            place = dataset.id.get_space()
             place.select_hyperslab((start, *(0 for _ in cells.shape[1:])), cells.shape)
             # The method above this one takes lists of one length for a table.
-            self._dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
+            dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
         elif column.size:
             values = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
-            self._dataset[start:stop] = values.view(self._item)
+            dataset[start:stop] = values.view(self._item)
         self._written, self._held = stop, self._held - rows
 
     def _next(self, rows: int) -> Column:
