@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.sizes import RowSizes
 from recmap.types import Batch, Schema
 
-__all__ = ["Info", "Sink", "Skipped", "Source", "owned_rows"]
+__all__ = ["Info", "Sink", "Skipped", "Source", "owned_rows", "reference"]
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,17 @@ class Source(Protocol):
     def info(self) -> Info:
         """Counts the rows and collects what else is known."""
         ...
+
+
+def reference(source: Source) -> Source:
+    """The same rows, read through the library of their format where that is another way;
+    else the source itself.
+    """
+    other = getattr(source, "reference", None)
+    if other is None:
+        return source
+    found: Source = other()
+    return found
 
 
 class Sink(Protocol):

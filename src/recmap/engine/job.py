@@ -53,7 +53,12 @@ class Job:
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         sink = create_sink(
-            shard.path, self.format, self.source.schema, durable=self.durable, **self.options
+            shard.path,
+            self.format,
+            self.source.schema,
+            expected=None if shard.stop is None else shard.stop - shard.start,
+            durable=self.durable,
+            **self.options,
         )
         try:
             check = self._record_check(sink)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from recmap.formats.joined import SelectedSource
 from recmap.sizes import RowSizes, fitting
-from recmap.sources import Info, Skipped, Source
+from recmap.sources import Info, Skipped, Source, reference
 from recmap.types import Batch, Schema
 
 __all__ = ["SourceOver", "read_by_number"]
@@ -29,6 +30,12 @@ class SourceOver:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+
+    def reference(self) -> Source:
+        """The same, over a source that is read through the library of its format."""
+        other = copy(self)
+        other._source = reference(self._source)  # noqa: SLF001  # it is one of these
+        return other
 
     @property
     def schema(self) -> Schema:

@@ -92,6 +92,10 @@ class _Dealt(SourceOver):
         self._held = threading.local()
         self._deal(budget)
 
+    def reference(self) -> Source:
+        # The rows were dealt out in one pass, and lie in files of recmap's own.
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None}
 

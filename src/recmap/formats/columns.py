@@ -288,15 +288,17 @@ class ColumnsSource:
         origin: str = "from the file",
         reopen: Callable[[], ColumnsSource] | None = None,
         mapped: MappedFile | None = None,
+        reference: Callable[[], ColumnsSource] | None = None,
     ) -> None:
-        """``reopen`` opens the same once more, in a process that was sent this. ``mapped`` is
-        the file that columns may be views of.
+        """``reopen`` opens the same once more, in a process that was sent this;
+        ``reference`` so that the library of the format reads it. ``mapped`` is the file that
+        columns may be views of.
         """
         self._format = format
         self._files = list(files)
         self._columns = dict(columns)
         self._origin = origin
-        self._reopen = reopen
+        self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._schema = Schema({name: column.field for name, column in columns.items()})
         lengths = {name: len(column) for name, column in columns.items()}
@@ -310,6 +312,10 @@ class ColumnsSource:
         if self._reopen is None:
             return super().__reduce_ex__(protocol)
         return _opened_again, (self._reopen, self._schema, self._rows)
+
+    def reference(self) -> ColumnsSource:
+        """The same columns, read through the library of the format if there is one."""
+        return self if self._reference is None else self._reference()
 
     @property
     def band_bytes(self) -> int:
@@ -392,7 +398,10 @@ class ColumnsSource:
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
         reopen = self._reopen and partial(_chosen_again, self._reopen, list(chosen))
-        return ColumnsSource(self._format, self._files, chosen, self._origin, reopen, self._mapped)
+        other = self._reference and partial(_chosen_again, self._reference, list(chosen))
+        return ColumnsSource(
+            self._format, self._files, chosen, self._origin, reopen, self._mapped, other
+        )
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))

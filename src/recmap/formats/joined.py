@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, added, measure
-from recmap.sources import Info, Skipped, Source, owned_rows
+from recmap.sources import Info, Skipped, Source, owned_rows, reference
 from recmap.types import Batch, Schema
 
 __all__ = ["BesideSource", "ChainSource", "SelectedSource", "take_from"]
@@ -87,6 +87,9 @@ class SelectedSource(_Joined):
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
+    def reference(self) -> Source:
+        return SelectedSource(reference(self._source), self._names)
+
     def _renamed(self, batch: Batch) -> Batch:
         return {new: batch[old] for new, old in self._names.items()}
 
@@ -130,6 +133,11 @@ class BesideSource(_Joined):
             listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
             raise DataError(f"columns side by side must have equally many rows, but {listed}")
         self._rows = next(iter(rows.values()), 0)
+
+    def reference(self) -> Source:
+        # Each is known by one of its columns.
+        beside = BesideSource({next(iter(p.schema)): reference(p) for p in self._parts})
+        return SelectedSource(beside, {name: name for name in self._schema})
 
     @property
     def band_bytes(self) -> int:
@@ -264,6 +272,9 @@ class ChainSource(_Joined):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._parts[0].column(name) if len(self._parts) == 1 else None
+
+    def reference(self) -> Source:
+        return ChainSource([reference(part) for part in self._parts])
 
     def select(self, names: Sequence[str]) -> Source:
         return ChainSource([part.select(names) for part in self._parts])

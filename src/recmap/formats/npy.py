@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, StaleIndexWarning
@@ -29,7 +31,17 @@ def open_npy(path: str) -> ColumnsSource:
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
     columns = array_columns(name, array, file)
-    return ColumnsSource("npy", [path], columns, reopen=partial(open_npy, path), mapped=file)
+    again, other = partial(open_npy, path), partial(_open_with_numpy, path)
+    return ColumnsSource("npy", [path], columns, reopen=again, mapped=file, reference=other)
+
+
+def _open_with_numpy(path: str) -> ColumnsSource:
+    """The same array, as numpy itself maps it."""
+    array = np.load(path, mmap_mode="r", allow_pickle=False) if os.path.getsize(path) else None
+    if array is None or not array.size:
+        return open_npy(path)  # numpy maps no empty arrays
+    name, array = _described(path, np.asarray(array))
+    return ColumnsSource("npy", [path], array_columns(name, array))
 
 
 def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:

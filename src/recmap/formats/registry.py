@@ -60,6 +60,8 @@ class Format:
     list_copies: int = 0
     #: Descriptors that an open file takes.
     descriptors: int = 0
+    #: Whether the sink wants to know how many rows will come.
+    counts_rows: bool = False
 
     def opener(self) -> Callable[..., Source]:
         """Opens one file, with the names of the columns if some were asked for."""
@@ -99,8 +101,15 @@ FORMATS = {
             ("hdf5.sink", "Hdf5Sink"),
             list_copies=3,
             descriptors=2,
+            counts_rows=True,
         ),
-        Format("zarr", (".zarr",), ("zarr.source", "open_zarr"), ("zarr.sink", "ZarrSink")),
+        Format(
+            "zarr",
+            (".zarr",),
+            ("zarr.source", "open_zarr"),
+            ("zarr.sink", "ZarrSink"),
+            counts_rows=True,
+        ),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
     )
 }
@@ -353,9 +362,15 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     return source.select(list(asked))
 
 
-def create_sink(path: str, format: str, schema: Schema, **options: Any) -> Sink:
-    """Begins a file of a format; its options are those of the format's sink."""
+def create_sink(
+    path: str, format: str, schema: Schema, *, expected: int | None = None, **options: Any
+) -> Sink:
+    """Begins a file of a format for so many rows, if their number is known; its options
+    are those of the format's sink.
+    """
     creator = FORMATS[format].creator()
+    if FORMATS[format].counts_rows:
+        creator = partial(creator, expected=expected)
     try:
         return creator(path, schema, **options)
     except TypeError as e:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.ragged import owned
 from recmap.sizes import RowSizes
-from recmap.sources import Info, Skipped, Source
+from recmap.sources import Info, Skipped, Source, reference
 from recmap.types import Batch, Schema
 
 __all__ = ["OpenSources", "ReopenedSource", "most_open"]
@@ -108,19 +108,22 @@ class ReopenedSource:
         self._parts = {name: _Weight.of(source.select([name])) for name in source.schema}
         self._reopen, self._kept = reopen, kept
         self._whole = source.schema
+        self._direct = True
 
     def _open(self) -> Source:
         path = self._files[0]
-        source = self._kept.get(path)
+        key = path if self._direct else f"{path}\0"
+        source = self._kept.get(key)
         if source is None:
             source = self._reopen(self._whole)
+            source = source if self._direct else reference(source)
             if (source.schema, len(source)) != (self._whole, self._rows):
                 raise DataError(
                     f"{path}: it has {len(source):,} rows of {source.schema}, but had "
                     f"{self._rows:,} of {self._whole} when it was opened; open it again",
                     file=path,
                 )
-            self._kept.keep(path, source)
+            self._kept.keep(key, source)
         return source if self._schema is self._whole else source.select(list(self._schema))
 
     def select(self, names: Sequence[str]) -> ReopenedSource:
@@ -128,6 +131,12 @@ class ReopenedSource:
         schema = self._schema.select(names)
         chosen._schema = schema  # noqa: SLF001  # it is one of these
         return chosen
+
+    def reference(self) -> Source:
+        """The same rows, read through the library of the format."""
+        other = copy(self)
+        other._direct = False  # noqa: SLF001  # it is one of these
+        return other
 
     @property
     def schema(self) -> Schema:

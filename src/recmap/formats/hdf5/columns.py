@@ -33,11 +33,15 @@ _LIST, _LIST_COPIES = 384, 3
 _STRETCH = 1 << 16
 
 
-def columns_of(file: Hdf5File, name: str, dataset: Any, found: list[Leaf]) -> list[ColumnReader]:
-    """A reader for each leaf of a dataset; h5py may be called."""
+def columns_of(
+    file: Hdf5File, name: str, dataset: Any, found: list[Leaf], direct: bool = True
+) -> list[ColumnReader]:
+    """A reader for each leaf of a dataset, without ``direct`` through h5py; h5py may be
+    called.
+    """
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
-    if _as_in_memory(dataset):
+    if direct and _as_in_memory(dataset):
         offset = contiguous_offset(dataset)
         if offset is not None:
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)

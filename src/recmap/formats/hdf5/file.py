@@ -33,7 +33,7 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-# The library's own cache, for chunks that only it can read.
+# The library's own caches, for chunks that only it can read, together.
 _LIBRARY_CACHE = 16 << 20
 # Work is dealt out in a few portions per thread: chunks may be many and small.
 _PORTIONS = 4
@@ -53,6 +53,13 @@ class Hdf5File:
         weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
             self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE)
+            objects: list[str] = []
+            self.root.visit(objects.append)
+            if len(objects) > 1:
+                # Each dataset has a cache of its own.
+                self.root.close()
+                share = _LIBRARY_CACHE // len(objects)
+                self.root = h5py.File(path, "r", rdcc_nbytes=share)
             keep_little(self.root)
 
     @staticmethod

@@ -36,13 +36,13 @@ class NestedColumn:
     """A column of lists of lists on its way into a file."""
 
     def __init__(
-        self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any]
+        self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any], room: int
     ) -> None:
         self._splitter = Splitter(name, field)
         group = file.create_group(name)
         group.attrs[MARK] = str(Field(field.dtype, field.shape))
         group.attrs[ORDER] = np.int64(position)
-        self._parts = {part.key: _Part(group, part, filters) for part in self._splitter.parts}
+        self._parts = {part.key: _Part(group, part, filters, room) for part in self._splitter.parts}
         for key, first in self._splitter.head().items():
             self._parts[key].add(first)
         self._rows = 0
@@ -73,9 +73,9 @@ class NestedColumn:
 class _Part(WrittenColumn):
     """Values that are not one for each row of the table."""
 
-    def __init__(self, group: Any, part: Part, filters: dict[str, Any]) -> None:
+    def __init__(self, group: Any, part: Part, filters: dict[str, Any], room: int) -> None:
         field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
-        super().__init__(group, part.key, field, None, None, filters)
+        super().__init__(group, part.key, field, None, None, filters, room, None)
         # Rows of the table with which the values became more, and how many they then were.
         self._grown: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
 
@@ -108,13 +108,13 @@ def nested_field(group: Any) -> Field | None:
     return field if all(isinstance(part, h5py.Dataset) for part in parts) else None
 
 
-def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
+def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) -> ColumnReader:
     """The column that a group is."""
     with file.locked(name):
         field = nested_field(group)
         assert field is not None
         keys = (VALUES, *levels_of(field))
-        parts = {key: _part(file, f"{name}/{key}", group[key]) for key in keys}
+        parts = {key: _part(file, f"{name}/{key}", group[key], direct) for key in keys}
     # Not locked: offsets are read, and that may be on other threads.
     column = join(file.path, name, parts.pop(VALUES), parts, field.is_bytes, field)
     if column.field != field:
@@ -126,7 +126,7 @@ def nested_column(file: Hdf5File, name: str, group: Any) -> ColumnReader:
     return column
 
 
-def _part(file: Hdf5File, name: str, dataset: Any) -> ColumnReader:
+def _part(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
     why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:
@@ -134,4 +134,4 @@ def _part(file: Hdf5File, name: str, dataset: Any) -> ColumnReader:
         raise DataError(
             f"{file.path}: {name!r} cannot be a part of a column: {why}", file=file.path, field=name
         )
-    return columns_of(file, name, dataset, found)[0]
+    return columns_of(file, name, dataset, found, direct)[0]

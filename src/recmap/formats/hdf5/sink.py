@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,6 +17,10 @@ from recmap.formats.hdf5.writing import WrittenColumn
 from recmap.types import Schema
 
 __all__ = ["Hdf5Sink"]
+
+
+# Bytes of rows that wait until they fill a chunk, of all columns; and of the library's caches.
+_HELD = 16 << 20
 
 
 class Hdf5Sink:
@@ -36,6 +41,7 @@ class Hdf5Sink:
         level: int | None = None,
         shuffle: bool | None = None,
         chunk_rows: int | None = None,
+        expected: int | None = None,
     ) -> None:
         filters = _filters(compression, level, shuffle)
         if chunk_rows is not None and chunk_rows < 1:
@@ -48,12 +54,16 @@ class Hdf5Sink:
         self._output = Hdf5Output(self._temporary)
         self._file: Any = None
         try:
-            self._file = h5py.File(self._output, "w", libver="earliest")
+            room = _HELD // len(schema)
+            # Each dataset has a cache of its own.
+            self._file = h5py.File(
+                self._output, "w", libver="earliest", rdcc_nbytes=room, rdcc_nslots=101
+            )
             keep_little(self._file)
             self._columns: dict[str, WrittenColumn | NestedColumn] = {
-                name: NestedColumn(self._file, name, field, i, filters)
+                name: NestedColumn(self._file, name, field, i, filters, room)
                 if is_nested(field)
-                else WrittenColumn(self._file, name, field, i, chunk_rows, filters)
+                else WrittenColumn(self._file, name, field, i, chunk_rows, filters, room, expected)
                 for i, (name, field) in enumerate(schema.items())
             }
             self._output.check()
@@ -71,10 +81,16 @@ class Hdf5Sink:
         self.rows += rows
         # Pieces are written in the order in which their last rows come, so that it is
         # the same however the rows are dealt into batches.
-        while ready := [(c.next, i) for i, c in enumerate(self._order) if c.next is not None]:
-            self._order[min(ready)[1]].write()
+        order = self._order
+        ready = [(end, i) for i, c in enumerate(order) if (end := c.next) is not None]
+        heapq.heapify(ready)
+        while ready:
+            _, i = heapq.heappop(ready)
+            order[i].write()
             self._output.check()
-        for written in self._order:
+            if (end := order[i].next) is not None:
+                heapq.heappush(ready, (end, i))
+        for written in order:
             written.keep()
 
     @property

@@ -31,17 +31,21 @@ __all__ = ["open_hdf5"]
 _LISTED = 20
 
 
-def open_hdf5(path: str, names: list[str] | None = None) -> ColumnsSource:
+def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True) -> ColumnsSource:
     """The datasets of a file, or those ``names`` asks for.
 
     Without names, all datasets are taken if they have equally many rows, else those
     that share the most common number; what is left out is named in a LeftOutWarning.
+    Without ``direct``, h5py reads all values.
     """
     file = Hdf5File.of(path)
-    columns = _all(file) if names is None else _named(file, names)
+    columns = _all(file) if names is None else _named(file, names, direct)
     # By name, so that what is left out is not warned of again.
-    again = partial(open_hdf5, path, list(columns))
-    return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped)
+    again = partial(open_hdf5, path, list(columns), direct=direct)
+    other = partial(open_hdf5, path, list(columns), direct=False)
+    return ColumnsSource(
+        "hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other
+    )
 
 
 class _Table:
@@ -49,14 +53,14 @@ class _Table:
     cannot be one.
     """
 
-    def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
+    def __init__(self, file: Hdf5File, name: str, dataset: Any, direct: bool = True) -> None:
         self.name = name
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
         with file.locked(name):
             self.order = dataset.attrs.get(ORDER)
         if isinstance(dataset, h5py.Group):
-            self.columns[name] = nested_column(file, name, dataset)
+            self.columns[name] = nested_column(file, name, dataset, direct)
             return
         with file.locked(name):
             why = refusal(file, dataset)
@@ -70,7 +74,7 @@ class _Table:
                     self.refused[column] = leaf.reason
                 else:
                     sound.append((column, leaf))
-            readers = columns_of(file, name, dataset, [leaf for _, leaf in sound])
+            readers = columns_of(file, name, dataset, [leaf for _, leaf in sound], direct)
             for (column, _), reader in zip(sound, readers, strict=True):
                 self.columns[column] = reader
 
@@ -126,7 +130,7 @@ def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str,
     return columns
 
 
-def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
+def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnReader]:
     tables: dict[str, _Table] = {}
     columns: dict[str, ColumnReader] = {}
     for name in names:
@@ -136,7 +140,7 @@ def _named(file: Hdf5File, names: list[str]) -> dict[str, ColumnReader]:
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_there(file)}")
         path, dataset = found
         if path not in tables:
-            tables[path] = _Table(file, path, dataset)
+            tables[path] = _Table(file, path, dataset, direct)
         columns[name] = _column(file, tables[path], name)
     return columns
 

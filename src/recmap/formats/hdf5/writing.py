@@ -19,6 +19,8 @@ __all__ = ["WrittenColumn"]
 
 # Bytes of a chunk, which the last rows of each column take, too, however few they are.
 _CHUNK = 1 << 18
+# However many columns there are, chunks have so many bytes, if there are as many.
+_LEAST_CHUNK = 1 << 10
 # A row larger than this is cut into several chunks.
 _WHOLE_ROW = 1 << 20
 # HDF5 counts the bytes of a chunk in 32 bits.
@@ -41,13 +43,18 @@ class WrittenColumn:
         position: int | None,
         chunk_rows: int | None,
         filters: dict[str, Any],
+        room: int,
+        expected: int | None,
     ) -> None:
+        """``room`` is how many bytes of the column may wait to be written, ``expected`` how
+        many rows will come, if that is known.
+        """
         self._name, self._field = name, field
         self._item, kept = _stored(name, field)
         self._lists = field.is_bytes or field.ragged > 0
         inner = field.inner if field.is_bytes or not field.ragged else ()
-        chunk = _chunk(name, field, self._item, chunk_rows)
-        self._dataset = file.create_dataset(
+        chunk = _chunk(name, field, self._item, chunk_rows, room, expected)
+        dataset = file.create_dataset(
             name,
             (0, *inner),
             maxshape=(None, *(axis or None for axis in inner)),
@@ -58,9 +65,12 @@ class WrittenColumn:
             **({} if self._lists else filters),
         )
         if not kept:
-            self._dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
+            dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
         if position is not None:
-            self._dataset.attrs[ORDER] = np.int64(position)
+            dataset.attrs[ORDER] = np.int64(position)
+        self._file = file
+        # The library takes some 40 kB for a dataset that is open.
+        self._open = dataset if room >= _CHUNK else None
         self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pieces: list[Column] = []
         self._held = self._written = 0
@@ -120,16 +130,17 @@ class WrittenColumn:
             return
         column = self._next(rows)
         start, stop = self._written, self._written + rows
-        self._dataset.resize(stop, axis=0)
+        dataset = self._open or self._file[self._name]
+        dataset.resize(stop, axis=0)
         if isinstance(column, Ragged):
             cells = self._cells(column)
-            place = self._dataset.id.get_space()
+            place = dataset.id.get_space()
             place.select_hyperslab((start, *(0 for _ in cells.shape[1:])), cells.shape)
             # The method above this one takes lists of one length for a table.
-            self._dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
+            dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
         elif column.size:
             values = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
-            self._dataset[start:stop] = values.view(self._item)
+            dataset[start:stop] = values.view(self._item)
         self._written, self._held = stop, self._held - rows
 
     def _next(self, rows: int) -> Column:
@@ -180,10 +191,20 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
     return np.dtype(f"u{dtype.itemsize}"), False
 
 
-def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tuple[int, ...]:
-    """The shape of the chunks, from the schema alone."""
+def _chunk(
+    name: str,
+    field: Field,
+    item: np.dtype[Any],
+    rows: int | None,
+    room: int,
+    expected: int | None,
+) -> tuple[int, ...]:
+    """The shape of the chunks: the same for the same schema and number of rows. A chunk is
+    stored whole, so that none is larger than the rows there are.
+    """
     lists = field.is_bytes or field.ragged > 0
     itemsize, most = (_LIST_SIZE, _LIST_CHUNK) if lists else (item.itemsize, _CHUNK)
+    most = max(_LEAST_CHUNK, min(most, room))
     axes = [max(axis, 1) for axis in field.inner] if field.is_bytes or not lists else []
     if rows is None:
         for i in range(len(axes)):  # outer axes first
@@ -191,6 +212,8 @@ def _chunk(name: str, field: Field, item: np.dtype[Any], rows: int | None) -> tu
             if size > _WHOLE_ROW:
                 axes[i] = max(1, axes[i] * most // size)
         rows = max(1, most // (math.prod(axes) * itemsize))
+        if expected is not None:
+            rows = max(1, min(rows, expected))
     elif rows * math.prod(axes) * itemsize > _MOST:
         raise OptionError(
             f"field {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "

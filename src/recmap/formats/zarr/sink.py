@@ -42,7 +42,9 @@ _CODECS: dict[int, dict[str | None, Any]] = {
         None: lambda: None,
     },
 }
-_CHUNK = 1 << 20
+_CHUNK, _LEAST_CHUNK = 1 << 20, 1 << 10
+# Bytes of rows that wait until they fill a chunk, of all columns.
+_HELD = 32 << 20
 # Codecs take no more than 2 GB at a time, and readers would rather have less.
 _MAX_ROW = 64 << 20
 
@@ -61,6 +63,7 @@ class ZarrSink:
         compression: ZarrCompression = "zstd",
         chunk_rows: int | None = None,
         version: Literal[2, 3] = 3,
+        expected: int | None = None,
     ) -> None:
         if version not in _CODECS:
             raise OptionError(f"{path}: version={version!r}: use 2 or 3")
@@ -91,7 +94,13 @@ class ZarrSink:
                 for part in splitter.parts:
                     at = f"{paths[column]}/{part.key}" if part.key else paths[column]
                     self._arrays[column, part.key] = _Array(
-                        group, at, part, codec, None if part.key else chunk_rows
+                        group,
+                        at,
+                        part,
+                        codec,
+                        None if part.key else chunk_rows,
+                        None if part.key else expected,
+                        max(_LEAST_CHUNK, min(_CHUNK, _HELD // len(schema))),
                     )
                 self._append(column, splitter.head())
         except BaseException:
@@ -141,10 +150,22 @@ class ZarrSink:
 class _Array:
     """An array that grows by whole chunks, so that none is written twice."""
 
-    def __init__(self, group: Any, at: str, part: Part, codec: Any, rows: int | None) -> None:
+    def __init__(
+        self,
+        group: Any,
+        at: str,
+        part: Part,
+        codec: Any,
+        rows: int | None,
+        expected: int | None,
+        size: int,
+    ) -> None:
+        """Chunks have so many ``rows``; if that is None, about ``size`` bytes, and no more
+        rows than are ``expected``.
+        """
         dtype, more = stored_as(part.dtype) if part.dtype.kind != "S" else (np.dtype("u1"), ())
         inner = (*part.inner, *more)
-        chunk = _chunk(inner, dtype.itemsize, rows)
+        chunk = _chunk(inner, dtype.itemsize, rows, expected, size)
         self._rows = chunk[0]
         self._written = self._pending = 0
         self._pieces: list[npt.NDArray[Any]] = []
@@ -181,15 +202,18 @@ class _Array:
             self._pieces, self._pending = [], 0
 
 
-def _chunk(inner: tuple[int, ...], itemsize: int, rows: int | None) -> tuple[int, ...]:
-    """The shape of a chunk: about 1 MB of whole rows, as the schema has it. Only a very
-    large row is cut.
-    """
+def _chunk(
+    inner: tuple[int, ...], itemsize: int, rows: int | None, expected: int | None, size: int
+) -> tuple[int, ...]:
+    """The shape of a chunk: about so many bytes of whole rows. Only a very large row is cut."""
     axes = [max(1, axis) for axis in inner]
     for i in range(len(axes)):
         while axes[i] > 1 and math.prod(axes) * itemsize > _MAX_ROW:
             axes[i] = -(-axes[i] // 2)
-    return (rows or max(1, _CHUNK // (math.prod(axes) * itemsize)), *axes)
+    if rows is None:
+        rows = max(1, size // (math.prod(axes) * itemsize))
+        rows = rows if expected is None else max(1, min(rows, expected))
+    return (rows, *axes)
 
 
 def _paths(schema: Schema) -> dict[str, str]:

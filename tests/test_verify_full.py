@@ -1,0 +1,86 @@
+"""verify="full" reads source and output through the libraries of their formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.registry import OpenOptions, open_source
+from recmap.sources import reference
+
+VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
+
+
+def hdf5_file(name: str = "x.h5", **options: Any) -> None:
+    with h5py.File(name, "w") as file:
+        file.create_dataset("x", data=VALUES, **options)
+        file["text"] = [b"a" * (i % 5) for i in range(20)]
+
+
+@pytest.mark.parametrize("output", ["y.tfrecord", "y.npz", "y.zarr", "y.h5"])
+@pytest.mark.parametrize("change", [None, "rows", "columns", "cast", "chain"])
+def test_values_that_recmap_reads_wrongly_do_not_pass(
+    output: str, change: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hdf5_file("a.h5", chunks=(4, 3), compression="gzip")
+    hdf5_file("b.h5", chunks=(4, 3), compression="gzip")
+    changes: dict[str | None, dict[str, Any]] = {
+        "rows": {"rows": slice(1, None, 2)},
+        "columns": {"columns": ["x"], "rename": {"x": "y"}},
+        "cast": {"cast": {"x": "int64"}},
+    }
+    options = changes.get(change, {})
+    source = ["a.h5", "b.h5"] if change == "chain" else "a.h5"
+    rm.convert(source, f"sound-{output}", verify="full", **options)
+    right = ChunkedArray.read
+
+    def wrong(self: ChunkedArray, start: int, stop: int) -> Any:
+        read = right(self, start, stop)
+        return read + 1 if read.dtype.kind == "i" else read
+
+    monkeypatch.setattr(ChunkedArray, "read", wrong)
+    monkeypatch.setattr(ChunkedArray, "take", lambda self, rows: right(self, 0, 20)[rows] + 1)
+    with pytest.raises(rm.VerificationError, match="are not those that were read"):
+        rm.convert(source, output, verify="full", **options)
+    assert not Path(output).exists()
+
+
+@pytest.mark.parametrize("name", ["x.h5", "x.npy"])
+def test_a_reference_reads_the_same_rows(name: str) -> None:
+    if name == "x.h5":
+        hdf5_file(chunks=(4, 2), maxshape=(None, 3))
+    else:
+        np.save(name, VALUES)
+    source = open_source(name, None, OpenOptions())
+    other = reference(source)
+    assert other is not source
+    assert other.schema == source.schema
+    assert len(other) == len(source)
+    for column in source.schema:
+        one, two = source.read(3, 17)[column], other.read(3, 17)[column]
+        assert [np.asarray(row).tolist() for row in one] == [
+            np.asarray(row).tolist() for row in two
+        ]
+        alone = reference(source.select([column]))
+        assert list(alone.schema) == [column]
+        assert len(alone.read(0, 5)[column]) == 5
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0), (5,)])
+def test_small_and_empty_arrays_are_compared_too(shape: tuple[int, ...]) -> None:
+    rm.from_arrays({"data": np.zeros(shape, ">f4")}).save("x.npy", verify="full")
+    rm.convert("x.npy", "y.npy", verify="full")
+    assert np.load("y.npy").shape == shape
+
+
+def test_columns_of_several_files_are_compared() -> None:
+    hdf5_file(chunks=(4, 3))
+    np.save("n.npy", np.arange(20))
+    done = rm.convert({"n": "n.npy", "h": rm.open("x.h5", fields=["x"])}, "y.npz", verify="full")
+    assert done.rows == 20
