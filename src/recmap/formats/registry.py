@@ -222,6 +222,8 @@ def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOp
         source = opener(path, options.dtype, options.shape, options.offset)
     elif format == "npy":
         source = opener(path)
+    elif format == "npz":
+        source = opener(path, None if fields is None else list(fields), verify=options.verify)
     else:
         source = opener(path, None if fields is None else list(fields))
     return source if fields is None else select(source, fields, path)
