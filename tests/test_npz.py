@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -345,7 +346,7 @@ def flip(path: str, place: int) -> None:
         file.write(bytes([byte ^ 0x10]))
 
 
-READS = {
+READS: dict[str, Callable[[Any], Any]] = {
     "slice": lambda ds: ds[:],
     "parts": lambda ds: [ds[at : at + 7] for at in range(0, 50, 7)],
     "batches": lambda ds: list(ds.batches(7)),
@@ -414,3 +415,29 @@ def test_a_flipped_byte_anywhere_is_never_other_data(save: Any) -> None:
         else:
             assert found == wanted, place
         flip("x.npz", place)
+
+
+@SAVERS
+def test_verify_names_the_damaged_member(save: Any) -> None:
+    save("x.npz", a=np.arange(1000), b=np.arange(7), c=np.array(3))
+    assert rm.verify("x.npz").ok
+    with zipfile.ZipFile("x.npz") as archive:
+        place = archive.getinfo("b.npy").header_offset + 30 + 5 + 20
+        size = archive.getinfo("b.npy").compress_size
+    flip("x.npz", place + size // 2)
+    found = rm.verify("x.npz")
+    assert not found.ok
+    (damage,) = found.damage
+    assert damage.file == "x.npz"
+    assert "b.npy" in damage.reason
+    assert found.unchecked == []
+
+
+def test_verify_says_which_files_have_no_checksums() -> None:
+    np.save("a.npy", np.arange(10))
+    np.savez("b.npz", x=np.arange(10))
+    found = rm.verify(["a.npy", "b.npz"])
+    assert found.ok
+    assert (found.files, found.records, found.unchecked) == (2, 20, ["a.npy"])
+    os.truncate("a.npy", 200)
+    assert not rm.verify("a.npy").ok
