@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -441,3 +444,23 @@ def test_verify_says_which_files_have_no_checksums() -> None:
     assert (found.files, found.records, found.unchecked) == (2, 20, ["a.npy"])
     os.truncate("a.npy", 200)
     assert not rm.verify("a.npy").ok
+
+
+def test_a_killed_conversion_leaves_no_members_behind() -> None:
+    program = """
+import os, signal
+import numpy as np
+import recmap as rm
+
+def batches():
+    for i in range(5):
+        yield {"x": np.arange(100_000), "y": np.ones(100_000)}
+    os.kill(os.getpid(), signal.SIGKILL)
+
+rm.from_batches(batches()).save("out.npz")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not [name for name in os.listdir() if ".member." in name]
+    rm.from_arrays({"x": np.arange(5), "y": np.ones(5)}).save("out.npz")
+    assert os.listdir() == ["out.npz"]
