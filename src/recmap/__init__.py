@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from recmap.converting import convert
     from recmap.dataset import Dataset, from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
+    from recmap.formats.verifying import verify
     from recmap.pipeline.padding import Pad
     from recmap.ragged import Ragged
     from recmap.tfrecord.indexing import index
     from recmap.tfrecord.repairing import repair
-    from recmap.tfrecord.verifying import verify
     from recmap.training import Pipeline, mix, zip
     from recmap.types import Field, Schema
 else:
@@ -70,7 +70,7 @@ else:
         "mix": "recmap.training",
         "open": "recmap.dataset",
         "repair": "recmap.tfrecord.repairing",
-        "verify": "recmap.tfrecord.verifying",
+        "verify": "recmap.formats.verifying",
         "zip": "recmap.training",
     }
     _LATE_MODULES = {

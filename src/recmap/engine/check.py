@@ -13,6 +13,7 @@ from recmap.engine.budget import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.machine import thread_count
+from recmap.formats.joined import check_sums
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.ragged import Column, Ragged
@@ -69,6 +70,7 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
         raise VerificationError(
             f"{name}: {rows:,} rows were written, but {len(written):,} are there"
         )
+    check_sums(written)
     if format != "tfrecord" and rows and _types(written.schema) != _types(schema):
         raise VerificationError(f"{name}: {schema} was written, but {written.schema} is there")
 

@@ -21,6 +21,7 @@ from recmap.engine.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import within
+from recmap.formats.joined import check_sums
 from recmap.formats.registry import read_copies
 from recmap.sources import Source
 from recmap.tfrecord.encode import little_endian
@@ -69,7 +70,7 @@ def convert_source(
         raise OptionError(f'verify={verify!r}: use True, False or "full"')
     if verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, which come only once here')
-    runner = runner or Threads()
+    given, runner = runner, runner or Threads()
     begun = time.monotonic()
     format = output_format(dst, to)
     if format == "tfrecord":
@@ -99,6 +100,8 @@ def convert_source(
             todo = manifest.begin(resume, overwrite)
             counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
+            if shuffle is not None or len(todo) < len(shard_list) or given is not None:
+                check_sums(source)  # not every row is read here, or not in order
             if shuffle is not None and todo:
                 stack.enter_context(within(budget.share))
                 place = shuffled(source, shuffle, manifest.path, budget)

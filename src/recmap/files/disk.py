@@ -36,7 +36,7 @@ _OWNER = re.compile(
     r"((?P<started>[0-9a-f]{8})-[0-9a-f]{8}|[0-9a-f]{12})"
 )
 # What may stand behind the name of a file, for what is made beside it.
-_MARK = re.compile(r"\.(recmap|running|shuffle|(write|gone)-[0-9a-f]{12})\Z")
+_MARK = re.compile(r"\.(recmap|running|shuffle|member|(write|gone)-[0-9a-f]{12})\Z")
 # Bytes of a name that leave room, of the 255 there are, for all that is put around it.
 _ROOM = 180
 _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -119,13 +119,18 @@ class Spooler:
 class OutputFile:
     """A file under a temporary name, until commit() gives it its own."""
 
-    def __init__(self, path: str, compression: Compression, spooler: Spooler) -> None:
+    def __init__(
+        self, path: str, compression: Compression, spooler: Spooler, *, unnamed: bool = False
+    ) -> None:
+        """One that is ``unnamed`` is gone when it is closed, or the process is killed."""
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self.temporary = temporary_path(path)
-        self._file = open(self.temporary, "xb", buffering=0)  # noqa: SIM115 - closed by commit
+        self.temporary = temporary_path(path, ".member" if unnamed else "")
+        self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by commit
+        if unnamed:
+            os.unlink(self.temporary)
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
         self._pieces: list[Buffer] = []
@@ -179,6 +184,11 @@ class OutputFile:
     def write_at(self, offset: int, data: bytes) -> None:
         """Writes over what is there; the spooler must have been closed."""
         os.pwrite(self._file.fileno(), data, offset)
+
+    def reader(self) -> IO[bytes]:
+        """What was written, from the beginning; the spooler must have been closed."""
+        self._file.seek(0)
+        return self._file
 
     def finish(self, durable: bool) -> None:
         """Writes the end of the stream; the spooler must have been closed."""

@@ -24,6 +24,7 @@ from recmap.types import Batch, Field, Schema
 
 __all__ = [
     "ArrayColumn",
+    "Checksum",
     "ColumnReader",
     "ColumnsSource",
     "Offsets",
@@ -40,8 +41,29 @@ _SLICE_FROM = 64
 _KEPT = 2
 # More than any row takes, and small enough to be counted with.
 _NO_LIMIT = 1 << 48
+# A slice of more bytes is a view that nobody may look at, and not checked.
+_MOST_CHECKED = 64 << 20
 # Rows, from one to another or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
+
+
+class Checksum(Protocol):
+    """A checksum of the bytes of a column."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been compared, and was right."""
+        ...
+
+    def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
+        """Check the bytes of rows ``start`` to ``stop`` of so many; if they are not known to
+        be read in order, only if others shortly before them have been checked.
+        """
+        ...
+
+    def check(self) -> None:
+        """Check what has not been checked."""
+        ...
 
 
 class ColumnReader(Protocol):
@@ -289,10 +311,11 @@ class ColumnsSource:
         reopen: Callable[[], ColumnsSource] | None = None,
         mapped: MappedFile | None = None,
         reference: Callable[[], ColumnsSource] | None = None,
+        sums: Mapping[str, Sequence[Checksum]] | None = None,
     ) -> None:
         """``reopen`` opens the same once more, in a process that was sent this;
         ``reference`` so that the library of the format reads it. ``mapped`` is the file that
-        columns may be views of.
+        columns may be views of, and ``sums`` are the checksums of columns.
         """
         self._format = format
         self._files = list(files)
@@ -300,6 +323,8 @@ class ColumnsSource:
         self._origin = origin
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
+        self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
+        self._unchecked = [sum for name in columns for sum in self._sums.get(name, ())]
         self._schema = Schema({name: column.field for name, column in columns.items()})
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -354,6 +379,23 @@ class ColumnsSource:
         if self._mapped is not None:
             self._mapped.check_size()
 
+    def _pass(self, start: int, stop: int, *, in_order: bool) -> None:
+        """Check the bytes of rows that are read, if they are part of a pass: of each column
+        that share of its bytes that the rows are of all, wherever their values lie.
+        """
+        if not in_order and (stop - start) * self.row_bytes() > _MOST_CHECKED:
+            return  # a view of much that may never be looked at
+        for checksum in self._unchecked:
+            checksum.passed(start, stop, self._rows, in_order=in_order)
+        self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
+
+    def check_sums(self) -> None:
+        """Check the checksums of all columns, as far as that has not been done."""
+        self._check()
+        for checksum in self._unchecked:
+            checksum.check()
+        self._unchecked = []
+
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         self._check()
         stop = min(stop, self._rows)
@@ -363,6 +405,8 @@ class ColumnsSource:
         if limit is not None and start < stop:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
+        if self._unchecked:
+            self._pass(start, stop, in_order=limit is not None)
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
@@ -400,7 +444,7 @@ class ColumnsSource:
         reopen = self._reopen and partial(_chosen_again, self._reopen, list(chosen))
         other = self._reference and partial(_chosen_again, self._reference, list(chosen))
         return ColumnsSource(
-            self._format, self._files, chosen, self._origin, reopen, self._mapped, other
+            self._format, self._files, chosen, self._origin, reopen, self._mapped, other, self._sums
         )
 
     def row_bytes(self) -> int:

@@ -14,7 +14,14 @@ from recmap.sizes import RowSizes, added, measure
 from recmap.sources import Info, Skipped, Source, owned_rows, reference
 from recmap.types import Batch, Schema
 
-__all__ = ["BesideSource", "ChainSource", "SelectedSource", "take_from"]
+__all__ = ["BesideSource", "ChainSource", "SelectedSource", "check_sums", "take_from"]
+
+
+def check_sums(source: Source) -> None:
+    """Check the checksums of columns that are mapped, which no read by number looks at."""
+    check = getattr(source, "check_sums", None)
+    if check is not None:
+        check()
 
 
 class _Joined:
@@ -52,6 +59,10 @@ class _Joined:
     @property
     def band_bytes(self) -> int:
         return max(part.band_bytes for part in self._parts)
+
+    def check_sums(self) -> None:
+        for part in self._parts:
+            check_sums(part)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         raise NotImplementedError

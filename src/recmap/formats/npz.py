@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 import math
+import os
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,22 +19,31 @@ from recmap.errors import DataError, FieldTextError
 from recmap.files.machine import size_text
 from recmap.files.mapped import MappedFile
 from recmap.formats.choice import choose_columns
-from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
+from recmap.formats.columns import Checksum, ColumnReader, ColumnsSource, array_columns
 from recmap.formats.deflated import Deflated
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.parts import VALUES, join, levels
 from recmap.formats.rows import rows_columns
+from recmap.formats.stored import StoredSum
 from recmap.formats.streamed import MAX_LOADED, StreamedRows
 from recmap.ragged import BYTE
 from recmap.types import Field
 
-__all__ = ["FIELD_MARK", "open_npz"]
+__all__ = ["FIELD_MARK", "check_members", "open_npz"]
 
 # Before the field in the comment of a member whose header cannot tell it.
 FIELD_MARK = "recmap: "
 _LOCAL_MAGIC = b"PK\x03\x04"
 _LOCAL_SIZE = 30
-_ENCRYPTED = 1
+# Flags, method, both sizes and the size of the name; between them version, time and CRC.
+_LOCAL = struct.Struct("<6xHH8xIIH")
+_ENCRYPTED, _DESCRIBED_LATER, _UTF8 = 1, 8, 0x800
+# A size that is in the extra field, where it has 64 bits.
+_IN_EXTRA = 0xFFFFFFFF
+_END_SIZE = 22
+# In place of a number of members that takes more than 16 bits.
+_MANY = 0xFFFF
+_PIECE = 1 << 20
 _BROKEN = (
     zipfile.BadZipFile,
     EOFError,
@@ -44,13 +56,16 @@ _BROKEN = (
 )
 
 
-def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
+def open_npz(path: str, names: Sequence[str] | None, *, verify: bool = True) -> ColumnsSource:
     """The arrays of equal length, or those asked for: stored ones mapped in place,
-    deflated ones inflated as they are read.
+    deflated ones inflated as they are read. Without ``verify`` the CRCs of stored ones are
+    not checked.
     """
     file = MappedFile(path)
+    # Of two members of one name the last one counts, as for numpy.
     members = {m.name: m for m in (_Member(file, info) for info in _directory(path))}
     found: dict[str, ColumnReader] = {}
+    sums: dict[str, list[Checksum]] = {}
     refused: dict[str, str] = {}
     for name, member in members.items():
         stem, _, end = name.rpartition("/")
@@ -59,21 +74,60 @@ def open_npz(path: str, names: Sequence[str] | None) -> ColumnsSource:
             if end == VALUES:
                 offsets = {key: members[f"{stem}/{key}"] for key in keys}
                 found[stem] = _ragged(path, stem, values, offsets)
+                sums[stem] = [*values.sums, *(s for part in offsets.values() for s in part.sums)]
         elif member.refusal:
             refused[name] = member.refusal
         else:
-            found |= member.columns()
+            columns = member.columns()
+            found |= columns
+            sums |= dict.fromkeys(columns, member.sums)
     columns = choose_columns(path, found, refused, names)
     # By name, so that what is left out is not warned of again.
-    again = partial(open_npz, path, list(columns))
-    return ColumnsSource("npz", [path], columns, reopen=again, mapped=file)
+    again = partial(open_npz, path, list(columns), verify=verify)
+    return ColumnsSource(
+        "npz", [path], columns, reopen=again, mapped=file, sums=sums if verify else None
+    )
+
+
+def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
+    """All members of the zip by name, whether they can be columns or not, each with what is
+    wrong with it.
+    """
+    file = MappedFile(path)
+    for info in _directory(path):
+        wrong: DataError | None = None
+        try:
+            file.check_size()
+            member = _Member(file, info)
+            if member.checksum is not None:
+                member.checksum.check()
+            else:
+                _inflate(path, info)
+        except DataError as e:
+            wrong = e
+        yield info.filename, wrong
+
+
+def _inflate(path: str, info: zipfile.ZipInfo) -> None:
+    """Have zipfile check a member that is compressed in another way."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(info) as member:
+            while member.read(_PIECE):
+                pass
+    except (*_BROKEN, RuntimeError, zlib.error, lzma.LZMAError) as e:
+        raise DataError(f"{path}: {info.filename}: {e}", file=path, byte=info.header_offset) from e
 
 
 def _directory(path: str) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
-            # Of two members of one name the last one counts, as for numpy.
-            return [info for info in archive.NameToInfo.values() if not info.is_dir()]
+            found = archive.infolist()
+            assert archive.fp is not None
+            archive.fp.seek(-_END_SIZE - len(archive.comment), os.SEEK_END)
+            (count,) = struct.unpack_from("<H", archive.fp.read(_END_SIZE), 10)
+            if count not in (len(found), _MANY):
+                raise ValueError(f"its directory has {len(found):,} members, not {count:,}")
+            return [info for info in found if not info.is_dir()]
     except _BROKEN as e:
         raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
 
@@ -103,11 +157,21 @@ class _Member:
         self._file, self._info = file, info
         self._start = self._data_offset()
         self._packed: Deflated | None = None
-        if info.compress_type == zipfile.ZIP_DEFLATED:
-            self._packed = Deflated(
-                file, info.filename, self._start, info.compress_size, info.file_size, info.CRC
-            )
+        place = file, info.filename, self._start
+        encrypted = info.flag_bits & _ENCRYPTED
+        if info.compress_type == zipfile.ZIP_DEFLATED and not encrypted:
+            self._packed = Deflated(*place, info.compress_size, info.file_size, info.CRC)
+        stored = info.compress_type == zipfile.ZIP_STORED and not encrypted
+        #: What checks its bytes; None if they are compressed in a way that is not read.
+        self.checksum: StoredSum | Deflated | None = (
+            StoredSum(*place, info.file_size, info.CRC, self.name) if stored else self._packed
+        )
         self.refusal = self._why_not()
+
+    @property
+    def sums(self) -> list[Checksum]:
+        """The same, in a list."""
+        return [] if self.checksum is None else [self.checksum]
 
     def error(self, why: str) -> DataError:
         return DataError(
@@ -123,6 +187,7 @@ class _Member:
         local = data[info.header_offset : info.header_offset + _LOCAL_SIZE].tobytes()
         if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
             raise self.error(f"no member begins at byte {info.header_offset:,}")
+        self._check_local(local)
         name_size, extra_size = struct.unpack_from("<HH", local, 26)
         start = info.header_offset + _LOCAL_SIZE + int(name_size) + int(extra_size)
         if start + info.compress_size > self._file.size:
@@ -131,6 +196,29 @@ class _Member:
                 f"{self._file.size:,}"
             )
         return start
+
+    def _check_local(self, local: bytes) -> None:
+        """Compare what the header before the member says with what the directory says."""
+        info = self._info
+        flags, method, packed, size, name_size = _LOCAL.unpack_from(local)
+        at = info.header_offset + _LOCAL_SIZE
+        name = self._file.bytes[at : at + name_size].tobytes()
+        encoding = "utf-8" if flags & _UTF8 else "cp437"
+        said: dict[str, tuple[Any, Any]] = {
+            "name": (name.decode(encoding, "replace"), info.orig_filename),
+            "method of compression": (method, info.compress_type),
+        }
+        if not flags & _DESCRIBED_LATER:
+            if packed != _IN_EXTRA:
+                said["compressed size"] = (packed, info.compress_size)
+            if size != _IN_EXTRA:
+                said["size"] = (size, info.file_size)
+        for what, (here, there) in said.items():
+            if here != there:
+                raise self.error(
+                    f"the {what} before it is {here!r}, and {there!r} in the directory: the zip is "
+                    "damaged; make it anew, or copy it again"
+                )
 
     def _why_not(self) -> str:
         """Why this is no column; "" if it is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ _MAX_HELD = 8 << 20
 
 class NpzSink:
     """Arrays as numpy saves them, ragged columns as their values and offsets. Each is
-    gathered in a file beside the output, and they are joined when all rows are there.
+    gathered in a file without a name, and they are joined when all rows are there.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class NpzSink:
             self._file = OutputFile(path, None, self._spooler)
             for name, splitter in self._splitters.items():
                 for part in splitter.parts:
-                    member = _Member(path, len(self._members), name, part, self._spooler)
+                    member = _Member(path, name, part, self._spooler)
                     self._members[name, part.key] = member
                 self._append(name, splitter.head())
         except BaseException:
@@ -105,11 +104,8 @@ class NpzSink:
         large = info.file_size >= zipfile.ZIP64_LIMIT // 2
         if self._method == zipfile.ZIP_STORED:
             info.extra = _padding(archive, info, large)
-        with (
-            open(member.file.temporary, "rb", buffering=0) as source,
-            archive.open(info, "w", force_zip64=large) as target,
-        ):
-            _copy(source, target)
+        with archive.open(info, "w", force_zip64=large) as target:
+            _copy(member.file.reader(), target)
         # The disk holds no array twice, but for the one that is joined.
         member.file.abort()
 
@@ -131,13 +127,13 @@ class NpzSink:
 class _Member:
     """One array, as a .npy file that grows."""
 
-    def __init__(self, path: str, number: int, column: str, part: Part, spooler: Spooler) -> None:
+    def __init__(self, path: str, column: str, part: Part, spooler: Spooler) -> None:
         self.name = f"{column}/{part.key}.npy" if part.key else f"{column}.npy"
         if "\0" in self.name or len(self.name.encode()) >= 1 << 16:
             raise ColumnError(f"{path}: the column {column!r} has a name no zip file can hold")
         self._part = part
         self._rows = 0
-        self.file = OutputFile(f"{path}.{number}", None, spooler)
+        self.file = OutputFile(path, None, spooler, unnamed=True)
         self.file.write(header_bytes(part.dtype, part.inner, None))
 
     def append(self, rows: npt.NDArray[Any]) -> None:
@@ -149,8 +145,7 @@ class _Member:
     def finish(self) -> int:
         """Writes the header; the size of the file."""
         self.file.write_at(0, header_bytes(self._part.dtype, self._part.inner, self._rows))
-        self.file.finish(durable=False)
-        return os.path.getsize(self.file.temporary)
+        return self.file.written
 
 
 def _comment(field: Field, key: str) -> str:

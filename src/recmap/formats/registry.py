@@ -333,6 +333,8 @@ def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOp
         source = opener(path, options.dtype, options.shape, options.offset)
     elif format == "npy":
         source = opener(path)
+    elif format == "npz":
+        source = opener(path, None if fields is None else list(fields), verify=options.verify)
     else:
         # Behind the dots are all other columns.
         every = fields is None or ... in (listed := list(fields))

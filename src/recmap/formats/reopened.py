@@ -193,5 +193,10 @@ class ReopenedSource:
     def row_bytes(self) -> int:
         return max(1, sum(part.row_bytes for part in self._weights()))
 
+    def check_sums(self) -> None:
+        check = getattr(self._open(), "check_sums", None)
+        if check is not None:
+            check()
+
     def info(self) -> Info:
         return self._open().info()

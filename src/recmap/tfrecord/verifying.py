@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recmap.errors import OptionError
 from recmap.files.machine import thread_count
-from recmap.files.paths import PathsLike, expand
 from recmap.files.threads import Threads
 from recmap.sources import Skipped
 from recmap.tfrecord.tally import SizeWatcher, Tally
 
-__all__ = ["Verified", "verify"]
+__all__ = ["Verified", "verify_records"]
 
 
 @dataclass
 class Verified:
-    """What checking found: sound records, and the damage."""
+    """What checking found: sound records or rows, the damage, and the files of formats
+    without checksums, of which only the structure could be checked.
+    """
 
     files: int = 0
     size: int = 0
     records: int = 0
     damage: list[Skipped] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -30,23 +32,12 @@ class Verified:
         return not self.damage
 
 
-def verify(
-    path: PathsLike, *, workers: int | None = None, progress: SizeWatcher | None = None
+def verify_records(
+    files: Sequence[str], *, workers: int | None = None, progress: SizeWatcher | None = None
 ) -> Verified:
-    """Checks the length and data CRC of every record, going on behind damage.
-
-    ``workers`` files are checked at a time, as many as there are processors if it is
-    not given.
-
-    >>> import recmap as rm
-    >>> rm.tfrecord.write_records("sound.tfrecord", [b"abc"])
-    1
-    >>> rm.verify("sound.tfrecord").ok
-    True
+    """Check the length and data CRC of every record of TFRecord files, going on behind
+    damage; ``workers`` files at a time.
     """
-    if workers is not None and workers < 1:
-        raise OptionError("workers must be 1 or more")
-    files = expand(path)
     tally = Tally(files, progress)
     result = Verified()
     pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
