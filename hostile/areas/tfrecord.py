@@ -34,7 +34,7 @@ def case(case: Case) -> None:
             rm.index(path)
             if case.chance(0.3):
                 os.utime(path, (0, 0))
-    kinds = {}
+    kinds: dict[str, str] = {}
     for data in all_records:
         kinds |= {key: kind for key, (kind, _) in records.parse(data).items()}
         kinds |= {key: kind for key, (kind, _) in records.parse_lists(data).items()}

@@ -43,9 +43,7 @@ def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True)
     # By name, so that what is left out is not warned of again.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
-    return ColumnsSource(
-        "hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other
-    )
+    return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other)
 
 
 class _Table:
