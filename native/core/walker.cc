@@ -94,21 +94,29 @@ int Walker::find(bool in_lists, Bytes key) {
 }
 
 void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
-  const auto leave = [&](bool from_lists, const Cell& left) {
-    if (!watch_ || left.form == Cell::Form::kMissing) return;
-    unknown_.push_back({from_lists, key, left.kind});
-    unknown_cells_.push_back(left);
-  };
   const int found = find(in_lists, key);
-  if (found < 0) return leave(in_lists, cell);
+  if (found < 0) {
+    if (watch_) leave(in_lists, key, cell);
+    return;
+  }
   const auto i = static_cast<size_t>(found);
   // Where both maps hold the key, a feature that has a value goes first.
   const Cell& other = cells_[i];
   const bool both = other.form != Cell::Form::kMissing && (from_lists_[i] != 0) != in_lists;
-  if (both && (in_lists || cell.form == Cell::Form::kMissing)) return leave(in_lists, cell);
-  if (both) leave(true, other);
+  if (both) {
+    const bool stays = in_lists || cell.form == Cell::Form::kMissing;
+    if (watch_) leave(in_lists || !stays, key, stays ? cell : other);
+    if (stays) return;
+  }
   cells_[i] = cell;
   from_lists_[i] = in_lists;
+}
+
+// Kept out of line, so that place() stays small: nearly all features have a column.
+[[gnu::noinline, gnu::cold]] void Walker::leave(bool in_lists, Bytes key, const Cell& cell) {
+  if (cell.form == Cell::Form::kMissing) return;
+  unknown_.push_back({in_lists, key, cell.kind});
+  unknown_cells_.push_back(cell);
 }
 
 // Looks closer at what no column reads. Field 2 of a plain Example may hold anything, so only

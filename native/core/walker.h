@@ -55,6 +55,7 @@ class Walker {
   bool walk_anew(Bytes record, bool lists);
   void place(bool in_lists, Bytes key, const Cell& cell);
   int find(bool in_lists, Bytes key);
+  void leave(bool in_lists, Bytes key, const Cell& cell);
   bool settle_unknown();
   void learn(Bytes record);
   bool matches(Bytes record) const;
