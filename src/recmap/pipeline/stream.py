@@ -90,6 +90,7 @@ class _Run:
         self._drops = any(step.drops for step in ready.steps)
         self._repeat = ready.plan.repeat
         self._cuts = [cut for _, cut in ready.plan.kept]
+        self._counted, self._stop = ready.plan.counted, ready.plan.given.stop
         self._asked: dict[int, _Ask] = {}
 
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
@@ -163,7 +164,7 @@ class _Run:
         """The groups, each with the place after it: after the last of an epoch, that is the
         beginning of the next. If nobody knows which is the last, one is held back.
         """
-        if self._plan.counted:
+        if self._counted:
             yield from self._groups_of(cursor)
             return
         waiting: deque[_Made] = deque()
@@ -241,14 +242,16 @@ class _Run:
         """The only group of a list, which is emptied."""
         made = group.pop()
         at = len(ask.share) if made.at == END else made.at
-        last = number == self._plan.given.stop or (self._plan.counted and at >= len(ask.share))
-        kept = tuple(
-            before + (int(np.searchsorted(met[i], at)) if met else 0)
-            for i, before in enumerate(counts)
-        )
-        after = ask.following
+        last = number == self._stop or (self._counted and ask.last and at >= ask.stop)
+        after, begun = ask.following, ask.cursor
         if not last:
-            after = replace(ask.cursor, at=at, held=made.held, given=number, kept=kept)
+            kept = tuple(
+                before + (int(np.searchsorted(met[i], at)) if met else 0)
+                for i, before in enumerate(counts)
+            )
+            # Not by replace(), which takes longer than all the rest here.
+            epoch, turn = begun.epoch, begun.turn
+            after = Cursor(epoch, turn, at, made.held, number, kept, begun.left, begun.done)
         positions, _ = ask.share.positions_of(made.numbers)
         return _Made(made.batch, positions, ask.cursor.epoch, after, last)
 
