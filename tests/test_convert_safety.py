@@ -234,3 +234,17 @@ rm.from_arrays({"x": np.arange(3000)}).save("o/", shards=1000)
     )
     assert "recmap.errors.OutputError: the disk is full" in done.stderr
     assert os.listdir("o") == []
+
+
+@pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.bin", "out.tfrecord", "out.h5"])
+def test_a_file_that_is_replaced_keeps_its_permissions_and_its_link(name: str) -> None:
+    os.mkdir("elsewhere")
+    target = f"elsewhere/{name}"
+    rm.from_arrays({"x": np.arange(3)}).save(target)
+    os.chmod(target, 0o640)
+    os.symlink(target, name)
+    rm.from_arrays({"x": np.arange(5)}).save(name, overwrite=True)
+    assert os.path.islink(name)
+    assert os.stat(target).st_mode & 0o777 == 0o640
+    assert os.path.getsize(name) == os.path.getsize(target)
+    assert rm.open(name)[:]["x"].tolist() == [0, 1, 2, 3, 4]

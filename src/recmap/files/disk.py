@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ __all__ = [
     "acting_for",
     "names_of",
     "process_of",
+    "put_in_place",
     "remove",
     "runs",
     "short_name",
@@ -195,6 +198,25 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def put_in_place(temporary: str, path: str) -> None:
+    """Give a file its name. One that is there already hands down its permissions, and a
+    link stays a link: what it leads to is replaced.
+    """
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    if os.path.isfile(target):
+        os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+    try:
+        os.replace(temporary, target)
+    except OSError as e:
+        if e.errno != errno.EXDEV:
+            raise
+        # A link to another file system: only there can it be replaced at once.
+        near = temporary_path(target)
+        shutil.copy2(temporary, near)
+        os.replace(near, target)
+        os.unlink(temporary)
 
 
 def size_on_disk(path: str) -> int:

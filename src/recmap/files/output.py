@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.deflater import Deflater
-from recmap.files.disk import remove, sync, temporary_path
+from recmap.files.disk import put_in_place, remove, sync, temporary_path
 from recmap.files.threads import start_thread
 
 __all__ = [
@@ -203,7 +203,7 @@ class OutputFile:
 
     def commit(self, durable: bool) -> None:
         """Gives the finished file its name."""
-        os.replace(self.temporary, self.path)
+        put_in_place(self.temporary, self.path)
         if durable:
             sync(os.path.dirname(self.path))
 

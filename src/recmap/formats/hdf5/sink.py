@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
-from recmap.files.disk import remove, sync, temporary_path
+from recmap.files.disk import put_in_place, remove, sync, temporary_path
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
 from recmap.formats.hdf5.output import Hdf5Output
 from recmap.formats.hdf5.package import h5py, keep_little
@@ -114,7 +114,7 @@ class Hdf5Sink:
     def commit(self) -> None:
         """Finishes the file and gives it its name."""
         self.finish()
-        os.replace(self._temporary, self.path)
+        put_in_place(self._temporary, self.path)
         if self._durable:
             sync(os.path.dirname(self.path))
 
