@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +16,7 @@ from recmap.engine.job import Verify
 from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
-from recmap.errors import OptionError
+from recmap.errors import OptionError, OptionTypeError
 from recmap.files.paths import PathLike, PathsLike
 from recmap.sources import Source
 
@@ -75,6 +77,9 @@ def convert(
     >>> rm.open("out/").schema
     Schema(data: float32[10])
     """
+    _check_known(source)
+    if rows is not None and not isinstance(rows, slice):
+        raise OptionError(f"rows={rows!r}: give a slice, such as slice(0, 1000)")
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
         raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
@@ -113,6 +118,15 @@ def convert(
             options=options,
             runner=runner,
         )
+
+
+def _check_known(options: Mapping[str, Any]) -> None:
+    known = {*inspect.signature(convert).parameters, *inspect.signature(open).parameters}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionTypeError(f"there is no option {name!r}{meant}")
 
 
 def _runner(
