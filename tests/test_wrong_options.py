@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,11 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: rm.from_arrays({"s": ["\ud800"]}), "UTF-8"),
     (lambda: rm.Schema({"x": 3}), "float32"),  # type: ignore[dict-item]
     (lambda: data().map(dict, fields=3), "schema"),
+    (lambda: rm.open("x.npy", errors="bogus"), "skip"),  # type: ignore[arg-type]
+    (lambda: rm.open("x.bin", dtype="f4", shape=10), "-1, 10"),  # type: ignore[arg-type]
+    (lambda: rm.open(b"x.npy"), "fsdecode"),  # type: ignore[arg-type]
+    (lambda: rm.open(3), "path"),  # type: ignore[arg-type]
+    (lambda: rm.open(io.BytesIO()), "path"),
 ]
 
 
@@ -43,3 +49,19 @@ def test_schemas_compare_with_anything() -> None:
     assert hash(schema) == hash(turned)
     assert schema == {"x": "int64", "y": "bytes"}
     assert schema not in ({"x": 3}, {1: 2}, {"x": "no[field"}, None, 3, "x")
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "a", -1, 2**80, {}, 1.5, [[1]], {"tail": "a", "runs": 3}], ids=str
+)
+def test_a_damaged_state_is_refused(wrong: Any) -> None:
+    train = data().batch(2)
+    next(iter(train))
+    state = train.state()
+    for key in ("epoch", "turn", "at", "given", "kept", "rank", "world", "block", "held", "left"):
+        with pytest.raises(rm.OptionError, match=key):
+            data().batch(2).restore({k: v for k, v in state.items() if k != key})
+        if (key == "left" and wrong is None) or (key == "held" and isinstance(wrong, list | dict)):
+            continue
+        with pytest.raises(rm.OptionError, match="damaged"):
+            data().batch(2).restore({**state, key: wrong})

@@ -118,11 +118,40 @@ def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) 
 def _check(state: Mapping[str, Any], chain: str) -> None:
     if state.get("version") != _VERSION or "chain" not in state:
         raise OptionError("restore: not a state of a pipeline of this version")
+    _check_numbers(state)
     if state["chain"] != chain:
         raise OptionError(
             "restore: the state of another chain; rows, seeds, functions, batches and the order "
             "of verbs must be those it was saved from (shard and prefetch may differ)"
         )
+
+
+_COUNTS = ("epoch", "turn", "at", "given", "kept", "rank", "world", "block")
+
+
+def _check_numbers(state: Mapping[str, Any]) -> None:
+    """Refuses a state that state() did not write: a file may have been cut or edited."""
+    for key in (*_COUNTS, "held", "left"):
+        if key not in state:
+            raise OptionError(f"restore: a damaged state: {key!r} is missing")
+    for key in _COUNTS:
+        value = state[key]
+        if type(value) is not int or not 0 <= value <= ENDLESS:
+            raise OptionError(f"restore: a damaged state: {key!r} is {value!r}")
+    if not state["rank"] < state["world"] <= 1 << 24 or not state["block"]:
+        raise OptionError("restore: a damaged state: 'rank', 'world' and 'block' do not fit")
+    if not isinstance(state["held"], list | tuple | Mapping):  # each grouping has its own
+        raise OptionError(f"restore: a damaged state: 'held' is {state['held']!r}")
+    left = state["left"]
+    if left is None:
+        return
+    runs = left.get("runs") if isinstance(left, Mapping) else None
+    pairs = isinstance(runs, list | tuple) and all(
+        isinstance(run, list | tuple) and len(run) == 2 and all(type(n) is int for n in run)
+        for run in runs
+    )
+    if not pairs or type(left.get("tail")) is not int:
+        raise OptionError(f"restore: a damaged state: 'left' is {left!r}")
 
 
 def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
