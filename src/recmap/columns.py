@@ -188,7 +188,13 @@ def _strings(name: str, rows: Sequence[Any]) -> Ragged:
     if wrong is not None:
         # bytes(5) would be five zeros.
         raise ColumnError(f"field {name!r}: {type(wrong).__name__} among strings: {wrong!r}")
-    return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
+    try:
+        return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
+    except UnicodeEncodeError as e:
+        raise ColumnError(
+            f"field {name!r}: {e.object!r} is not text that UTF-8 can hold; encode it yourself, "
+            'for example with .encode("utf-8", "surrogateescape")'
+        ) from None
 
 
 def _fit(name: str, given: Given, field: Field) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +18,7 @@ from recmap.engine.manifest_file import load_manifest, manifest_path
 from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
-from recmap.errors import OptionError
+from recmap.errors import OptionError, OptionTypeError
 from recmap.files.paths import PathLike, PathsLike
 from recmap.sources import Source
 
@@ -80,6 +82,9 @@ def convert(
     Schema(data: float32[10])
     """
     _seed(shuffle, seed, None)  # refused before anything is opened
+    _check_known(source)
+    if rows is not None and not isinstance(rows, slice):
+        raise OptionError(f"rows={rows!r}: give a slice, such as slice(0, 1000)")
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
         raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
@@ -139,6 +144,15 @@ def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
     if not whole or int(seed) < 0:
         raise OptionError(f"seed={seed!r}: give a whole number of 0 or more")
     return int(seed)
+
+
+def _check_known(options: Mapping[str, Any]) -> None:
+    known = {*inspect.signature(convert).parameters, *inspect.signature(open).parameters}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionTypeError(f"there is no option {name!r}{meant}")
 
 
 def _runner(

@@ -98,6 +98,16 @@ def open(
     >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
     array([10., 11., 12.], dtype=float32)
     """
+    if errors not in ("raise", "skip"):
+        raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
+    if isinstance(shape, int):
+        raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
+    held = isinstance(path, str | os.PathLike | Iterable)
+    if not held or isinstance(path, bytes) or hasattr(path, "read"):
+        raise OptionTypeError(
+            f"open({path!r}): give a path as text or pathlib.Path, a list of paths, or a dict of "
+            "columns; a file object has a name, and bytes are decoded with os.fsdecode"
+        )
     if index is not None:
         index = os.path.abspath(index)
     if fields is not None:  # once: it may be a generator

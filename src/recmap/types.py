@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array, first_lost
-from recmap.errors import FieldNotFoundError, FieldTextError
+from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.notebook import table
 from recmap.ragged import Column
 
@@ -155,6 +155,8 @@ class Field:
 
 def as_field(field: FieldLike) -> Field:
     """A field, or the field its text means."""
+    if not isinstance(field, Field | str):
+        raise FieldTextError(f"a field is a text such as 'float32[10]', not {field!r}")
     return field if isinstance(field, Field) else Field.parse(field)
 
 
@@ -216,6 +218,11 @@ class Schema(Mapping[str, Field]):
     __slots__ = ("_fields",)
 
     def __init__(self, fields: Mapping[str, FieldLike]) -> None:
+        if not isinstance(fields, Mapping):
+            raise FieldTextError(
+                f'a schema is a dict of fields by name, such as {{"x": "float32[10]"}}, not '
+                f"{type(fields).__name__}"
+            )
         self._fields = {name: as_field(field) for name, field in fields.items()}
 
     def __getitem__(self, name: str) -> Field:
@@ -242,10 +249,14 @@ class Schema(Mapping[str, Field]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
             return NotImplemented
-        return dict(self._fields) == dict(Schema(other)._fields)
+        try:
+            return self._fields == Schema(other)._fields
+        except (OptionError, TypeError, AttributeError):  # a mapping of something else
+            return False
 
     def __hash__(self) -> int:
-        return hash(tuple(self._fields))
+        # Schemas of other orders are equal, so their hashes are, too.
+        return hash(frozenset(self._fields))
 
     def __repr__(self) -> str:
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"

@@ -121,6 +121,8 @@ def parse_size(size: int | str) -> int:
     """
     if isinstance(size, int):
         return size
+    if not isinstance(size, str):
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
     if match is None:
         raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")

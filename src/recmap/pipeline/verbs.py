@@ -320,7 +320,8 @@ def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
     _before_overall(plan, "shard")
     if even == "pad" and plan.grouping is None and plan.bucket is None:
         raise OptionError('even="pad" fills up batches: batch comes before shard')
-    made = replace(plan, shard=Shard(int(index), int(count), even, mask))
+    index, count = check_whole("shard index", index), check_whole("shard count", count)
+    made = replace(plan, shard=Shard(index, count, even, mask))
     made.share.check()
     if made.shard is not None and made.shard.world > 1:
         _check_seeds(plan)
@@ -348,6 +349,8 @@ def prefetch(plan: Plan, count: int | None, threads: int | None, memory: int | s
                 f"prefetch({count}, threads={threads}): one thread or more reads some batches ahead"
             )
     memory = plan.memory if memory is None else parse_size(memory)
+    if memory < 1:
+        raise OptionError(f"prefetch(memory={memory}): give the bytes to use, such as '512MB'")
     return replace(plan, ahead=ahead, readers=readers, memory=memory)
 
 
