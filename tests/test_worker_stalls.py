@@ -46,12 +46,19 @@ CHAINS: dict[str, Callable[[rm.Dataset, Any], rm.Pipeline]] = {
     "rows": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n),
     "batches": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).batch(4),
     "functions of batches": lambda ds, n: ds.batch(4).map(jobs.whose, workers=n),
-    "then shuffled": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).shuffle(seed=1).batch(4),
+    "then shuffled": lambda ds, n: (
+        ds.map(jobs.refuses_the_parent, workers=n).shuffle(seed=1).batch(4)
+    ),
     "then picked": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).select([3, 1]).batch(1),
-    "then chosen": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).shuffle(seed=1).select("y"),
+    "then chosen": lambda ds, n: (
+        ds.map(jobs.refuses_the_parent, workers=n).shuffle(seed=1).select("y")
+    ),
     "then repeated": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).repeat(2).batch(4),
     "mapped again": lambda ds, n: (
-        ds.map(jobs.refuses_the_parent).shuffle(seed=1).map(jobs.refuses_the_parent, workers=n).batch(4)
+        ds.map(jobs.refuses_the_parent)
+        .shuffle(seed=1)
+        .map(jobs.refuses_the_parent, workers=n)
+        .batch(4)
     ),
     "filtered": lambda ds, n: (
         ds.map(jobs.who, workers=n).filter(jobs.is_elsewhere).batch(4).map(jobs.whose)
