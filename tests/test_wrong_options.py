@@ -32,7 +32,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: rm.open("x.bin", dtype="f4", shape=10), "-1, 10"),  # type: ignore[arg-type]
     (lambda: rm.open(b"x.npy"), "fsdecode"),  # type: ignore[arg-type]
     (lambda: rm.open(3), "path"),  # type: ignore[arg-type]
-    (lambda: rm.open(io.BytesIO()), "path"),
+    (lambda: rm.open(io.BytesIO()), "path"),  # type: ignore[arg-type]
 ]
 
 

@@ -109,6 +109,7 @@ def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
         raise ColumnError(f"values of different kinds: {_listed(dtypes)}") from None
     if all(dtype.kind in "biu" for dtype in dtypes) and choices[0].kind == "f":
         choices = [np.dtype(np.int64), np.dtype(np.uint64)]  # NumPy would take floats
+    lost = None
     for choice in choices:
         found = ((row, first_lost(array, choice)) for row, array in enumerate(arrays))
         lost = next(((row, value) for row, value in found if value is not None), None)

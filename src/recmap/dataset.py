@@ -102,8 +102,9 @@ def open(
         raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
     if isinstance(shape, int):
         raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
-    held = isinstance(path, str | os.PathLike | Iterable)
-    if not held or isinstance(path, bytes) or hasattr(path, "read"):
+    given: Any = path
+    known = isinstance(given, str | os.PathLike | Iterable)
+    if not known or isinstance(given, bytes) or hasattr(given, "read"):
         raise OptionTypeError(
             f"open({path!r}): give a path as text or pathlib.Path, a list of paths, or a dict of "
             "columns; a file object has a name, and bytes are decoded with os.fsdecode"
