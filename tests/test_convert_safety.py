@@ -202,7 +202,7 @@ def test_batches_of_large_rows_are_read_one_by_one() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     hundred().save("s.npy")
     rows = slice(np.int64(0), np.int64(10))
-    rm.convert("s.npy", "o.tfrecord", shuffle=np.int64(3), rows=rows)  # type: ignore[arg-type]
+    rm.convert("s.npy", "o.tfrecord", shuffle=True, seed=np.int64(3), rows=rows)  # type: ignore[arg-type]
     assert len(rm.open("o.tfrecord")) == 10
 
 

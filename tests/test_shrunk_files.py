@@ -42,7 +42,7 @@ WAYS = {
     "threads": "for batch in ds.map(same, workers='threads:2').batch(64): measure(batch)",
     "processes": "for batch in ds.map(same, workers=2).batch(64): measure(batch)",
     "convert": "rm.convert(ds, 'out.npz')",
-    "shuffled convert": "rm.convert(ds, 'out.tfrecord', shuffle=1)",
+    "shuffled convert": "rm.convert(ds, 'out.tfrecord', shuffle=True, seed=1)",
 }
 PROGRAM = """
 import os, sys

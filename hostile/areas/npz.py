@@ -58,10 +58,9 @@ def _damaged(case: Case, path: str) -> None:
     """A full pass gives what NumPy gives, or an error; and an error where NumPy has one."""
     damage(case, path)
     try:
-        with np.load(path) as archive:
-            wanted: dict[str, npt.NDArray[Any]] | None = {n: archive[n] for n in archive.files}
+        wanted: dict[str, npt.NDArray[Any]] | None = _read(path)
     except Exception as e:
-        case.say(f"numpy: {e!r}")
+        case.say(f"zipfile or numpy: {e!r}")
         wanted = None
     try:
         with warnings.catch_warnings():
@@ -73,8 +72,21 @@ def _damaged(case: Case, path: str) -> None:
         case.outcome = "refused"
         return
     if wanted is None:
-        # NumPy reads members whole; a fault in one that recmap left out is not its business.
         raise AssertionError("NumPy refuses the file, and a full pass says nothing")
     for name, column in table_of(wanted).items():
         if name in ds.schema:
             assert_same([row for batch in read for row in batch[name]], column, f"damaged {name!r}")
+
+
+def _read(path: str) -> dict[str, npt.NDArray[Any]]:
+    """The members, whole and with their checksums. Not by np.load, which wants the zip to
+    begin where the file does.
+    """
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            content = io.BytesIO(archive.read(name))
+            if name.endswith(".npy"):
+                array = np.lib.format.read_array(content, allow_pickle=False)
+                found[name.removesuffix(".npy")] = array
+    return found

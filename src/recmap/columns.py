@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,8 +121,10 @@ def _lists_of_strings(rows: Sequence[Any]) -> bool:
 def string_column(array: npt.NDArray[Any]) -> Ragged:
     """numpy's fixed-width strings as byte strings, text as UTF-8."""
     column = _strings("", array.ravel().tolist())
-    for axis in reversed(array.shape[1:]):
-        column = Ragged(column, np.arange(len(column) // max(axis, 1) + 1) * axis)
+    for level in range(array.ndim - 1, 0, -1):
+        # By the shape, not by what is inside: an axis of 0 has rows, too.
+        rows = math.prod(array.shape[:level])
+        column = Ragged(column, np.arange(rows + 1) * array.shape[level])
     return column
 
 

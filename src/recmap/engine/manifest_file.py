@@ -10,6 +10,7 @@ from typing import Any
 from recmap.engine.plan import is_folder
 from recmap.errors import OutputExistsError
 from recmap.files.disk import short_name
+from recmap.files.small import read_whole
 
 __all__ = [
     "existing_files",
@@ -37,8 +38,7 @@ def manifest_path(dst: str) -> str:
 def load_manifest(path: str) -> dict[str, Any]:
     """What it says; nothing if there is none, it was cut while it was written, or is not ours."""
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_SIZE))
+        content = json.loads(read_whole(path, _MAX_SIZE))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 from uuid import uuid4
 
 from recmap.files.disk import remove
+from recmap.files.small import read_whole
 
 __all__ = ["Notes", "state_of"]
 
@@ -49,8 +51,8 @@ class Notes:
         """What all lists say. They may have been cut, or be anything."""
         lines: list[str] = []
         for path in self._lists():
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines += file.read(_MAX_SIZE).splitlines()
+            with suppress(ValueError):
+                lines += read_whole(path, _MAX_SIZE).splitlines()
         return [_parsed(line) for line in lines]
 
     def forget(self) -> None:

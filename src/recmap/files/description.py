@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError
-from recmap.files.small import write_whole
+from recmap.files.small import read_whole, write_whole
 from recmap.types import Schema
 
 __all__ = [
@@ -70,8 +70,7 @@ def load_description(path: str) -> Description | None:
     if not os.path.isfile(name):
         return None
     try:
-        with open(name, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_SIZE))
+        content = json.loads(read_whole(name, _MAX_SIZE))
         if not isinstance(content, Mapping) or content.get("recmap") != 1:
             raise ValueError("not a description of version 1")
         fields = content["fields"]
@@ -91,8 +90,7 @@ def load_description(path: str) -> Description | None:
 def is_description(name: str) -> bool:
     """Whether a file is a description, and nothing else that has the name of one."""
     try:
-        with open(name, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_SIZE))
+        content = json.loads(read_whole(name, _MAX_SIZE))
     except (OSError, RecursionError, ValueError):
         return False
     return isinstance(content, Mapping) and content.get("recmap") == 1

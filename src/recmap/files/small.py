@@ -6,7 +6,18 @@ import os
 
 from recmap.files.disk import remove, temporary_path
 
-__all__ = ["write_whole"]
+__all__ = ["read_whole", "write_whole"]
+
+
+def read_whole(path: str, most: int) -> str:
+    """Reads a file; a ValueError if it has more than ``most`` bytes, or is no text. Memory is
+    taken for what is there: file.read(most) would take it for all that may be.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"{size:,} bytes are too many")
+        return file.read(size).decode()
 
 
 def write_whole(path: str, text: str) -> None:

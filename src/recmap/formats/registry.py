@@ -333,12 +333,11 @@ def _open_one(path: str, format: str, fields: FieldsLike | None, options: OpenOp
         source = opener(path, options.dtype, options.shape, options.offset)
     elif format == "npy":
         source = opener(path)
-    elif format == "npz":
-        source = opener(path, None if fields is None else list(fields), verify=options.verify)
     else:
         # Behind the dots are all other columns.
         every = fields is None or ... in (listed := list(fields))
-        source = opener(path, None if every else listed)
+        checks = {"verify": options.verify} if format == "npz" else {}
+        source = opener(path, None if every else listed, **checks)
     return source if fields is None else select(source, fields, path)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recmap.errors import FieldTextError, OutputExistsError
+from recmap.files.small import read_whole
 from recmap.formats.parts import VALUES, levels_of
 from recmap.types import Field
 
@@ -87,8 +88,7 @@ def _arrays(attributes: Mapping[str, Any]) -> set[str]:
 def _attributes(path: str) -> Mapping[str, Any]:
     for name, key in (("zarr.json", "attributes"), (".zattrs", None)):
         try:
-            with open(os.path.join(path, name), encoding="utf-8") as file:
-                content = json.loads(file.read(_MAX_SIZE))
+            content = json.loads(read_whole(os.path.join(path, name), _MAX_SIZE))
         except (OSError, ValueError, RecursionError):
             continue
         found = content.get(key) if key and isinstance(content, dict) else content

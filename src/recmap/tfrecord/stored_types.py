@@ -25,6 +25,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
     StaleIndexWarning,
 )
+from recmap.files.small import read_whole
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.description import (
     check_claims,
@@ -248,8 +249,7 @@ class Manifests:
 
 def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_MANIFEST))
+        content = json.loads(read_whole(path, _MAX_MANIFEST))
         if content["recmap"] != 1 or content["format"] != "tfrecord":
             return None
         if content["complete"] is not True:
