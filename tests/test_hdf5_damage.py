@@ -99,7 +99,8 @@ def test_a_file_cut_while_it_is_open() -> None:
     chunk = max(made(compression="gzip"), key=lambda chunk: chunk.byte_offset)
     ds = rm.open("x.h5")
     os.truncate("x.h5", chunk.byte_offset + 10)
-    with pytest.raises(rm.DataError, match=rf"the file ends after 10 of its {chunk.size:,} bytes"):
+    size = chunk.byte_offset + 10
+    with pytest.raises(rm.DataError, match=rf"the file shrank from .* to {size:,} bytes"):
         ds[:]
 
 
@@ -107,13 +108,14 @@ def test_a_file_cut_while_it_is_open() -> None:
 def test_a_file_that_was_cut(left: int) -> None:
     made()
     Path("x.h5").write_bytes(Path("x.h5").read_bytes()[:left])
-    with pytest.raises(rm.DataError, match=r"x\.h5: the HDF5 library cannot read it"):
+    why = "the HDF5 library cannot read it" if left else "an empty file"
+    with pytest.raises(rm.DataError, match=rf"x\.h5: .*{why}"):
         rm.open("x.h5")
 
 
 def test_another_file_under_the_name_of_one() -> None:
     Path("x.h5").write_bytes(b"no HDF5 at all" * 100)
-    with pytest.raises(rm.DataError, match="file signature not found"):
+    with pytest.raises(rm.DataError, match="looks like text"):
         rm.open("x.h5")
 
 

@@ -18,6 +18,8 @@ from recmap.pipeline.share import ENDLESS, Remaining, Share
 __all__ = ["Cursor", "checked", "digest", "load", "redealt", "save"]
 
 _VERSION = 2
+# More than any cluster has: a damaged number of ranks would be counted through.
+_MOST_RANKS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
                 f"restore: a damaged state: {name!r} is "
                 f"{ascii(state[name])[:60] if name in state else 'missing'}"
             )
-    if not state["rank"] < state["world"] or state["block"] < 1:
+    if not state["rank"] < state["world"] <= _MOST_RANKS or state["block"] < 1:
         raise OptionError("restore: a damaged state: its rank, world and block do not fit")
     if version == 1:
         return _upgraded(state, chain, first, cuts)
@@ -123,7 +125,7 @@ def _upgraded(state: dict[str, Any], chain: str, first: int, cuts: int) -> dict[
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and 0 <= value <= ENDLESS
 
 
 def _are_whole(value: Any) -> bool:
