@@ -4,6 +4,7 @@ chances, and nothing left behind.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -109,6 +110,7 @@ def test_a_worker_that_is_killed_is_an_error_and_leaves_nothing(kind: str) -> No
     shared, files = jobs.shared_memory(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(rm.WorkerDiedError, match="signal 9|SIGKILL|killed"):
         list(mapped().map(jobs.dies_at_thirteen, workers=kind).batch(4))
+    gc.collect()  # the traceback of the error
     assert jobs.shared_memory() <= shared
     assert len(os.listdir("/proc/self/fd")) <= files
 

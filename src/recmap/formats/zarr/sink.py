@@ -21,6 +21,7 @@ from recmap.formats.parts import Part, Splitter, check_names
 from recmap.formats.stores import refuse_foreign
 from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
 from recmap.formats.zarr.marks import Mark, marks, stored, stored_as
+from recmap.formats.zarr.store import limit_threads
 from recmap.types import Schema
 
 __all__ = ["ZarrSink"]
@@ -67,6 +68,7 @@ class ZarrSink:
     ) -> None:
         if version not in _CODECS:
             raise OptionError(f"{path}: version={version!r}: use 2 or 3")
+        limit_threads()
         if compression not in _CODECS[version]:
             known = ", ".join(repr(name) for name in _CODECS[version])
             raise OptionError(f"{path}: compression={compression!r} is not one of {known}")

@@ -8,10 +8,19 @@ from typing import Any
 import zarr
 
 from recmap.errors import DataError
+from recmap.files.machine import thread_count
 
-__all__ = ["Store"]
+__all__ = ["Store", "limit_threads"]
 
 _NODES = ("zarr.json", ".zarray", ".zgroup")
+
+
+def limit_threads() -> None:
+    """Has zarr start as many threads as recmap may: by itself it takes more than there are
+    processors, and fails where they cannot start. What the user has set stays.
+    """
+    if zarr.config.get("threading.max_workers") is None:
+        zarr.config.set({"threading.max_workers": thread_count()})
 
 
 class Store:
@@ -20,6 +29,7 @@ class Store:
     """
 
     def __init__(self, path: str) -> None:
+        limit_threads()
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
