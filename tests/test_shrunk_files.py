@@ -129,6 +129,12 @@ def test_a_file_that_lost_its_last_bytes_is_an_error(kind: str) -> None:
     assert f"shrank from {before:,} to {before - 1:,} bytes" in said
 
 
+@pytest.mark.parametrize("size", [0, 3200])
+def test_workers_notice_that_rows_are_gone(size: int) -> None:
+    (said,) = run(write("raw"), size, [WAYS["processes"]])
+    assert "d.bin: the data changed while it was read: it had 4,000 rows" in said
+
+
 def test_one_truncated_file_of_several_is_named() -> None:
     for i in range(100):
         np.save(f"{i:03}.npy", np.arange(3))

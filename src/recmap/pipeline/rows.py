@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import Pad
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.pipeline.signature import data_of
 from recmap.ragged import Column, Ragged
@@ -122,10 +122,25 @@ class Leaf:
     def source(self) -> Source:
         """What is read, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
-            self._source, self._process = self._reopen(), os.getpid()
+            self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
                 len(self._source)  # rows are found faster once all are known
         return self._source
+
+    def _same(self, source: Source) -> Source:
+        """A source that was opened again, if it still has the rows it had."""
+        rows = source.known_rows()
+        changed = f"{rows:,} rows" if rows not in (None, self.count) else ""
+        if source.schema != self.schema:
+            changed = str(source.schema)
+        if changed:
+            had = f"{self.count:,} rows of {self.schema}"
+            raise DataError(
+                f"{self._files[0]}: the data changed while it was read: it had {had}, and a worker "
+                f"that opened it found {changed}; open it again",
+                file=self._files[0],
+            )
+        return source
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         del epoch  # a file is the same in every epoch
