@@ -73,12 +73,12 @@ def test_other_bytes_behind_the_last_member_are_an_error() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 17, 18, 300_000])
 @pytest.mark.parametrize("kind", ["gzip", "members", "zlib"])
 def test_any_byte_behind_the_stream_is_an_error_behind_all_rows(kind: str, size: int) -> None:
-    pack = {"gzip": gzip.compress, "members": members, "zlib": zlib.compress}[kind]
+    pack: Any = {"gzip": gzip.compress, "members": members, "zlib": zlib.compress}[kind]
     data = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(200))
     for junk in (b"x" * size, b"\x78\x9c" * size, b"\x1f\x8b\x08" * size):
         packed = pack(data) + junk[:size]
         Path("x.tfrecord").write_bytes(packed)
-        seen = []
+        seen: list[int] = []
         with pytest.raises(rm.CompressionError, match=r"x\.tfrecord"):
             seen.extend(row["a"] for row in rm.open("x.tfrecord"))
         assert seen == list(range(200))
