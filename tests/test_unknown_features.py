@@ -376,7 +376,7 @@ def test_a_file_of_examples_without_features_has_rows_that_lack_them_all(
         Path(name).write_bytes(gzip.compress(data) if packed else data)
         if indexed:
             rm.index(name)
-    rows = {"a": [[0], [1], [2]], "b": [[]] * 4, "c": [[0], [1]]}
+    rows: dict[str, list[list[int]]] = {"a": [[0], [1], [2]], "b": [[]] * 4, "c": [[0], [1]]}
     for order in ("abc", "bac", "cab"):
         ds = rm.open([f"{letter}.tfrecord" for letter in order])
         expected = [row for letter in order for row in rows[letter]]

@@ -350,8 +350,9 @@ class _Run:
             yield from self._worked(task, asks)
         except DataError as e:
             failures.append(e)
-        if failures:
-            yield from self._worked(task, self._in_front())
+        in_front = list(self._in_front()) if failures else []
+        if in_front:
+            yield from self._worked(task, iter(in_front))
 
     def _in_front(self) -> Iterator[_Ask]:
         """What was asked for and did not come, up to the first bad row."""
