@@ -81,7 +81,7 @@ for ds in datasets:
     assert ds.stats()["data"].values.max == {rows} - 1
     assert ds[[{rows} - 1, 0]]["data"].tolist() == [{rows} - 1, 0]
 before = len(os.listdir("/proc/self/fd"))
-ds.save("y.npy", shuffle=1, durable=False)
+ds.save("y.npy", shuffle=True, seed=1, durable=False)
 assert int(np.load("y.npy").sum()) == total
 mapped = sum(int(b["data"].sum()) for b in ds.shuffle(seed=2).map(same, workers=1).batch(32))
 assert mapped == total
