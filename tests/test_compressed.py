@@ -7,13 +7,17 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import recmap as rm
+from recmap.files.deflate import inflater
 from tests import wire
 
 DATA = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(20_000))
@@ -64,6 +68,68 @@ def test_other_bytes_behind_the_last_member_are_an_error() -> None:
         rm.CompressionError, match=r"follows the gzip stream at byte [\d,]+ is not gzip"
     ):
         len(rm.open("x.gz"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 17, 18, 300_000])
+@pytest.mark.parametrize("kind", ["gzip", "members", "zlib"])
+def test_any_byte_behind_the_stream_is_an_error_behind_all_rows(kind: str, size: int) -> None:
+    pack: Any = {"gzip": gzip.compress, "members": members, "zlib": zlib.compress}[kind]
+    data = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(200))
+    for junk in (b"x" * size, b"\x78\x9c" * size, b"\x1f\x8b\x08" * size):
+        packed = pack(data) + junk[:size]
+        Path("x.tfrecord").write_bytes(packed)
+        seen: list[int] = []
+        with pytest.raises(rm.CompressionError, match=r"x\.tfrecord"):
+            seen.extend(row["a"] for row in rm.open("x.tfrecord"))
+        assert seen == list(range(200))
+        with pytest.raises(rm.CompressionError):
+            len(rm.open("x.tfrecord"))
+        with pytest.raises(rm.CompressionError):
+            rm.index("x.tfrecord")
+        with pytest.warns(rm.SkippedRecordsWarning):
+            assert len(rm.open("x.tfrecord", errors="skip")) == 200
+
+
+@pytest.mark.parametrize("zeros", [1, 3, 512, 300_000])
+def test_zeros_are_padding_between_gzip_members_but_not_behind_zlib(zeros: int) -> None:
+    half = len(DATA) // 2
+    one, two = gzip.compress(DATA[:half]), gzip.compress(DATA[half:])
+    Path("x.gz").write_bytes(one + bytes(zeros) + two + bytes(zeros))
+    assert rm.open("x.gz")[:]["a"].tolist() == list(range(20_000))
+    Path("x.gz").write_bytes(one + bytes(zeros) + b"x" + two)
+    with pytest.raises(rm.CompressionError, match=f"at byte {len(one) + zeros:,} is not gzip"):
+        len(rm.open("x.gz"))
+    Path("x.zlib").write_bytes(zlib.compress(DATA) + bytes(zeros))
+    with pytest.raises(rm.CompressionError, match="is not zlib"):
+        len(rm.open("x.zlib"))
+
+
+@given(
+    data=st.one_of(
+        st.binary(max_size=300),
+        st.integers(0, 5000).map(bytes),
+        st.integers(0, 5000).map(lambda size: bytes(range(256)) * (size // 256)),
+    ),
+    behind=st.binary(max_size=20),
+    read=st.integers(1, 40),
+    most=st.integers(1, 500),
+    level=st.integers(0, 9),
+    kind=st.sampled_from([("gzip", 31), ("zlib", 15)]),
+)
+def test_a_stream_ends_where_zlib_says_however_it_is_cut(
+    data: bytes, behind: bytes, read: int, most: int, level: int, kind: tuple[Any, int]
+) -> None:
+    packer = zlib.compressobj(level, wbits=kind[1])
+    packed = packer.compress(data) + packer.flush()
+    engine, _ = inflater(kind[0])
+    plain, pending, position, file = b"", b"", 0, BytesIO(packed + behind)
+    while not engine.eof:
+        piece = pending or file.read(read)
+        assert piece, "it seems to be cut"
+        plain += engine.decompress(piece, most)
+        pending = engine.unused_data if engine.eof else engine.unconsumed_tail
+        position += len(piece) - len(pending)
+    assert (plain, position) == (data, len(packed))
 
 
 def test_a_gzip_of_an_example_without_framing_is_refused() -> None:

@@ -353,3 +353,47 @@ def test_records_are_framed_while_other_threads_run() -> None:
     framed = _core.frame([data, data[:0], data[:1]])
     assert framed == b"".join(wire.frame(bytes(d)) for d in (data, data[:0], data[:1]))
     assert _core.frame([]) == b""
+
+
+WITHOUT_FEATURES = {
+    "no features": wire.example(),
+    "no bytes": b"",
+    "no kind": wire.example(a=b""),
+    "an empty sequence": wire.example() + wire.field(2, b""),
+}
+
+
+@pytest.mark.parametrize("record", WITHOUT_FEATURES.values(), ids=WITHOUT_FEATURES)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_file_of_examples_without_features_has_rows_that_lack_them_all(
+    record: bytes, packed: bool, indexed: bool
+) -> None:
+    some = [wire.example(a=wire.int64_list(i)) for i in range(3)]
+    files = {"a.tfrecord": some, "b.tfrecord": [record] * 4, "c.tfrecord": some[:2]}
+    for name, records in files.items():
+        data = b"".join(map(wire.frame, records))
+        Path(name).write_bytes(gzip.compress(data) if packed else data)
+        if indexed:
+            rm.index(name)
+    rows: dict[str, list[list[int]]] = {"a": [[0], [1], [2]], "b": [[]] * 4, "c": [[0], [1]]}
+    for order in ("abc", "bac", "cab"):
+        ds = rm.open([f"{letter}.tfrecord" for letter in order])
+        expected = [row for letter in order for row in rows[letter]]
+        assert ds[:]["a"].tolist() == expected
+        batches = [row for batch in ds.batch(2) for row in batch["a"].tolist()]
+        assert batches == expected
+    assert len(rm.open("b.tfrecord")) == 4
+    assert list(rm.open("b.tfrecord").schema) == []
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_file_of_other_messages_is_refused_among_examples(indexed: bool) -> None:
+    Path("a.tfrecord").write_bytes(wire.frame(wire.example(a=wire.int64_list(1))))
+    Path("b.tfrecord").write_bytes(wire.frame(wire.field(7, b"abc")))
+    if indexed:
+        rm.index("a.tfrecord")
+    with pytest.raises(rm.NotExampleError, match=r"b\.tfrecord"):
+        rm.open(["a.tfrecord", "b.tfrecord"])
+    with pytest.raises(rm.NotExampleError, match=r"b\.tfrecord"):
+        rm.index("b.tfrecord")

@@ -24,9 +24,17 @@ _RAW = -15
 _WBITS = {"gzip": 31, "zlib": 15}
 
 
-def inflater(compression: Literal["gzip", "zlib"]) -> tuple[Any, type[Exception]]:
-    """A new decompressor of one member, and the error it raises."""
-    return _INFLATE.decompressobj(wbits=_WBITS[compression]), _INFLATE.error
+def inflater(
+    compression: Literal["gzip", "zlib"], *, whole: bool = False
+) -> tuple[Any, type[Exception]]:
+    """A new decompressor of one member, and the error it raises. It is given the ``whole`` of
+    it in one call, with room for all it holds, or piece by piece.
+    """
+    # Piece by piece, ISA-L loses its place near the end of a zlib stream, whose trailer is
+    # shorter than what it reads ahead: up to three bytes behind it vanish, and some streams
+    # seem to be cut. In a gzip member this does not happen.
+    library = _INFLATE if whole or compression == "gzip" else zlib_ng
+    return library.decompressobj(wbits=_WBITS[compression]), library.error
 
 
 def deflate(block: bytes, last: bool) -> bytes:

@@ -284,6 +284,16 @@ class TFRecordSource:
         last = len(self._shards) - 1
         return self._start_of(last) + self._shards[last].count()
 
+    def rows_in_front(self) -> int:
+        """The rows in front of the damage, once counting them has failed."""
+        last = len(self._starts) - 1
+        return self._starts[last] + self._shards[last].found_rows()
+
+    @property
+    def compressed(self) -> bool:
+        """Whether some files are."""
+        return not all(isinstance(shard, PlainShard) for shard in self._shards)
+
     def _start_of(self, i: int) -> int:
         with self._lock:
             while len(self._starts) <= i:
@@ -454,7 +464,7 @@ class TFRecordSource:
     @property
     def chunk_rows(self) -> int:
         # A row of a compressed file costs all rows before it.
-        return 1 if all(isinstance(shard, PlainShard) for shard in self._shards) else len(self)
+        return len(self) if self.compressed else 1
 
     def info(self) -> Info:
         shards = self._shards

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.files.machine import parse_size
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Leaf, Rows
+from recmap.pipeline.rows import Leaf, Rows, reach_of, sound_rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import Said
 from recmap.pipeline.state import Cursor, digest
@@ -98,11 +98,20 @@ class Plan:
     @property
     def remaining(self) -> Remaining:
         """The positions of an epoch."""
-        start, stop = 0, ENDLESS if self.rows.count is None else self.rows.count
+        # Ranks and parts share all rows, which are to be counted.
+        alone = self.shard is None and self.part == (0, 1)
+        reach = reach_of(self.rows) if alone else self.rows.count
+        start, stop = 0, ENDLESS if reach is None else reach
         for begin, count in self.reach:
             start = min(start + begin, stop)
             stop = stop if count is None else min(stop, start + count)
         return Remaining(stop, start)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the last row of an epoch is one that raises."""
+        rows = self.rows
+        return isinstance(rows, Leaf) and rows.damaged and self.remaining.total == rows.reach
 
     @property
     def count_rows(self) -> int | None:
@@ -168,7 +177,7 @@ class Plan:
         """A name that two chains share if they give the same rows in the same order, as
         states of version 1 know it.
         """
-        rows, count = self.rows.describe(), self.rows.count
+        rows, count = self.rows.describe(), reach_of(self.rows)
         for begin, taken in self.reach:
             start = begin if count is None else min(begin, count)
             rest = None if count is None else count - start
@@ -194,6 +203,8 @@ class Plan:
         """Batches (or rows, if they are not grouped) of an iteration, from a place on; None
         if nobody knows before.
         """
+        if self.damaged:
+            return self.rows.count  # raises
         if self.count_rows is None or not self.counted:
             return None
         rest, whole = self.rest(start), self.rest(_START)
@@ -278,7 +289,14 @@ class Plan:
         grouper, size = self.groups.start(), self.groups.block
         for start in range(0, min(_TRIED * size, len(self.share)), size):
             positions, _ = self.share.positions(start, start + size)
-            rows = Rowset(self.rows.take(positions, 0), positions, 0, self.rows)
+            try:
+                batch = self.rows.take(positions, 0)
+            except DataError:
+                positions = positions[: sound_rows(self.rows, positions)]
+                if not len(positions):
+                    break
+                batch = self.rows.take(positions, 0)
+            rows = Rowset(batch, positions, 0, self.rows)
             rows, _ = run_steps(rows, steps)
             for group in grouper.add(Block(rows.batch, rows.positions)):
                 return replace(sample, batch=group.batch, positions=group.numbers)

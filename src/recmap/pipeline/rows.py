@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
@@ -21,14 +21,18 @@ from recmap.errors import DataError, OptionError
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.pipeline.signature import data_of
 from recmap.ragged import Column, Ragged
+from recmap.sizes import measure
 from recmap.sources import Source
 from recmap.tfrecord.example import Allocate
 from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Schema
 
-__all__ = ["Leaf", "Positions", "Rows", "Selected", "only_a_few_rows"]
+__all__ = ["Leaf", "Positions", "Rows", "Selected", "only_a_few_rows", "reach_of", "sound_rows"]
 
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
+
+# More than any rows take.
+_NO_LIMIT = 1 << 62
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -106,12 +110,33 @@ class Leaf:
         self._source, self._reopen = source, reopen
         self._process = os.getpid()
         self.schema = source.schema
-        self.count = len(source)
-        # Rows that lie compressed together, in a chunk or a stream.
-        self.in_order = source.chunk_rows > 1
+        self._damage: DataError | None = None
+        try:
+            #: Rows that may be asked for in order: all there are, or those in front of the
+            #: damage that ends the file, and one more, which raises.
+            self.reach = len(source)
+            # Rows that lie compressed together, in a chunk or a stream.
+            self.in_order = source.chunk_rows > 1
+        except DataError as e:
+            if not isinstance(source, TFRecordSource):
+                raise
+            self._damage, self.reach = e, source.rows_in_front() + 1
+            self.in_order = source.compressed
         self._files = list(source.files)
         # What is decoded is new each time, and nobody else's.
         self._fresh = isinstance(source, TFRecordSource)
+
+    @property
+    def count(self) -> int:
+        """How many rows there are; the damage is raised that keeps it from being known."""
+        if self._damage is not None:
+            raise self._damage
+        return self.reach
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the last row within reach is one that raises."""
+        return self._damage is not None
 
     @property
     def pads(self) -> bool:
@@ -124,7 +149,8 @@ class Leaf:
         if self._process != os.getpid() and self._reopen is not None:
             self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
-                len(self._source)  # rows are found faster once all are known
+                with suppress(DataError):
+                    len(self._source)  # rows are found faster once all are known
         return self._source
 
     def _same(self, source: Source) -> Source:
@@ -152,6 +178,17 @@ class Leaf:
         if self._fresh:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        run, found = _run(positions), 0
+        with suppress(DataError):
+            while run is not None and found < len(run):
+                more = measure(self.source.read(run.start + found, run.stop, _NO_LIMIT))[0]
+                if not more:
+                    break
+                found += more
+        return found
 
     def take_padded(
         self, positions: Positions, pads: Mapping[str, Pad], size: int, memory: Allocate
@@ -184,12 +221,12 @@ class Leaf:
         return f"row {position:,} of {self._files[0]}{more}"
 
     def describe(self) -> list[Any]:
-        return ["rows", self.count]
+        return ["rows", self.reach]
 
     @cached_property
     def known_by(self) -> dict[str, Any]:
         """What states know the data by."""
-        return data_of(self.source)
+        return data_of(self.source, self.reach)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -197,6 +234,18 @@ class Leaf:
             state["_source"] = None
             state["_process"] = 0
         return state
+
+
+def reach_of(rows: Rows) -> int | None:
+    """How many rows may be asked for in order; None if there is no end."""
+    return rows.reach if isinstance(rows, Leaf) else rows.count
+
+
+def sound_rows(rows: Rows, positions: Positions) -> int:
+    """How many of the first rows can be read. Only rows in the order of their files are
+    told apart.
+    """
+    return rows.sound(positions) if isinstance(rows, Leaf) else 0
 
 
 def _run(positions: Positions) -> range | None:

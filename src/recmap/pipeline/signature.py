@@ -180,8 +180,8 @@ def _digest(data: str | bytes) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:12]
 
 
-def data_of(source: Source) -> dict[str, Any]:
-    """What a source is known by."""
+def data_of(source: Source, rows: int) -> dict[str, Any]:
+    """What a source of so many rows is known by."""
     files = list(source.files)
     names = [os.path.basename(os.path.normpath(file)) for file in files]
     step = max(1, -(-len(files) // _LOOKED_AT))
@@ -195,7 +195,7 @@ def data_of(source: Source) -> dict[str, Any]:
     return {
         "files": names[:_NAMES],
         "count": len(files),
-        "rows": len(source),
+        "rows": rows,
         "schema": _short(", ".join(f"{name}: {kind}" for name, kind in source.schema.items())),
         "names": _digest("\0".join(names)),
         "set": _digest("\0".join(sorted(contents))),

@@ -69,7 +69,8 @@ def show_stack_when_asked(end: socket.socket) -> None:
     handler does not wait for Python, which may hang in native code.
     """
     faulthandler.register(_SIGNAL, file=end.fileno(), all_threads=True)
-    end.sendall(_READY)
+    with suppress(BrokenPipeError):  # nobody wants to know any more
+        end.sendall(_READY)
 
 
 def _shortened(lines: list[str]) -> str:

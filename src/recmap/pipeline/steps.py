@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.pipeline.gathering import pick
-from recmap.pipeline.rows import Positions, Rows, Selected
+from recmap.pipeline.rows import Positions, Rows, Selected, reach_of, sound_rows
 from recmap.pipeline.trial import Found, tried
 from recmap.pipeline.workers import Workers
 from recmap.types import Batch, Schema
@@ -89,9 +89,11 @@ def settle(rows: Rows, steps: Sequence[Step]) -> tuple[list[Step], Schema, Rowse
     what they made of those rows.
     """
     for size in _SAMPLES:
-        settled, schema, sample = _tried(rows, steps, size)
+        first = _sample(rows, size)
+        settled, schema, sample = _tried(first, steps)
+        reach = reach_of(rows)
         # A filter may have left nothing to look at.
-        if len(sample.positions) or (rows.count is not None and size >= rows.count):
+        if len(sample.positions) or len(first.positions) < size or size == reach:
             return settled, schema, sample
     raise OptionError(
         f"none of the first {_SAMPLES[-1]:,} rows is left by the filters, so that what comes "
@@ -99,9 +101,9 @@ def settle(rows: Rows, steps: Sequence[Step]) -> tuple[list[Step], Schema, Rowse
     )
 
 
-def _tried(rows: Rows, steps: Sequence[Step], size: int) -> tuple[list[Step], Schema, Rowset]:
+def _tried(sample: Rowset, steps: Sequence[Step]) -> tuple[list[Step], Schema, Rowset]:
     settled: list[Step] = []
-    schema, sample = rows.schema, _sample(rows, size)
+    schema = sample.rows.schema
     for step in steps:
         ready, schema = step.settled(schema, sample)
         settled.append(ready)
@@ -110,8 +112,16 @@ def _tried(rows: Rows, steps: Sequence[Step], size: int) -> tuple[list[Step], Sc
 
 
 def _sample(rows: Rows, size: int) -> Rowset:
-    positions = np.arange(size if rows.count is None else min(size, rows.count), dtype=np.int64)
-    return Rowset(rows.take(positions, 0), positions, 0, rows)
+    """The first rows, up to a bad one."""
+    reach = reach_of(rows)
+    positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
+    try:
+        return Rowset(rows.take(positions, 0), positions, 0, rows)
+    except DataError:
+        positions = positions[: sound_rows(rows, positions)]
+        if not len(positions):
+            raise
+        return Rowset(rows.take(positions, 0), positions, 0, rows)
 
 
 def run_steps(rows: Rowset, steps: Sequence[Step]) -> tuple[Rowset, list[float]]:

@@ -15,12 +15,12 @@ from itertools import count, islice
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.files.ahead import read_ahead
 from recmap.pipeline.gathering import interleave, pick
 from recmap.pipeline.grouping import END, Block, Group
 from recmap.pipeline.plan import Settled
-from recmap.pipeline.rows import Positions
+from recmap.pipeline.rows import Positions, sound_rows
 from recmap.pipeline.share import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
@@ -112,7 +112,10 @@ class _Run:
 
     def _alone(self, cursor: Cursor) -> Generator[tuple[Batch, Cursor], None, None]:
         """Blocks of one batch each."""
-        yield from map(_alone, self._results(self._rows_task(), self._blocks(cursor)))
+        failures: list[DataError] = []
+        yield from map(_alone, self._results(self._rows_task(), self._blocks(cursor), failures))
+        if failures:
+            raise failures[0]
 
     def _several(
         self, cursor: Cursor, together: int
@@ -122,7 +125,7 @@ class _Run:
         """
         size, after = self._groups.block, cursor
         try:
-            for ask, _, batch in self._results(self._rows_task(), self._blocks(cursor, together)):
+            for ask, _, batch in self._worked(self._rows_task(), self._blocks(cursor, together)):
                 at, pieces = ask.cursor, pieces_of(batch)
                 for given, start in enumerate(range(ask.start, ask.stop, size), ask.given + 1):
                     stop = start + size
@@ -135,6 +138,7 @@ class _Run:
                     rows = slice(start - ask.start, stop - ask.start)
                     yield (pieces.popleft() if pieces else pick(batch, rows)), after
         except Exception:
+            self._asked.clear()
             return after
         return None
 
@@ -168,13 +172,19 @@ class _Run:
             yield from self._groups_of(cursor)
             return
         waiting: deque[_Made] = deque()
-        for made in self._groups_of(cursor):
-            waiting.append(made)
-            del made
-            if len(waiting) > 1:
-                yield self._closed(waiting)
-            if waiting[0].last:
+        try:
+            for made in self._groups_of(cursor):
+                waiting.append(made)
+                del made
+                if len(waiting) > 1:
+                    yield self._closed(waiting)
+                if waiting[0].last:
+                    yield waiting.popleft()
+        except DataError:
+            # Rows follow it, though they are bad.
+            while waiting:
                 yield waiting.popleft()
+            raise
         if waiting:
             yield self._closed(waiting)
 
@@ -192,7 +202,8 @@ class _Run:
         if self._repeat is not None and any(cut.take == 0 for cut in (given, *cuts)):
             return
         counts, number, grouper = list(cursor.kept), cursor.given, None
-        for ask, passed, batch in self._results(task, self._blocks(cursor)):
+        failures, place = list[DataError](), None
+        for ask, passed, batch in self._results(task, self._blocks(cursor), failures):
             if grouper is None:
                 number = ask.cursor.given
                 counts = list(ask.cursor.kept) or [0] * len(cuts)
@@ -220,6 +231,16 @@ class _Run:
                 grouper = None
             if final and (full or number >= given.stop):
                 return
+            place = ask
+        if failures and grouper is not None and place is not None:
+            # What waits for rows to come lies in front of the bad one.
+            groups = grouper.flush()
+            while group := list(islice(groups, 1)):
+                number += 1
+                if given.skip < number <= given.stop:
+                    yield self._made(group, place, number, counts, [], broken=True)
+        if failures:
+            raise failures[0]
 
     def _wanted(self, met: list[Positions], counts: Sequence[int]) -> Positions:
         """The rows of a block that the cuts leave. ``met`` are those that each cut meets,
@@ -238,10 +259,15 @@ class _Run:
         number: int,
         counts: Sequence[int],
         met: Sequence[Positions],
+        *,
+        broken: bool = False,
     ) -> _Made:
-        """The only group of a list, which is emptied."""
+        """The only group of a list, which is emptied. If the file is ``broken`` behind it, it
+        is not the last of its epoch.
+        """
         made = group.pop()
-        at = len(ask.share) if made.at == END else made.at
+        end = ask.stop if broken else len(ask.share)
+        at = end if made.at == END else made.at
         last = number == self._stop or (self._counted and ask.last and at >= ask.stop)
         after, begun = ask.following, ask.cursor
         if not last:
@@ -294,7 +320,7 @@ class _Run:
             if cursor.left is not None:
                 share = replace(share, left=cursor.left)
             end, given = len(share), cursor.given
-            if plain and self._groups.drop_last:
+            if plain and self._groups.drop_last and not self._plan.damaged:
                 end -= end % size
             start = end if cursor.at >= end else cursor.at - cursor.at % size
             if plain and cut:
@@ -314,11 +340,38 @@ class _Run:
             cursor = Cursor(epoch=cursor.epoch + 1, turn=cursor.turn + 1)
 
     def _results(
-        self, task: RowsTask, asks: Iterator[_Ask]
+        self, task: RowsTask, asks: Iterator[_Ask], failures: list[DataError]
     ) -> Iterator[tuple[_Ask, list[Positions], Batch]]:
         """What comes of the blocks: the numbers of the rows that each cut meets, of those
-        that were kept, and the rows.
+        that were kept, and the rows. If one is bad, those in front of it are the last, and
+        ``failures`` says why.
         """
+        try:
+            yield from self._worked(task, asks)
+        except DataError as e:
+            failures.append(e)
+        in_front = list(self._in_front()) if failures else []
+        if in_front:
+            yield from self._worked(task, iter(in_front))
+
+    def _in_front(self) -> Iterator[_Ask]:
+        """What was asked for and did not come, up to the first bad row."""
+        waiting = [self._asked[number] for number in sorted(self._asked)]
+        self._asked.clear()
+        for ask in waiting:
+            positions, _ = ask.share.positions(ask.start, ask.stop)
+            sound = sound_rows(self._plan.rows, positions)
+            if sound < len(positions):
+                dropped = self._plan.plain and self._groups.drop_last
+                if sound and not dropped:
+                    yield replace(ask, stop=ask.start + sound, last=False)
+                return
+            yield ask
+
+    def _worked(
+        self, task: RowsTask, asks: Iterator[_Ask]
+    ) -> Iterator[tuple[_Ask, list[Positions], Batch]]:
+        """The same, as the workers give it."""
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
             requests = self._requests(asks)

@@ -74,6 +74,10 @@ class CompressedShard:
         """The number of rows, if a pass has reached the end."""
         return self._count
 
+    def found_rows(self) -> int:
+        """The rows that the last pass has seen."""
+        return self._row
+
     def count(self) -> int:
         """The number of rows."""
         with self._lock:

@@ -134,12 +134,14 @@ def _members(
         data = pending or file.read(_READ_SIZE)
         if fresh:
             member.begin, member.plain = position, 0
-        if fresh and position > 0 and not data.strip(b"\0"):
+        if fresh and position > 0:
             if not data:
                 return
-            # Padding behind the last member, as tapes have it.
-            position, pending = position + len(data), b""
-            continue
+            # Zeros behind a gzip member are padding, as tapes have it.
+            pending = data.lstrip(b"\0") if compression == "gzip" else data
+            if len(pending) < len(data):
+                position += len(data) - len(pending)
+                continue
         if not data:
             why = f"the {compression} stream ends early, at byte {position:,}"
             raise CompressionError(f"{path}: {why}", file=path, byte=position)

@@ -98,6 +98,10 @@ class PlainShard:
         """The number of records, if the whole file has been seen."""
         return self.index.count if self.index.complete else None
 
+    def found_rows(self) -> int:
+        """The records that have been seen."""
+        return self.index.count
+
     def ensure(self, rows: int) -> int:
         """Looks for that many records; how many there are, up to what was asked."""
         index = self.index

@@ -14,6 +14,7 @@ import struct
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         )
         return Sidecar(
             index,
-            Schema(info["schema"]),
+            _schema(tuple(info["schema"].items())),
             dict(info["encoding"]),
             bool(info["verified"]),
             tuple(info["mapped"]),
@@ -167,6 +168,12 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         _distrust(target, f"it is damaged: {e}")
         return None
+
+
+# The files of a dataset mostly have the same one.
+@lru_cache(maxsize=16)
+def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
+    return Schema(dict(fields))
 
 
 def is_written(path: str) -> bool:

@@ -133,7 +133,7 @@ class Pipeline:
 
 
 def _inflate(data: Bytes, size: int) -> Bytes:
-    engine, error = inflater("zlib")
+    engine, error = inflater("zlib", whole=True)
     try:
         # One byte more than there may be, so that a stream that goes on is noticed.
         out = engine.decompress(data, size + 1)

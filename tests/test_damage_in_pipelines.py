@@ -1,0 +1,142 @@
+"""Pipelines over damaged files: the rows in front of the damage come first, then the error."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from tests import wire
+
+RECORDS = [wire.frame(wire.example(a=wire.int64_list(i))) for i in range(100)]
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+}
+Chain = Callable[[Any], Any]
+CHAINS: dict[str, Chain] = {
+    "batch": lambda ds: ds.batch(8),
+    "batch of one": lambda ds: ds.batch(1),
+    "large batch": lambda ds: ds.batch(1000),
+    "select": lambda ds: ds.select("a").batch(8),
+    "map": lambda ds: ds.map(lambda row: {"a": row["a"]}).batch(8),
+    "map rows": lambda ds: ds.map(lambda row: {"a": row["a"]}),
+    "map of batches": lambda ds: ds.batch(8).map(lambda batch: {"a": batch["a"]}),
+    "filter": lambda ds: ds.filter(lambda row: row["a"] >= 0).batch(8),
+    "filter rows": lambda ds: ds.filter(lambda row: row["a"] >= 0),
+    "filter, map of batches": lambda ds: (
+        ds.filter(lambda row: row["a"] >= 0).batch(8).map(lambda batch: {"a": batch["a"]})
+    ),
+    "threads": lambda ds: ds.batch(8).prefetch(4, threads=2),
+    "not ahead": lambda ds: ds.batch(8).prefetch(0),
+    "repeat": lambda ds: ds.batch(8).repeat(2),
+    "epochs": lambda ds: ds.batch(8).run(epochs=2),
+}
+
+
+def damaged(how: str, at: int) -> bytes:
+    """The records, of which the one ``at`` that place is the first bad one."""
+    records = list(RECORDS)
+    if how == "data":
+        records[at] = wire.frame(b"x" * 20)[:-1] + b"?"
+    elif how == "length":
+        records[at] = b"?" + records[at][1:]
+    elif how == "cut":
+        return b"".join(records[:at]) + records[at][:-3]
+    else:
+        records[at] = wire.frame(wire.example(a=wire.float_list(0.5)))
+    return b"".join(records)
+
+
+def values(made: Iterable[Any]) -> Iterator[int]:
+    for each in made:
+        yield from np.atleast_1d(each["a"]).tolist()
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("how", ["data", "length", "cut", "kind"])
+def test_all_rows_in_front_of_the_damage_come_before_the_error(
+    how: str, pack: str, chain: str
+) -> None:
+    for at in (1, 5, 48, 50, 99):
+        Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, at)))
+        ds = rm.open("x.tfrecord", {"a": "int64"})
+        seen: list[int] = []
+        with pytest.raises(rm.DataError, match=r"x\.tfrecord"):
+            seen.extend(values(CHAINS[chain](ds)))
+        assert seen == list(range(at))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_all_rows_of_a_cut_stream_come_before_the_error(chain: str) -> None:
+    Path("x.tfrecord").write_bytes(gzip.compress(b"".join(RECORDS))[:-4])
+    seen: list[int] = []
+    with pytest.raises(rm.CompressionError):
+        seen.extend(values(CHAINS[chain](rm.open("x.tfrecord"))))
+    assert seen == list(range(100))
+
+
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("how", ["data", "length", "cut"])
+def test_rows_of_the_files_in_front_come_before_the_error(how: str, pack: str) -> None:
+    for name in ("a", "b", "c"):
+        Path(f"{name}.tfrecord").write_bytes(PACK[pack](b"".join(RECORDS)))
+    Path("b.tfrecord").write_bytes(PACK[pack](damaged(how, 30)))
+    ds = rm.open(["a.tfrecord", "b.tfrecord", "c.tfrecord"])
+    seen: list[int] = []
+    with pytest.raises(rm.DataError, match=r"b\.tfrecord"):
+        seen.extend(values(ds.batch(16)))
+    assert seen == [*range(100), *range(30)]
+
+
+def test_a_dropped_last_batch_does_not_hide_the_damage() -> None:
+    Path("x.tfrecord").write_bytes(damaged("cut", 25))
+    for chain in (
+        rm.open("x.tfrecord").batch(10, drop_last=True),
+        rm.open("x.tfrecord").filter(lambda row: row["a"] >= 0).batch(10, drop_last=True),
+    ):
+        seen: list[int] = []
+        with pytest.raises(rm.CorruptRecordError):
+            seen.extend(values(chain))
+        assert seen == list(range(20))
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_what_needs_all_rows_raises_at_once(pack: str) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
+    ds = rm.open("x.tfrecord")
+    with pytest.raises(rm.DataError):
+        len(ds.batch(4))
+    with pytest.raises(rm.DataError):
+        next(iter(ds.shuffle(seed=1, window=100).batch(4)))
+    with pytest.raises(rm.DataError):
+        next(iter(ds.batch(4).shard(0, 2)))
+
+
+def test_batches_in_front_of_the_damage_can_be_taken() -> None:
+    Path("x.tfrecord").write_bytes(damaged("cut", 25))
+    taken = rm.open("x.tfrecord").batch(5).take(5)
+    assert list(values(taken)) == list(range(25))
+    assert len(taken) == 5
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_a_state_in_front_of_the_damage_goes_on_there(pack: str) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
+    train = rm.open("x.tfrecord").batch(4)
+    batches = iter(train)
+    first = [next(batches)["a"].tolist() for _ in range(2)]
+    state = train.state()
+    again = rm.open("x.tfrecord").batch(4).restore(state)
+    seen = [value for batch in first for value in batch]
+    with pytest.raises(rm.DataError):
+        seen.extend(values(again))
+    assert seen == list(range(25))
