@@ -118,8 +118,15 @@ class WrittenColumn:
 
     def keep(self) -> None:
         """Copies the rows of the last add() that were not written yet."""
-        if self._pieces:
-            self._pieces[-1] = owned(self._pieces[-1])
+        pieces = self._pieces
+        if not pieces:
+            return
+        pieces[-1] = owned(pieces[-1])
+        # A few rows at a time are joined, for an array takes more than a few values: each
+        # piece is longer than those behind it together.
+        while len(pieces) > 1 and len(pieces[-2]) <= len(pieces[-1]):
+            last = pieces.pop()
+            pieces[-1] = concatenate([pieces[-1], last])
 
     def write(self) -> None:
         """Writes a piece, or what is left of one."""
