@@ -358,7 +358,7 @@ READS: dict[str, Callable[[Any], Any]] = {
     "pipeline": lambda ds: list(ds.batch(8)),
     "convert": lambda ds: ds.save("out.h5"),
     "shards": lambda ds: ds.save("out.npz", shards=3),
-    "shuffled": lambda ds: ds.save("out.tfrecord", shuffle=1),
+    "shuffled": lambda ds: ds.save("out.tfrecord", shuffle=True, seed=1),
 }
 
 
