@@ -100,3 +100,24 @@ def test_a_chunk_of_which_little_is_used_counts_whole(name: str) -> None:
     with pytest.raises(rm.OptionError, match="chunks of 20 MB that are decoded whole"):
         rm.convert(name, "y.npy", memory="50MB")
     assert rm.convert(name, "y.npy").rows == 10
+
+
+WIDE = "rm.from_arrays({{f'c{{i}}': np.arange(60.0) + i for i in range({columns})}})"
+
+
+@pytest.mark.parametrize("verify", [True, "full"])
+def test_thousands_of_columns_into_hdf5(verify: bool | str) -> None:
+    # The file is checked, too, which opens every column of it.
+    source = WIDE.format(columns=1_500)
+    size = peak_of(f"{source}.save('y.h5', memory='50MB', durable=False, verify={verify!r})")
+    assert size < 50 * 10**6
+
+
+def test_columns_that_do_not_fit_are_refused_with_the_memory_they_need() -> None:
+    columns = {f"c{i}": np.arange(3.0) for i in range(1_000)}
+    with pytest.raises(rm.MemoryLimitError, match=r"so many columns take; give memory=") as e:
+        rm.from_arrays(columns).save("y.h5", memory="15MB", durable=False)
+    enough = str(e.value).split('memory="')[1].split('"')[0]
+    source = WIDE.format(columns=1_000)
+    size = peak_of(f"{source}.save('y.h5', memory={enough!r}, durable=False)")
+    assert size < int(enough.removesuffix("MB")) * 10**6

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.files.mapped import MappedFile
+from recmap.formats.deflated import Deflated
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.sources import reference
@@ -51,12 +53,59 @@ def test_values_that_recmap_reads_wrongly_do_not_pass(
     assert not Path(output).exists()
 
 
-@pytest.mark.parametrize("name", ["x.h5", "x.npy"])
+@pytest.mark.parametrize("name", ["x.npz", "packed.npz", "x.bin"])
+def test_arrays_that_recmap_maps_wrongly_do_not_pass(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array_file(name)
+    rm.open(name, fields=["x", "y"]).save("sound.h5", verify="full")
+    mapped, inflated = MappedFile.array, Deflated.read
+
+    def wrong(self: MappedFile, *place: Any) -> Any:
+        return mapped(self, *place)[::-1]
+
+    def wrong_bytes(self: Deflated, offset: int, size: int) -> Any:
+        read = inflated(self, offset, size)
+        return read[::-1].copy() if offset else read  # the header is right
+
+    monkeypatch.setattr(MappedFile, "array", wrong)
+    monkeypatch.setattr(Deflated, "read", wrong_bytes)
+    with pytest.raises(rm.VerificationError, match="are not those that were read"):
+        rm.open(name, fields=["x", "y"]).save("y.h5", verify="full")
+    assert not Path("y.h5").exists()
+
+
+def array_file(name: str) -> None:
+    text = [b"a" * (i % 5) for i in range(20)]
+    columns = {"x": VALUES, "y": np.arange(20, dtype=">f8")}
+    if name == "x.bin":
+        rm.from_arrays(columns).save(name)
+    elif name == "packed.npz":
+        rm.from_arrays(columns).save(name, options={"compression": "deflate"})
+    elif name == "lists.npz":
+        rm.from_arrays({"t": text}).save(name, options={"compression": "deflate"})
+    elif name == "fortran.npz":
+        np.savez(name, x=np.asfortranarray(VALUES), s=np.array(text), t=np.zeros(20, "f4,2i8"))
+    elif name == "x.npz":
+        rm.from_arrays({**columns, "t": text}).save(name)
+    else:
+        np.save(name, VALUES)
+
+
+def test_a_table_of_thousands_of_fields_is_compared() -> None:
+    # Its header is longer than numpy reads unless it is told to.
+    np.save("x.npy", np.zeros(3, [(f"field{i}", "f4") for i in range(2_000)]))
+    assert rm.convert("x.npy", "y.npy", verify="full").rows == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["x.h5", "x.npy", "x.npz", "packed.npz", "lists.npz", "fortran.npz", "x.bin"]
+)
 def test_a_reference_reads_the_same_rows(name: str) -> None:
     if name == "x.h5":
         hdf5_file(chunks=(4, 2), maxshape=(None, 3))
     else:
-        np.save(name, VALUES)
+        array_file(name)
     source = open_source(name, None, OpenOptions())
     other = reference(source)
     assert other is not source
@@ -75,7 +124,8 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (5, 0), (5,)])
 def test_small_and_empty_arrays_are_compared_too(shape: tuple[int, ...]) -> None:
     rm.from_arrays({"data": np.zeros(shape, ">f4")}).save("x.npy", verify="full")
-    rm.convert("x.npy", "y.npy", verify="full")
+    rm.convert("x.npy", "y.npz", verify="full")
+    rm.convert("y.npz", "y.npy", verify="full")
     assert np.load("y.npy").shape == shape
 
 

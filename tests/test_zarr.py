@@ -9,6 +9,7 @@ import pickle
 import sys
 import time
 import warnings
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -441,3 +442,21 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(rm.MissingPackageError, match=r"zarr: pip install recmap\[zarr\]"):
         rm.open("x.zarr")
+
+
+@VERSIONS
+@pytest.mark.parametrize("folder", ["", "inner.zarr/"])
+@pytest.mark.parametrize("format", [None, "zarr"])
+def test_a_zipped_store_is_refused_with_a_way_to_open_it(
+    version: int, folder: str, format: str | None
+) -> None:
+    group(version).create_array("x.npy", data=np.arange(6))
+    with zipfile.ZipFile("x.zarr.zip", "w") as archive:
+        for file in sorted(Path("x.zarr").rglob("*")):
+            archive.write(file, f"{folder}{file.relative_to('x.zarr')}")
+    with pytest.raises(rm.UnknownFormatError, match="a zipped Zarr store.*unzip ") as e:
+        rm.open("x.zarr.zip", format=format)
+    assert e.value.file == "x.zarr.zip"
+    with zipfile.ZipFile("x.zarr.zip") as archive:
+        archive.extractall("data.zarr")
+    assert rm.open(f"data.zarr/{folder}")[3]["x.npy"] == 3

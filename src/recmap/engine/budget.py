@@ -41,6 +41,8 @@ class Budget:
     copies: int = _COPIES
     # Taken by chunks that are decoded whole.
     chunks: int = 0
+    # Taken by the columns of a file that is written, whatever their rows are.
+    columns: int = 0
     # What the process held before.
     begun: int = field(default_factory=anonymous_memory)
 
@@ -51,8 +53,13 @@ class Budget:
     @property
     def limit(self) -> int:
         """Bytes that the rows of one step may take, so that all that is held fits."""
-        left = self.memory - self.chunks
+        left = max(0, self._left)
         return (left - min(_FIXED, left // 2)) // (self.copies * self.workers)
+
+    @property
+    def _left(self) -> int:
+        """For the rows."""
+        return self.memory - self.chunks - self.columns * self.workers
 
     @property
     def share(self) -> Share:
@@ -63,7 +70,7 @@ class Budget:
     def needed(self, size: int) -> int:
         """The memory that steps of so many bytes take."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunks
+        return held + min(_FIXED, held) + self.chunks + self.columns * self.workers
 
     def tidy(self) -> None:
         """Gives freed memory back to the system, if much of the budget is taken."""
@@ -82,10 +89,13 @@ class Budget:
         )
 
     def _beside(self) -> str:
-        if not self.chunks:
-            return ""
-        size = self.chunks // _CHUNK_COPIES
-        return f", beside chunks of {size_text(size)} that are decoded whole"
+        beside = []
+        if self.chunks:
+            size = size_text(self.chunks // _CHUNK_COPIES)
+            beside.append(f"chunks of {size} that are decoded whole")
+        if self.columns:
+            beside.append(f"{size_text(self.columns)} that so many columns take")
+        return f", beside {' and '.join(beside)}" if beside else ""
 
     @property
     def limit_back(self) -> int:
@@ -94,12 +104,14 @@ class Budget:
 
     def check(self, memory: int | str) -> None:
         """Refuses what is too little for any row; ``memory`` is what was asked for."""
-        least = max(self.copies * _MIN_STEP + self.chunks, self.needed(self.row_bytes))
-        if self.memory - self.chunks < self.copies * _MIN_STEP or self.limit < self.row_bytes:
-            raise OptionError(
+        least = self.needed(max(_MIN_STEP, self.row_bytes))
+        if self._left < self.copies * _MIN_STEP or self.limit < self.row_bytes:
+            raise MemoryLimitError(
                 f"memory={memory!r} is too little: a row takes about "
                 f"{size_text(self.row_bytes)}, and {self.copies} times a step of rows are held"
-                f"{self._beside()}; give {_megabytes(least)} or more"
+                f'{self._beside()}; give memory="{_megabytes(least)}" or more',
+                size=self.row_bytes,
+                limit=self.limit,
             )
 
     def __str__(self) -> str:
@@ -109,11 +121,14 @@ class Budget:
         )
 
 
-def least_budget(source: Source, memory: int | str, more_copies: int) -> Budget:
+def least_budget(source: Source, memory: int | str, more_copies: int, columns: int = 0) -> Budget:
     """That of one worker who reads row by row, if the memory is enough for it.
-    ``more_copies`` of a step are held beside those that always are.
+    ``more_copies`` of a step are held beside those that always are, and the ``columns`` of
+    the output take so many bytes.
     """
-    least = Budget(parse_size(memory), 1, 1, source.row_bytes(), "", _COPIES + more_copies)
+    least = Budget(
+        parse_size(memory), 1, 1, source.row_bytes(), "", _COPIES + more_copies, columns=columns
+    )
     if source.band_bytes > least.limit:
         least = replace(least, chunks=_CHUNK_COPIES * source.band_bytes)
     least.check(memory)
@@ -142,6 +157,8 @@ def choose_budget(
             raise one.too_little(row, size)
         least_step = max(least_step, size)
     busy = max(1, min(wanted, one.limit // least_step, one.memory // _PER_THREAD))
+    if one.columns:  # of each file that is written
+        busy = max(1, min(busy, (one.memory - one.chunks) // (2 * one.columns)))
     chunk = min(_MAX_STEP, replace(one, workers=busy).limit)
     rows = max(1, chunk // row_bytes)
     why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"

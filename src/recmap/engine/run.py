@@ -22,7 +22,7 @@ from recmap.errors import OptionError, OutputError
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import within
 from recmap.formats.joined import check_sums
-from recmap.formats.registry import read_copies
+from recmap.formats.registry import column_bytes, read_copies
 from recmap.sources import Source
 from recmap.tfrecord.encode import little_endian
 
@@ -78,7 +78,7 @@ def convert_source(
         known = source.schema
         source = transformed(source, cast={n: d for n, d in swapped.items() if d != known[n].dtype})
     more = read_copies(format, source.schema) if verify == "full" else 0
-    least = least_budget(source, memory, more)
+    least = least_budget(source, memory, more, column_bytes(format, source.schema))
     with within(least.share):
         rows = _rows(source, least)
         sample = take_sample(source, rows, least)

@@ -419,7 +419,10 @@ def _zip(path: str) -> Look:
     if "xl/workbook.xml" in names:
         return Look("an Excel file", _pandas("read_excel({path})"))
     if bases & {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}:
-        return Look("a zipped Zarr store", _UNPACK)
+        return Look(
+            "a zipped Zarr store",
+            'Unpack it, and open the folder: unzip {path} -d data.zarr, then rm.open("data.zarr")',
+        )
     return _ZIP
 
 

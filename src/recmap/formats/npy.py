@@ -37,7 +37,8 @@ def open_npy(path: str) -> ColumnsSource:
 
 def _open_with_numpy(path: str) -> ColumnsSource:
     """The same array, as numpy itself maps it."""
-    array = np.load(path, mmap_mode="r", allow_pickle=False) if os.path.getsize(path) else None
+    load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
+    array = load(path) if os.path.getsize(path) else None
     if array is None or not array.size:
         return open_npy(path)  # numpy maps no empty arrays
     name, array = _described(path, np.asarray(array))

@@ -26,6 +26,7 @@ from recmap.formats.parts import VALUES, join, levels
 from recmap.formats.rows import rows_columns
 from recmap.formats.stored import StoredSum
 from recmap.formats.streamed import MAX_LOADED, StreamedRows
+from recmap.formats.unzipped import Unzipped, ZipReader
 from recmap.ragged import BYTE
 from recmap.types import Field
 
@@ -56,14 +57,17 @@ _BROKEN = (
 )
 
 
-def open_npz(path: str, names: Sequence[str] | None, *, verify: bool = True) -> ColumnsSource:
+def open_npz(
+    path: str, names: Sequence[str] | None, *, verify: bool = True, direct: bool = True
+) -> ColumnsSource:
     """The arrays of equal length, or those asked for: stored ones mapped in place,
     deflated ones inflated as they are read. Without ``verify`` the CRCs of stored ones are
-    not checked.
+    not checked; without ``direct``, zipfile and numpy read all values.
     """
     file = MappedFile(path)
+    reader = None if direct else ZipReader(path)
     # Of two members of one name the last one counts, as for numpy.
-    members = {m.name: m for m in (_Member(file, info) for info in _directory(path))}
+    members = {m.name: m for m in (_Member(file, info, reader) for info in _directory(path))}
     found: dict[str, ColumnReader] = {}
     sums: dict[str, list[Checksum]] = {}
     refused: dict[str, str] = {}
@@ -83,9 +87,11 @@ def open_npz(path: str, names: Sequence[str] | None, *, verify: bool = True) -> 
             sums |= dict.fromkeys(columns, member.sums)
     columns = choose_columns(path, found, refused, names)
     # By name, so that what is left out is not warned of again.
-    again = partial(open_npz, path, list(columns), verify=verify)
+    again = partial(open_npz, path, list(columns), verify=verify, direct=direct)
+    other = partial(open_npz, path, list(columns), verify=verify, direct=False)
+    checked = sums if verify else None
     return ColumnsSource(
-        "npz", [path], columns, reopen=again, mapped=file, sums=sums if verify else None
+        "npz", [path], columns, reopen=again, mapped=file, reference=other, sums=checked
     )
 
 
@@ -152,7 +158,10 @@ def _only(member: _Member, dtype: np.dtype[Any]) -> ColumnReader:
 class _Member:
     """An array in the zip."""
 
-    def __init__(self, file: MappedFile, info: zipfile.ZipInfo) -> None:
+    def __init__(
+        self, file: MappedFile, info: zipfile.ZipInfo, reader: ZipReader | None = None
+    ) -> None:
+        self._other = None if reader is None else Unzipped(reader, info)
         self.name = info.filename.removesuffix(".npy")
         self._file, self._info = file, info
         self._start = self._data_offset()
@@ -278,7 +287,10 @@ class _Member:
     def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:
         """Its columns by name, the values of another dtype of the same size if given."""
         header = self.header if dtype is None else replace(self.header, dtype=dtype)
-        if self._packed is not None:
+        other = self._other_rows(header.dtype)
+        if other is not None:
+            columns = rows_columns("", other)
+        elif self._packed is not None:
             columns = rows_columns("", StreamedRows(self._packed, header))
         else:
             order = "F" if header.fortran else "C"
@@ -286,3 +298,16 @@ class _Member:
             array = self._file.array(at, header.shape, header.dtype, order)  # type: ignore[arg-type]
             columns = array_columns("", array, self._file)
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
+
+    def _other_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
+        """Its rows without recmap's own reader, if they can be read so."""
+        found = None if self._other is None else self._other.header()
+        if self._other is None or found is None:
+            return None
+        if found.fortran and math.prod(found.shape) * dtype.itemsize > MAX_LOADED:
+            return None  # it would be held whole
+        # To numpy, bfloat16 and its kin are just so many bytes.
+        same = found.dtype.kind == "V" or found.dtype == self.header.dtype
+        if not same or found.shape != self.header.shape:
+            raise self.error(f"numpy reads {found.shape} of {found.dtype}, not {self.header}")
+        return StreamedRows(self._other, replace(found, dtype=dtype))

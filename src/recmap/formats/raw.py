@@ -13,7 +13,7 @@ from recmap.errors import DataError, IndexFileError, OptionError
 from recmap.files.description import Description, load_description
 from recmap.files.mapped import MappedFile
 from recmap.files.sniff import size_hint
-from recmap.formats.columns import ColumnsSource, array_columns
+from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.types import Schema
 
@@ -56,13 +56,30 @@ def open_raw(
     if rows < 0:
         rows = _count(file, offset, row_size, kind, inner)
     array = file.array(offset, (rows, *inner), kind)
-    if dtype is None and kind.names is not None and len(kind.names) == 1:
-        columns = array_columns(kind.names[0], array[kind.names[0]], file)
-    else:
-        columns = array_columns(DEFAULT_NAME, array, file)
+    single = dtype is None and kind.names is not None and len(kind.names) == 1
+    columns = _columns(array, single, file)
     origin = "from the description" if dtype is None else "given"
     again = partial(open_raw, path, dtype, shape, offset)
-    return ColumnsSource("raw", [path], columns, origin, again, file)
+    other = partial(_open_with_numpy, path, kind, (rows, *inner), offset, single)
+    return ColumnsSource("raw", [path], columns, origin, again, file, other)
+
+
+def _columns(
+    array: npt.NDArray[Any], single: bool, file: MappedFile | None
+) -> dict[str, ColumnReader]:
+    if single and array.dtype.names is not None:
+        (name,) = array.dtype.names
+        return array_columns(name, array[name], file)
+    return array_columns(DEFAULT_NAME, array, file)
+
+
+def _open_with_numpy(
+    path: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, single: bool
+) -> ColumnsSource:
+    """The same rows, as numpy itself maps them."""
+    empty = 0 in shape  # numpy maps no empty arrays
+    array = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", offset, shape)
+    return ColumnsSource("raw", [path], _columns(np.asarray(array), single, None))
 
 
 def packed_dtype(schema: Schema) -> np.dtype[Any]:

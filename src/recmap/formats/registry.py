@@ -36,6 +36,7 @@ __all__ = [
     "FORMATS",
     "Format",
     "OpenOptions",
+    "column_bytes",
     "create_sink",
     "detect",
     "for_column",
@@ -44,6 +45,12 @@ __all__ = [
     "read_copies",
     "select",
 ]
+
+
+# So many columns take little enough not to be counted.
+_FEW_COLUMNS = 100
+# Bytes of one column that wait, if the columns are few.
+_WAITING = 24_000
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,10 @@ class Format:
     list_copies: int = 0
     #: Descriptors that an open file takes.
     descriptors: int = 0
+    #: Bytes that a column takes while a file is written and checked, whatever its rows are.
+    column_bytes: int = 3_000
+    #: Bytes that rows waiting to fill chunks take, at most, with what is held around them.
+    waiting: int = 0
     #: Whether the sink wants to know how many rows will come.
     counts_rows: bool = False
 
@@ -93,7 +104,7 @@ FORMATS = {
             ("tfrecord_sink", "create_tfrecord"),
         ),
         Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
-        Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink")),
+        Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink"), column_bytes=5_000),
         Format(
             "hdf5",
             (".h5", ".hdf5", ".he5"),
@@ -101,6 +112,8 @@ FORMATS = {
             ("hdf5.sink", "Hdf5Sink"),
             list_copies=3,
             descriptors=2,
+            column_bytes=6_000,
+            waiting=24 * 10**6,
             counts_rows=True,
         ),
         Format(
@@ -108,6 +121,7 @@ FORMATS = {
             (".zarr",),
             ("zarr.source", "open_zarr"),
             ("zarr.sink", "ZarrSink"),
+            column_bytes=8_000,
             counts_rows=True,
         ),
         Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
@@ -379,6 +393,12 @@ def create_sink(
         if not known:
             raise
         raise OptionError(f"{path}: {format} files have no such option: {e}") from None
+
+
+def column_bytes(format: str, schema: Schema) -> int:
+    """What the columns take by themselves in a file of this format, if they are many."""
+    many, kind = max(0, len(schema) - _FEW_COLUMNS), FORMATS[format]
+    return many * kind.column_bytes + min(many * _WAITING, kind.waiting)
 
 
 def read_copies(format: str, schema: Schema) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.deflated import Deflated
 from recmap.formats.npy_header import NpyHeader
 
 __all__ = ["MAX_LOADED", "StreamedRows"]
@@ -20,12 +19,18 @@ MAX_LOADED = 256 << 20
 _BLOCK = 4 << 20
 
 
+class Packed(Protocol):
+    """Bytes that are unpacked as they are read."""
+
+    def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
+
+
 class StreamedRows:
     """Rows of an array that lies deflated behind its header."""
 
     note = "deflated, read in order"
 
-    def __init__(self, packed: Deflated, header: NpyHeader) -> None:
+    def __init__(self, packed: Packed, header: NpyHeader) -> None:
         self._packed, self._header = packed, header
         self.dtype, self.shape = header.dtype, header.shape
         self.row_size = header.dtype.itemsize * math.prod(header.shape[1:])

@@ -58,9 +58,16 @@ class ChunkedArray:
     """
 
     def __init__(
-        self, file: Hdf5File, name: str, dataset: Any, dtype: np.dtype[Any], pipeline: Pipeline
+        self,
+        file: Hdf5File,
+        name: str,
+        dataset: Any,
+        dtype: np.dtype[Any],
+        pipeline: Pipeline,
+        label: str | None = None,
     ) -> None:
-        self._file, self._name, self._dataset = file, name, dataset
+        """``name`` is the path of the dataset, ``label`` what its bands are kept under."""
+        self._file, self._name, self._label = file, name, label or name
         self._dtype, self._pipeline = dtype, pipeline
         self._grid = Grid(dataset.shape, dataset.chunks)
         # Else the references to values.
@@ -119,7 +126,7 @@ class ChunkedArray:
         out = self._empty(stop - start)
         if out.size:
             with self._file.locked(self._name):
-                self._dataset.read_direct(out, np.s_[start:stop])
+                self._file.dataset(self._name).read_direct(out, np.s_[start:stop])
         return out
 
     def _gather(self, count: int, pieces: Sequence[_Piece]) -> npt.NDArray[Any]:
@@ -131,7 +138,7 @@ class ChunkedArray:
         jobs: list[_Job] = []
         kept: dict[int, npt.NDArray[Any]] = {}
         for piece in pieces:
-            band = self._file.bands.get(self._name, piece.band)
+            band = self._file.bands.get(self._label, piece.band)
             if band is not None:
                 out[piece.target] = band[piece.source]
                 continue
@@ -142,7 +149,7 @@ class ChunkedArray:
                 size, sum(band.nbytes for band in kept.values())
             ):
                 if self._kept is not None:  # before the next is inflated
-                    self._file.bands.let_go(self._name, self._kept - 1 - len(kept))
+                    self._file.bands.let_go(self._label, self._kept - 1 - len(kept))
                 kept[piece.band] = self._empty(end - first)
                 whole = slice(0, end - first)
                 targets.append(_Target(kept[piece.band], whole, whole))
@@ -153,7 +160,7 @@ class ChunkedArray:
             jobs.extend(_Job(place, targets) for place in found)
         self._file.for_each(jobs, self._load)
         for number, rows in kept.items():
-            self._file.bands.put(self._name, number, rows)
+            self._file.bands.put(self._label, number, rows)
         return out
 
     def _empty(self, rows: int) -> npt.NDArray[Any]:
@@ -173,7 +180,7 @@ class ChunkedArray:
         with self._lock:
             if not self._asked:
                 with self._file.locked(self._name):
-                    self._places = Places.of(self._dataset, self._grid)
+                    self._places = Places.of(self._file.dataset(self._name), self._grid)
                 self._asked = True
             return self._places
 
@@ -199,7 +206,7 @@ class ChunkedArray:
                 raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):
-                part: npt.NDArray[Any] = self._dataset[region]
+                part: npt.NDArray[Any] = self._file.dataset(self._name)[region]
                 return part
         stored = self._file.pread(offset, size)
         try:

@@ -169,8 +169,6 @@ class _LibraryColumn:
     ) -> None:
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
         self._size = _size(dataset, leaf)
-        self._dataset = dataset
-        self._rows = dataset if not leaf.path else dataset.fields(leaf.path[0])
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
@@ -187,7 +185,9 @@ class _LibraryColumn:
 
     def read(self, start: int, stop: int) -> Column:
         with self._file.locked(self._name):
-            rows = self._rows[start:stop]
+            dataset = self._file.dataset(self._name)
+            fields = dataset.fields(self._leaf.path[0]) if self._leaf.path else dataset
+            rows = fields[start:stop]
             for name in self._leaf.path[1:]:
                 rows = rows[name]
             return self._leaf.column(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
@@ -35,6 +36,8 @@ _FAILURES = (
 )
 # The library's own caches, for chunks that only it can read, together.
 _LIBRARY_CACHE = 16 << 20
+# Datasets that stay open. The library takes some 25 kB for each.
+_OPEN_DATASETS = 256
 # Work is dealt out in a few portions per thread: chunks may be many and small.
 _PORTIONS = 4
 
@@ -48,6 +51,7 @@ class Hdf5File:
         self.size = self.mapped.size
         self.bands = Bands()
         self._lock = RLock()
+        self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._pool: tuple[int, Threads] | None = None
         self._descriptor = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
@@ -91,6 +95,18 @@ class Hdf5File:
                 raise DataError(
                     f"{where}: the HDF5 library cannot read it: {e}", file=self.path, field=name
                 ) from e
+
+    def dataset(self, path: str) -> Any:
+        """The dataset at a path, opened again if others were used since; only while locked.
+        Columns hold no datasets themselves, because a file may have thousands of them.
+        """
+        dataset = self._datasets.pop(path, None)
+        if dataset is None:
+            while len(self._datasets) >= _OPEN_DATASETS:
+                self._datasets.popitem(last=False)
+            dataset = self.root[path]
+        self._datasets[path] = dataset
+        return dataset
 
     def pread(self, offset: int, size: int) -> bytes:
         """Bytes of the file, fewer where it ends before."""

@@ -45,7 +45,7 @@ class Lengths:
             pipeline = Pipeline([(number, values) for number, _, values, _ in filters], nbytes)
             if pipeline.known:
                 label = ".".join([name, *leaf.path, "lengths"])
-                self._rows = ChunkedArray(file, label, dataset, dtype, pipeline)
+                self._rows = ChunkedArray(file, name, dataset, dtype, pipeline, label)
         else:
             offset, nbytes = contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:

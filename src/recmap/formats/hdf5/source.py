@@ -8,7 +8,7 @@ dataset are columns of their own, ``table.field``, those inside of others
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -79,9 +79,7 @@ class _Table:
 
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     tables, refused = [], {}
-    with file.locked():
-        found = list(walk(file.root))
-    for name, item in found:
+    for name, item in _found(file):
         if isinstance(item, str):
             refused[name] = item
             continue
@@ -109,6 +107,17 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
             stacklevel=2,
         )
     return columns
+
+
+def _found(file: Hdf5File) -> Iterator[tuple[str, Any]]:
+    """What lies in the file, opened one by one."""
+    entries = walk(file.root)
+    while True:
+        with file.locked():
+            entry = next(entries, None)
+        if entry is None:
+            return
+        yield entry
 
 
 def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str, ColumnReader]:

@@ -69,8 +69,9 @@ class WrittenColumn:
         if position is not None:
             dataset.attrs[ORDER] = np.int64(position)
         self._file = file
+        self._inner = inner
         # The library takes some 40 kB for a dataset that is open.
-        self._open = dataset if room >= _CHUNK else None
+        self._open = dataset.id if room >= _CHUNK else None
         self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pieces: list[Column] = []
         self._held = self._written = 0
@@ -117,8 +118,15 @@ class WrittenColumn:
 
     def keep(self) -> None:
         """Copies the rows of the last add() that were not written yet."""
-        if self._pieces:
-            self._pieces[-1] = owned(self._pieces[-1])
+        pieces = self._pieces
+        if not pieces:
+            return
+        pieces[-1] = owned(pieces[-1])
+        # A few rows at a time are joined, for an array takes more than a few values: each
+        # piece is longer than those behind it together.
+        while len(pieces) > 1 and len(pieces[-2]) <= len(pieces[-1]):
+            last = pieces.pop()
+            pieces[-1] = concatenate([pieces[-1], last])
 
     def write(self) -> None:
         """Writes a piece, or what is left of one."""
@@ -130,17 +138,19 @@ class WrittenColumn:
             return
         column = self._next(rows)
         start, stop = self._written, self._written + rows
-        dataset = self._open or self._file[self._name]
-        dataset.resize(stop, axis=0)
+        # Through the lower layer of h5py, which costs a third of the time for small pieces;
+        # the one above it takes lists of one length for a table.
+        dataset = self._open or h5py.h5d.open(self._file.id, self._name.encode())
+        dataset.set_extent((stop, *self._inner))
         if isinstance(column, Ragged):
-            cells = self._cells(column)
-            place = dataset.id.get_space()
-            place.select_hyperslab((start, *(0 for _ in cells.shape[1:])), cells.shape)
-            # The method above this one takes lists of one length for a table.
-            dataset.id.write(h5py.h5s.create_simple(cells.shape), place, cells)
-        elif column.size:
-            values = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
-            dataset[start:stop] = values.view(self._item)
+            values = self._cells(column)
+        else:
+            column = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
+            values = column.view(self._item)
+        if values.size:
+            place = dataset.get_space()
+            place.select_hyperslab((start, *(0 for _ in self._inner)), values.shape)
+            dataset.write(h5py.h5s.create_simple(values.shape), place, values)
         self._written, self._held = stop, self._held - rows
 
     def _next(self, rows: int) -> Column:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from recmap.errors import DataError
+from recmap.files.sniff import look, unknown_format
 from recmap.formats.choice import choose_columns
 from recmap.formats.columns import ColumnReader, ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
@@ -24,6 +26,9 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     """The arrays of equal length, or those asked for. A store that is one array is one
     column, named by its attribute ``name``.
     """
+    packed = look(path) if os.path.isfile(path) else None
+    if packed is not None and packed.format is None:
+        raise unknown_format(path, packed)
     store = Store(path)
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}

@@ -1,0 +1,109 @@
+"""Members of a .npz file as zipfile and numpy read them, to compare with what recmap reads."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import struct
+import weakref
+import zipfile
+import zlib
+from collections import OrderedDict
+from threading import Lock
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError
+from recmap.formats.npy_header import MAX_HEADER, NpyHeader
+
+__all__ = ["Unzipped", "ZipReader"]
+
+# Members that are inflated as they are read; each has a window of 32 kB.
+_OPEN = 256
+_LOCAL_SIZE = 30
+_BROKEN = (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError)
+
+
+class ZipReader:
+    """Bytes of the members of a zip, from any thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._archive = zipfile.ZipFile(path)
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._members: OrderedDict[int, IO[bytes]] = OrderedDict()
+        weakref.finalize(self, _close, self._archive, self._members, self._descriptor)
+        self._lock = Lock()
+
+    def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
+        """Bytes of a member, fewer where it ends before."""
+        try:
+            if info.compress_type == zipfile.ZIP_STORED:
+                return self._stored(info, offset, min(size, info.file_size - offset))
+            with self._lock:
+                member = self._member(info)
+                member.seek(offset)
+                return member.read(size)
+        except _BROKEN as e:
+            raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e
+
+    def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
+        # zipfile would read all that lies before.
+        local = os.pread(self._descriptor, _LOCAL_SIZE, info.header_offset)
+        name, extra = struct.unpack_from("<HH", local, 26)
+        at = info.header_offset + _LOCAL_SIZE + name + extra + offset
+        pieces = []
+        while size > 0 and (piece := os.pread(self._descriptor, size, at)):
+            pieces.append(piece)
+            at, size = at + len(piece), size - len(piece)
+        return b"".join(pieces)
+
+    def _member(self, info: zipfile.ZipInfo) -> IO[bytes]:
+        member = self._members.pop(info.header_offset, None)
+        if member is None:
+            while len(self._members) >= _OPEN:
+                self._members.popitem(last=False)[1].close()
+            member = self._archive.open(info)
+        self._members[info.header_offset] = member
+        return member
+
+
+def _close(archive: zipfile.ZipFile, members: OrderedDict[int, IO[bytes]], file: int) -> None:
+    for member in members.values():
+        member.close()
+    archive.close()
+    os.close(file)
+
+
+class Unzipped:
+    """The bytes of one member, and its header as numpy reads it."""
+
+    def __init__(self, reader: ZipReader, info: zipfile.ZipInfo) -> None:
+        self._reader, self._info = reader, info
+
+    def header(self) -> NpyHeader | None:
+        """None for a version that numpy has no public function for."""
+        file = io.BytesIO(self._reader.read(self._info, 0, MAX_HEADER))
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            return None
+        read: Any = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
+        return NpyHeader(dtype.base, (*shape, *dtype.shape), fortran, file.tell())
+
+    def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        """So many bytes."""
+        data = self._reader.read(self._info, offset, size)
+        if len(data) < size:
+            path, name = self._reader.path, self._info.filename
+            raise DataError(
+                f"{path}: {name}: it ends after {offset + len(data):,} bytes", file=path
+            )
+        return np.frombuffer(data, np.uint8)
