@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -116,3 +117,27 @@ def test_tensorflow_asks_for_a_batch_when_the_one_before_is_gone() -> None:
     kept.clear()
     assert len(list(batches)) == 5
     assert kept == [False] * 5
+
+
+@pytest.fixture
+def _slow_threads() -> Iterator[None]:
+    """Threads that are interrupted at every line, for long enough that others go on."""
+    never = threading.Event()
+
+    def interrupted(*_: object) -> Callable[..., Any]:
+        never.wait(0.001)
+        return interrupted
+
+    threading.settrace(interrupted)
+    yield
+    threading.settrace(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_slow_threads")
+@pytest.mark.parametrize("workers", [None, "threads:2"])
+def test_a_batch_is_gone_wherever_the_thread_that_made_it_is_interrupted(
+    workers: str | None,
+) -> None:
+    train = rm.from_arrays({"x": np.zeros((3, 1 << 17))}).batch(1).prefetch(1)
+    train = train if workers is None else train.map(same, workers=workers)
+    assert gone(iter(train), lambda batch: batch["x"]) == [True] * 3

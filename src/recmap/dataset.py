@@ -342,11 +342,14 @@ class Dataset(Verbs):
 
     def _row_number(self, key: int) -> int:
         # A row from the front may be read without counting all of them.
-        if key >= 0 and self._source.known_rows() is None:
+        rows = self._source.known_rows()
+        if key >= 0 and rows is None:
             if len(next(iter(self._source.read(key, key + 1).values()), ())) == 1:
                 return key
-        elif -len(self) <= key < len(self):
-            return key % len(self)
+        else:
+            rows = len(self) if rows is None else rows
+            if -rows <= key < rows:
+                return key % rows
         raise RowNotFoundError(f"row {key:,} of {len(self):,}")
 
     def _rows(self, key: Any) -> Batch:

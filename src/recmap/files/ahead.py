@@ -53,8 +53,9 @@ def _work(
             room.get()
             if stop.is_set():
                 return
-            ready.put([item])
-            del item
+            made = [item]
+            del item  # before another thread gets it, and lets go of it
+            ready.put(made)
         ready.put([])
     except BaseException as e:  # raised in the reader's thread
         ready.put(e)

@@ -158,7 +158,8 @@ class ArrayColumn:
         size = out.nbytes // len(rows)
         if self._file is not None:
             _core.will_need(self._flat, size, rows)
-        _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), thread_count())
+        threads = thread_count() if len(rows) > 1 else 1
+        _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), threads)
         return out
 
     @property

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.types import Batch
 
-__all__ = ["OrderedPool", "Pool", "Request", "UnpicklableError", "Work"]
+__all__ = ["Answer", "OrderedPool", "Pool", "Request", "UnpicklableError", "Work"]
 
 
 class UnpicklableError(OptionError):
@@ -60,7 +60,10 @@ class Pool(Protocol):
         self.close()
 
 
-_Piece: TypeAlias = tuple[Request, "Future[Batch]"]
+# The result is the only item of a list: whoever takes it out is the only one to hold it,
+# also if the thread that made it has not come to its next line yet.
+Answer: TypeAlias = "Future[list[Batch]]"
+_Piece: TypeAlias = tuple[Request, Answer]
 
 
 class OrderedPool(Pool, ABC):
@@ -72,11 +75,11 @@ class OrderedPool(Pool, ABC):
         self._ending = weakref.finalize(self, end, *parts)
 
     @abstractmethod
-    def _submit(self, request: Request) -> Future[Batch]:
+    def _submit(self, request: Request) -> Answer:
         """Queues a request."""
 
     @abstractmethod
-    def _wait(self, future: Future[Batch]) -> None:
+    def _wait(self, future: Answer) -> None:
         """Returns when a result is there; raises if the pool is closed before."""
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
@@ -112,7 +115,7 @@ class OrderedPool(Pool, ABC):
         self._check()
         try:
             self._wait(future)
-            return request, future.result()
+            return request, future.result().pop()
         except CancelledError:
             self._check()
             raise

@@ -23,10 +23,9 @@ from recmap.pipeline.channel import Channel, Kind
 from recmap.pipeline.failures import death, rebuild
 from recmap.pipeline.messages import pack
 from recmap.pipeline.patience import Patience
-from recmap.pipeline.pool import OrderedPool, Request, UnpicklableError, Work
+from recmap.pipeline.pool import Answer, OrderedPool, Request, UnpicklableError, Work
 from recmap.pipeline.serving import serve
 from recmap.pipeline.stacks import Stacks
-from recmap.types import Batch
 
 __all__ = ["ProcessPool"]
 
@@ -49,11 +48,11 @@ class _Worker:
     process: BaseProcess
     channel: Channel
     stacks: Stacks
-    under_way: deque[Future[Batch]] = field(default_factory=deque)
+    under_way: deque[Answer] = field(default_factory=deque)
     given: int = 0
     busy: float = 0.0
 
-    def send(self, request: Request, future: Future[Batch]) -> None:
+    def send(self, request: Request, future: Answer) -> None:
         columns = [("positions", request.positions), *(request.batch or {}).items()]
         kind = Kind.ROWS if request.batch is None else Kind.BATCH
         self.channel.send(kind, pack(columns), number=request.number, epoch=request.epoch)
@@ -72,7 +71,7 @@ class _Worker:
             assert isinstance(error, np.ndarray)
             future.set_exception(rebuild(error.tobytes(), self.name))
         else:
-            future.set_result(dict(message.columns))
+            future.set_result([dict(message.columns)])
 
 
 class ProcessPool(OrderedPool):
@@ -86,7 +85,7 @@ class ProcessPool(OrderedPool):
             )
         # What the work holds may be memory that workers share and do not own.
         self._work = work
-        self._waiting: deque[tuple[Request, Future[Batch]]] = deque()
+        self._waiting: deque[tuple[Request, Answer]] = deque()
         self._poll = select.poll()
         self._workers: list[_Worker] = []
         self._advice = (
@@ -141,12 +140,12 @@ class ProcessPool(OrderedPool):
     def busy(self) -> list[float]:
         return [worker.busy for worker in self._workers]
 
-    def _submit(self, request: Request) -> Future[Batch]:
-        future: Future[Batch] = Future()
+    def _submit(self, request: Request) -> Answer:
+        future: Answer = Future()
         self._waiting.append((request, future))
         return future
 
-    def _wait(self, future: Future[Batch]) -> None:
+    def _wait(self, future: Answer) -> None:
         # Whether or not it is there already: workers may be free.
         self._collect(0)
         self._hand_out()

@@ -14,12 +14,12 @@ from recmap.files.machine import work_beside
 from recmap.files.threads import start_thread
 from recmap.pipeline.failures import map_error
 from recmap.pipeline.patience import Patience, stack_of
-from recmap.pipeline.pool import OrderedPool, Request, Work
-from recmap.types import Batch
+from recmap.pipeline.pool import Answer, OrderedPool, Request, Work
 
 __all__ = ["ThreadPool"]
 
-_Queue: TypeAlias = "queue.SimpleQueue[tuple[Request, Future[Batch]] | None]"
+# A request is the only item of a list, too, which whoever does it empties.
+_Queue: TypeAlias = "queue.SimpleQueue[tuple[list[Request], Answer] | None]"
 
 # Seconds between looks at whether another thread has closed the pool.
 _WATCH = 1.0
@@ -48,12 +48,12 @@ class ThreadPool(OrderedPool):
     def busy(self) -> list[float]:
         return list(self._busy)
 
-    def _submit(self, request: Request) -> Future[Batch]:
-        future: Future[Batch] = Future()
-        self._queue.put((request, future))
+    def _submit(self, request: Request) -> Answer:
+        future: Answer = Future()
+        self._queue.put(([request], future))
         return future
 
-    def _wait(self, future: Future[Batch]) -> None:
+    def _wait(self, future: Answer) -> None:
         if not self._threads:
             _work_off(self._work, self._queue, self._busy, 0)
         patience, before = Patience(self._where, self._advice), list(self._busy)
@@ -74,7 +74,7 @@ def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
     while (item := requests.get()) is not None:
         begin = time.perf_counter()
         _answer(work, *item)
-        # Not even the last result may be kept while this thread waits.
+        # An answer that nobody takes is not kept while this thread waits.
         del item
         busy[index] += time.perf_counter() - begin
 
@@ -86,15 +86,17 @@ def _work_off(work: Work, requests: _Queue, busy: list[float], index: int) -> No
         item = requests.get()
         if item is not None:
             _answer(work, *item)
-        del item
     busy[index] += time.perf_counter() - begin
 
 
-def _answer(work: Work, request: Request, future: Future[Batch]) -> None:
+def _answer(work: Work, request: list[Request], future: Answer) -> None:
+    """Does the only request of a list. When the answer can be seen, nothing here holds it,
+    nor what it was made from.
+    """
     if not future.set_running_or_notify_cancel():
         return
     try:
-        future.set_result(work(request))
+        future.set_result([work(request.pop())])
     except RecmapError as e:
         future.set_exception(e)
     except BaseException as e:

@@ -130,6 +130,12 @@ class Codec:
         self.columns = _core.Columns()
         self.columns.watch = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
+        # Looked up for every row that is read alone.
+        self._dense = {
+            name: (field.inner, field.dtype)
+            for name, field in schema.items()
+            if field.row_bytes is not None
+        }
         for name, field in schema.items():
             key, place = split_name(name)
             place = self.places.get(name, place)
@@ -176,9 +182,8 @@ class Codec:
         """
         count = len(records.offsets)
         dense = {
-            name: self._buffers.empty((count, *field.inner), field.dtype)
-            for name, field in self.schema.items()
-            if field.row_bytes is not None
+            name: self._buffers.empty((count, *inner), dtype)
+            for name, (inner, dtype) in self._dense.items()
         }
         filled = [
             dense[name].reshape(-1).view(np.uint8) if name in dense else None

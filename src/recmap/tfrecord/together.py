@@ -52,7 +52,7 @@ class Together:
             return self._shards[owner].path, int(numbers[row])
 
         # More than a share of them: rows that are not in memory are waited for.
-        files, threads = self._files, thread_count()
+        files, threads = self._files, thread_count() if len(rows) > 1 else 1
         if ask:
             _core.will_need_records(files, owners, numbers)
         offsets, fault = _core.locate_in(files, owners, numbers, threads)
