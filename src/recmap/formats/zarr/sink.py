@@ -14,6 +14,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
+from recmap.checks import as_whole, check_choice
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
@@ -65,13 +66,10 @@ class ZarrSink:
         version: Literal[2, 3] = 3,
         expected: int | None = None,
     ) -> None:
-        if version not in _CODECS:
+        if as_whole("version", version) not in _CODECS:
             raise OptionError(f"{path}: version={version!r}: use 2 or 3")
-        if compression not in _CODECS[version]:
-            known = ", ".join(repr(name) for name in _CODECS[version])
-            raise OptionError(f"{path}: compression={compression!r} is not one of {known}")
-        if chunk_rows is not None and chunk_rows < 1:
-            raise OptionError(f"{path}: chunk_rows must be 1 or more")
+        check_choice("compression", compression, _CODECS[version])
+        chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1)
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
         self.path, self.schema = path.rstrip(os.sep), schema
