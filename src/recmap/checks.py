@@ -26,7 +26,9 @@ __all__ = [
     "check_choice",
     "check_column_name",
     "check_flag",
+    "check_function",
     "check_iterable",
+    "is_iterable",
     "unknown_option",
 ]
 
@@ -73,8 +75,19 @@ def as_list(name: str, value: Any, example: str) -> list[Any]:
 
 def check_iterable(name: str, value: Any, example: str) -> None:
     """Values that come one after the other."""
-    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | bytearray | Mapping) or not is_iterable(value):
         raise OptionTypeError(f"{name}={value!r}: give a list, such as {example}")
+
+
+def is_iterable(value: Any) -> bool:
+    """Whether values can be taken from it: not from an array without axes, though it is an
+    ``Iterable``.
+    """
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
 
 
 def as_names(name: str, value: Any) -> list[str]:
@@ -126,6 +139,12 @@ def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
         return found
     except (ImportError, AttributeError, TypeError):
         return None
+
+
+def check_function(name: str, value: Any) -> None:
+    """A function, or None for none."""
+    if value is not None and not callable(value):
+        raise OptionTypeError(f"{name}={value!r}: give a function")
 
 
 def check_column_name(name: Any) -> None:

@@ -16,8 +16,10 @@ from recmap.checks import (
     as_names,
     as_slice,
     as_whole,
+    check_choice,
     check_column_name,
     check_flag,
+    check_function,
     unknown_option,
 )
 from recmap.dataset import Dataset, open
@@ -26,9 +28,10 @@ from recmap.engine.manifest_file import load_manifest, manifest_path
 from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
-from recmap.errors import OptionError, OptionTypeError
+from recmap.errors import OptionError
 from recmap.files.machine import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
+from recmap.formats.registry import FORMATS
 from recmap.sources import Source
 
 __all__ = ["convert"]
@@ -95,7 +98,9 @@ def convert(
     _seed(shuffle, seed, None)
     _check_known(source)
     _check_work(memory, shard_size, progress)
-    if verify != "full":
+    check_choice("to", to, (*FORMATS, None))
+    check_choice("casting", casting, ("same_value", "unsafe"))
+    if not isinstance(verify, str) or verify != "full":
         check_flag("verify", verify, 'True, False or "full"')
     workers = None if workers is None else as_whole("workers", workers, 1)
     shards = None if shards is None else as_whole("shards", shards, 1, MOST_SHARDS)
@@ -180,8 +185,7 @@ def _check_work(memory: Any, shard_size: Any, progress: Any) -> None:
     for name, size in {"memory": memory, "shard_size": shard_size}.items():
         if (name == "memory" or size is not None) and parse_size(size) < 1:
             raise OptionError(f"{name}={size!r}: give a number of bytes, such as '512MB'")
-    if progress is not None and not callable(progress):
-        raise OptionTypeError(f"progress={progress!r}: give a function that gets the progress")
+    check_function("progress", progress)
 
 
 def _runner(

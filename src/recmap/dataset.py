@@ -15,12 +15,14 @@ from recmap.casting import exact_array
 from recmap.chain import Verbs
 from recmap.checks import (
     as_dtype,
+    as_list,
     as_mapping,
     as_slice,
     as_whole,
     check_choice,
     check_column_name,
     check_flag,
+    check_function,
     check_iterable,
     unknown_option,
 )
@@ -158,21 +160,22 @@ def _index_file(index: Any) -> str:
 def _shape(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, int | np.integer):
         raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
-    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
-        raise OptionTypeError(f"shape={shape!r}: give a tuple of all axes, rows first: (-1, 10)")
-    return tuple(as_whole("an axis of shape", axis, least=-1) for axis in shape)
+    axes = as_list("shape", shape, "(-1, 10), all axes, rows first")
+    return tuple(as_whole("an axis of shape", axis, least=-1) for axis in axes)
 
 
 def _fields(fields: Any) -> Any:
     if isinstance(fields, str):
         return [fields]
-    names = list(fields) if isinstance(fields, Iterable) else [None]
-    if isinstance(fields, bytes) or not all(isinstance(n, str) or n is ... for n in names):
+    example = '["x", "label"], or a dict of types by name, {"x": "float32[10]"}'
+    named = isinstance(fields, Mapping)
+    names = list(fields) if named else as_list("fields", fields, example)
+    if not all(isinstance(name, str) or name is ... for name in names):
         raise OptionTypeError(
             f'fields={fields!r}: give a list of names, ["x", "label"], or a dict of types by '
             'name, {"x": "float32[10]"}'
         )
-    if not isinstance(fields, Mapping):
+    if not named:
         return names
     for name, field in fields.items():
         if field is not None:
@@ -494,6 +497,7 @@ class Dataset(Verbs):
         >>> found.count, found.nan, found.min, found.max, found.mean, found.std
         (3, 1, 1.0, 4.0, 2.5, 1.5)
         """
+        check_function("progress", progress)
         collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
         counter = Counter(self._source.known_rows(), progress)
         for batch in self._reads(1):

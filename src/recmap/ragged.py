@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from recmap._core import pad_rows
 from recmap.casting import exact_array, first_lost, joint_dtype
-from recmap.checks import as_dtype, as_list, as_slice, as_whole
-from recmap.errors import ColumnError, OptionError, RowNotFoundError
+from recmap.checks import as_dtype, as_list, as_slice, as_whole, check_choice
+from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
@@ -65,6 +65,8 @@ class Ragged:
         arrays = [exact_array(row) for row in as_list("rows", rows, "[[1, 2], [3]]")]
         if dtype is not None:
             dtype = as_dtype("dtype", dtype)
+            if dtype.kind in "SUO" or dtype.names is not None:
+                raise OptionError(f"dtype={dtype}: rows of a Ragged are lists of numbers")
             arrays = [_of_dtype(array, dtype, row) for row, array in enumerate(arrays)]
         # An empty list has no dtype of its own.
         filled = [array for array in arrays if array.size] or arrays[:1]
@@ -91,10 +93,10 @@ class Ragged:
         """A column of byte strings."""
         strings = as_list("rows", rows, '[b"a", b"bc"]')
         try:
-            joined = b"".join(strings)
+            joined, lengths = b"".join(strings), [len(string) for string in strings]
         except TypeError:
             raise _not_bytes(strings) from None
-        return cls(np.frombuffer(joined, dtype=BYTE), _offsets([len(s) for s in strings]))
+        return cls(np.frombuffer(joined, dtype=BYTE), _offsets(lengths))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -182,9 +184,11 @@ class Ragged:
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
             raise OptionError("pad() takes rows of numbers; pad the rows of a nested column alone")
-        if side not in ("right", "left") or cut not in ("right", "left"):
-            raise OptionError(f"side={side!r}, cut={cut!r}: each is 'right' or 'left'")
-        length = None if length is None else as_whole("length", length)
+        check_choice("side", side, ("right", "left"))
+        check_choice("cut", cut, ("right", "left"))
+        if out is not None and not isinstance(out, np.ndarray):
+            raise OptionTypeError(f"out= is a NumPy array, not {type(out).__name__}")
+        length = None if length is None else as_whole("length", length, most=2**31)
         lengths = self.lengths
         offsets = self.offsets - self.offsets[0]
         # Before anything is allocated by them: offsets may come from a file.
@@ -207,7 +211,10 @@ class Ragged:
         if out.size:
             if (lost := first_lost(np.asarray(fill), values.dtype, rounds=True)) is not None:
                 raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
-            item = np.full(values.shape[1:], fill, values.dtype)
+            try:
+                item = np.full(values.shape[1:], fill, values.dtype)
+            except (TypeError, ValueError) as e:
+                raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
         return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -11,7 +11,7 @@ from typing import Any
 
 from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
-from recmap.checks import as_whole
+from recmap.checks import as_whole, check_choice, is_iterable
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.notebook import table
 from recmap.pipeline import verbs
@@ -411,6 +411,7 @@ def mix(
     >>> values.count(100), 80 < values.count(300) < 120
     (100, True)
     """
+    check_choice("until", until, ("first", "all", None))
     ends: Until = until or ("all" if weights is None else "first")
     plans = _plans(parts, "mix([a, b])")
     rows = verbs.branches(plans, "mix")
@@ -435,7 +436,7 @@ def zip(*parts: Verbs) -> Pipeline:
 
 
 def _plans(parts: Any, example: str) -> list[Plan]:
-    given = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, Verbs) else [parts]
+    given = list(parts) if is_iterable(parts) and not isinstance(parts, Verbs) else [parts]
     for part in given:
         if not isinstance(part, Verbs):
             raise OptionTypeError(

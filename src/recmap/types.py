@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array, first_lost
-from recmap.checks import as_dtype, as_whole
+from recmap.checks import as_dtype, as_whole, is_iterable
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.notebook import table
 from recmap.ragged import Column
@@ -160,7 +160,7 @@ def as_field(field: FieldLike) -> Field:
 
 
 def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    if dtype in ("bytes", bytes):
+    if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
         return BYTES
     try:
         made = np.dtype(dtype)
@@ -178,7 +178,7 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 def _shape(shape: Any) -> Shape:
     axes = (shape,) if isinstance(shape, int | np.integer) else shape
-    if not isinstance(axes, Iterable) or isinstance(axes, str | bytes):
+    if not is_iterable(axes) or isinstance(axes, str | bytes):
         raise FieldTextError(f"shape={shape!r}: give the axes of a row, such as (10,) or (None, 4)")
     try:
         return tuple(None if axis is None else as_whole("axis", axis) for axis in axes)
@@ -232,7 +232,7 @@ class Schema(Mapping[str, Field]):
     def __getitem__(self, name: str) -> Field:
         try:
             return self._fields[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise FieldNotFoundError(
                 f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}"
             ) from None

@@ -164,7 +164,8 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
     try:
         new = Field(dtype).dtype
         # Mere bytes are no numbers, and a date without a unit means nothing.
-        if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or new.type is np.void:
+        void = np.void in (new.type, old.dtype.type) and new != old.dtype
+        if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
             raise TypeError
         np.zeros(1, old.dtype).astype(new)
     except (FieldTextError, TypeError, ValueError):

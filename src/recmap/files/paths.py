@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+from recmap.checks import is_iterable
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 
 __all__ = [
@@ -41,6 +42,8 @@ def as_path(path: Any, name: str = "path") -> str:
             f"{type(path).__name__}"
         )
     text = os.fsdecode(path)
+    if not text:
+        raise PathNotFoundError(f"{name}='': an empty path names no file")
     if "\0" in text:
         raise OptionError(f"{name}={text!r}: a path cannot hold a null character")
     try:
@@ -55,7 +58,7 @@ def as_paths(paths: Any) -> str | list[str]:
     """A path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_path(paths)
-    if not isinstance(paths, Iterable) or hasattr(paths, "read"):
+    if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # which says what is wrong
     return [as_path(path) for path in paths]
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_dtype, as_list, as_whole, check_flag
+from recmap.checks import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.errors import (
     ColumnError,
     ImageError,
@@ -92,12 +92,10 @@ class ImageDecoder:
             raise OptionError(f"channels={channels}: it is 1 (grey), 3 (RGB) or 4 (RGBA)")
         if self._dtype.name not in _DTYPES:
             raise OptionError(f"dtype={self._dtype}: it is one of {', '.join(_DTYPES)}")
-        if scale not in (None, "0-1"):
-            raise OptionError(f"scale={scale!r}: it is '0-1' or None")
+        check_choice("scale", scale, ("0-1", None))
         if scale is not None and self._dtype == np.uint8:
             raise OptionError("scale='0-1' needs a floating-point dtype, not uint8")
-        if errors not in get_args(Errors):
-            raise OptionError(f"errors={errors!r}: it is 'raise', 'skip' or 'zero'")
+        check_choice("errors", errors, get_args(Errors))
         threads = None if threads is None else as_whole("threads", threads, 1)
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_list
+from recmap.checks import as_list, check_choice
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.pipeline.gathering import interleave
 from recmap.pipeline.rows import Positions, Rows
@@ -57,8 +57,7 @@ class Mixed:
     ) -> None:
         if not parts:
             raise OptionError("mix([]): nothing to mix")
-        if until not in ("first", "all"):
-            raise OptionError(f'until={until!r}: use "first" or "all"')
+        check_choice("until", until, ("first", "all"))
         for i, part in enumerate(parts[1:], 1):
             if part.schema != parts[0].schema:
                 raise FieldMismatchError(

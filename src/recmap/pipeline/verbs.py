@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_list, as_names, as_slice, as_whole, check_flag
+from recmap.checks import as_list, as_names, as_slice, as_whole, check_choice, check_flag
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOrderWarning
 from recmap.files.machine import parse_size
 from recmap.pipeline.choosing import Choose
@@ -233,6 +233,8 @@ def batch(
             raise OptionError("lengths and mask tell of padding; give pad=")
         return made
     padding = Padding(pad, lengths=lengths, mask=mask)
+    if not plan.steps and not packed:
+        padding.schema(plan.rows.schema)  # refuses what cannot be padded
     return _with_step(made, PadBatches(padding, repr((pad, lengths, mask))))
 
 
@@ -266,6 +268,8 @@ def pack(
     chosen = None if columns is None else tuple(as_names("columns", columns))
     packs = Packs(as_whole("length", length, 1, _MOST), chosen, fill, long)
     packs.packer()  # which checks the others
+    if not plan.steps:
+        packs.schema(plan.rows.schema)
     return replace(plan, grouping=packs)
 
 
@@ -315,6 +319,7 @@ def _cut(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
 
 def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
     """One rank of several."""
+    check_choice("even", even, ("uneven", "pad", "drop"))
     if plan.shard is not None:
         raise OptionError("shard: it is one of several shards already")
     known = plan.grouping is None or isinstance(plan.grouping, Batches)

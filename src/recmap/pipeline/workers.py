@@ -48,7 +48,7 @@ def parse_workers(workers: Any) -> Workers:
     """
     if isinstance(workers, np.integer):
         workers = int(workers)
-    if workers is None or (workers == 0 and type(workers) is int):
+    if workers is None or (type(workers) is int and workers == 0):
         return Workers("here", 0)
     text = f"processes:{workers}" if type(workers) is int else str(workers)
     match = re.fullmatch(r"(threads|processes|fork|spawn):0*([1-9][0-9]{0,3})", text)

@@ -66,10 +66,11 @@ class ZarrSink:
         version: Literal[2, 3] = 3,
         expected: int | None = None,
     ) -> None:
-        if as_whole("version", version) not in _CODECS:
-            raise OptionError(f"{path}: version={version!r}: use 2 or 3")
-        check_choice("compression", compression, _CODECS[version])
-        chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1)
+        number = as_whole("version", version)
+        if number not in _CODECS:
+            raise OptionError(f"{path}: version={number}: use 2 or 3")
+        check_choice("compression", compression, _CODECS[number])
+        chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
         self.path, self.schema = path.rstrip(os.sep), schema
@@ -79,13 +80,13 @@ class ZarrSink:
         check_names(schema)
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         self._temporary = temporary_path(self.path)
-        codec = _CODECS[version][compression]()
+        codec = _CODECS[number][compression]()
         paths = _paths(schema)
         self._arrays: dict[tuple[str, str], _Array] = {}
         try:
             group = zarr.create_group(
                 self._temporary,
-                zarr_format=version,
+                zarr_format=number,
                 attributes=marks([Mark(n, paths[n], f) for n, f in schema.items()]),
             )
             for column, splitter in self._splitters.items():
