@@ -194,7 +194,7 @@ def test_the_same_conversion_again_has_nothing_to_do() -> None:
 def test_another_conversion_to_the_same_place_is_not_taken_for_the_same() -> None:
     x = raw_file()
     rm.convert("x.dat", "out/", shards=3, **RAW)
-    for changed in ({"shards": 2}, {"shards": 3, "shuffle": 1}, {"shards": 3, "rows": slice(5)}):
+    for changed in ({"shards": 2}, {"shards": 3, "shuffle": True}, {"shards": 3, "rows": slice(5)}):
         with pytest.raises(rm.OutputExistsError):
             rm.convert("x.dat", "out/", **RAW, **changed)
     os.utime("x.dat", ns=(0, 0))
