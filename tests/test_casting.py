@@ -19,6 +19,9 @@ INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 FLOATS = ["float16", "float32", "float64", "longdouble"]
 DTYPES = ["bool", *INTEGERS, *FLOATS, "complex64", "complex128", ">i4", ">f8", "bfloat16"]
 
+# NumPy has no common dtype for bfloat16 and any other.
+JOINED = [name for name in DTYPES if name != "bfloat16"]
+
 
 def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
@@ -98,11 +101,9 @@ def test_a_cast_is_exact_or_names_what_is_lost(old: str, new: str) -> None:
     assert (None if lost is None else lost[0]) == (kept.index(False) if False in kept else None)
 
 
-@pytest.mark.parametrize("new", DTYPES)
-@pytest.mark.parametrize("old", DTYPES)
+@pytest.mark.parametrize("new", JOINED)
+@pytest.mark.parametrize("old", JOINED)
 def test_rows_of_two_dtypes_are_joined_exactly_or_refused(old: str, new: str) -> None:
-    if "bfloat16" in (old, new):
-        pytest.skip("NumPy has no common dtype for it")
     for first in edges(old)[::7]:
         for second in edges(new)[:: max(1, len(edges(new)) // 4)]:
             rows = [np.array([first], old), np.array([second], new)]

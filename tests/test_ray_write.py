@@ -47,7 +47,7 @@ def _ray() -> Iterator[None]:
 @pytest.mark.parametrize("count", [0, -1])
 def test_no_files_or_no_rows_in_a_file_are_refused(option: str, count: int) -> None:
     np.save("x.npy", np.arange(5))
-    with pytest.raises(rm.OptionError, match=f"{option} must be 1 or more"):
+    with pytest.raises(rm.OptionError, match=f"{option}={count}: give a whole number of 1 or more"):
         rm.ray.write(ray.data.range(5), "x.npy", overwrite=True, **{option: count})  # type: ignore[arg-type]
     assert np.load("x.npy").tolist() == list(range(5))
 
@@ -144,8 +144,8 @@ def test_an_error_names_the_output_and_says_nothing_of_ray(
     with pytest.raises(rm.OptionError) as caught:
         rm.ray.write(make(), "out/", options={"nope": 1})
     text = str(caught.value)
-    assert text.startswith(f"{os.path.abspath('out')}/: tfrecord files have no such option")
-    assert text.endswith("'nope'")
+    assert text.startswith(f"{os.path.abspath('out')}/: options of tfrecord files: ")
+    assert "'nope'" in text
     with pytest.raises(rm.ColumnError) as unfit:
         rm.ray.write(make(), "x.npy", fields={"id": "int64[*]"})
     assert "x.npy" in str(unfit.value)

@@ -46,7 +46,7 @@ def test_what_workers_can_be() -> None:
 )
 def test_what_workers_cannot_be(workers: object) -> None:
     with pytest.raises(rm.OptionError, match='use a number of processes .* or "threads:4"'):
-        parse_workers(workers)  # type: ignore[arg-type]
+        parse_workers(workers)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,43 +3,312 @@
 from __future__ import annotations
 
 import io
+import os
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-import recmap as rm
+import recmap
+from recmap.cli import main
+
+# Wrong types are what this is about: nobody checks them before they are passed in.
+rm: Any = recmap
 
 
 def data() -> Any:
     return rm.from_arrays({"x": np.arange(6)})
 
 
-WRONG: list[tuple[Callable[[], Any], str]] = [
-    (lambda: data().save("x.npy", shard=3), "shards"),
-    (lambda: rm.convert("x.npy", "y.npy", overwrit=True), "overwrite"),
-    (lambda: rm.convert("x.npy", "y.npy", dtpye="f4"), "dtype"),
-    (lambda: data().save("x.npy", rows=[1, 2]), "slice"),
-    (lambda: data().save("x.npy", memory=None), "512MB"),
-    (lambda: data().batch(2).prefetch(2, memory=-5), "memory"),
-    (lambda: data().shard(0, 1.5), "1.5"),
-    (lambda: data().shard("a", 2), "whole number"),
-    (lambda: rm.from_arrays({"s": ["\ud800"]}), "UTF-8"),
-    (lambda: rm.Schema({"x": 3}), "float32"),  # type: ignore[dict-item]
-    (lambda: data().map(dict, fields=3), "schema"),
-    (lambda: rm.open("x.npy", errors="bogus"), "skip"),  # type: ignore[arg-type]
-    (lambda: rm.open("x.bin", dtype="f4", shape=10), "-1, 10"),  # type: ignore[arg-type]
-    (lambda: rm.open(b"x.npy"), "fsdecode"),  # type: ignore[arg-type]
-    (lambda: rm.open(3), "path"),  # type: ignore[arg-type]
-    (lambda: rm.open(io.BytesIO()), "path"),  # type: ignore[arg-type]
+def files() -> None:
+    """What the calls below open."""
+    np.save("x.npy", np.arange(6))
+    np.arange(6, dtype="float32").tofile("x.bin")
+    with rm.TFRecordWriter("x.tfrecord") as writer:
+        writer.write({"x": np.arange(6)})
+
+
+def tokens() -> Any:
+    return rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], []]), "x": np.arange(3)})
+
+
+def to(name: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: rm.convert("x.npy", name, **options)
+
+
+def opened(name: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: rm.open(name, **options)
+
+
+def writer(**options: Any) -> Callable[[], Any]:
+    return lambda: rm.TFRecordWriter("y.tfrecord", **options)
+
+
+def write(batch: Any) -> None:
+    with rm.TFRecordWriter("y.tfrecord") as opened:
+        opened.write(batch)
+
+
+SURROGATE = "a\udc80"
+WHOLE = "whole number"
+
+# What is called, what it raises, and a word of what that says.
+WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
+    # Paths.
+    "open an int": (opened(3), rm.OptionTypeError, "give a path"),
+    "open ints": (opened([1, 2]), rm.OptionTypeError, "give a path"),
+    "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give a path"),
+    "open a null character": (opened("a\0b"), rm.OptionError, "null character"),
+    "open nothing": (opened([]), rm.PathNotFoundError, "empty"),
+    "convert to an int": (to(3), rm.OptionTypeError, "dst=3"),
+    "convert to a null character": (to("a\0.npy"), rm.OptionError, "null character"),
+    "convert to a file": (to(io.BytesIO()), rm.OptionTypeError, "dst="),
+    "write to an int": (lambda: rm.TFRecordWriter(3), rm.OptionTypeError, "path=3"),
+    "index an int": (lambda: rm.index(3), rm.OptionTypeError, "path=3"),
+    "verify an int": (lambda: rm.verify(3), rm.OptionTypeError, "path=3"),
+    "repair an int": (lambda: rm.repair(3, "y.tfrecord"), rm.OptionTypeError, "path=3"),
+    "repair to an int": (lambda: rm.repair("x.tfrecord", 3), rm.OptionTypeError, "dst=3"),
+    # Opening.
+    "open typo": (opened("x.npy", dtpye="f4"), rm.OptionTypeError, "did you mean 'dtype'"),
+    "errors": (opened("x.npy", errors="bogus"), rm.OptionError, "skip"),
+    "format": (opened("x.npy", format=[]), rm.OptionError, "tfrecord"),
+    "compression": (opened("x.tfrecord", compression=3), rm.OptionError, "gzip"),
+    "verify": (opened("x.tfrecord", verify="no"), rm.OptionTypeError, "True or False"),
+    "one axis": (opened("x.bin", dtype="f4", shape=10), rm.OptionError, "-1, 10"),
+    "shape of text": (opened("x.bin", dtype="f4", shape="a"), rm.OptionTypeError, "shape='a'"),
+    "shape of floats": (opened("x.bin", dtype="f4", shape=(-1, 1.5)), rm.OptionError, WHOLE),
+    "offset": (opened("x.bin", dtype="f4", offset="a"), rm.OptionTypeError, "offset='a'"),
+    "offset below 0": (opened("x.bin", dtype="f4", offset=-1), rm.OptionError, "offset=-1"),
+    "fields of an array": (opened("x.npy", fields=np.array("a")), rm.OptionTypeError, "fields"),
+    "dtype": (opened("x.bin", dtype="bogus"), rm.OptionError, "float32"),
+    "index of no file": (opened("x.tfrecord", index="no.idx"), rm.PathNotFoundError, "no.idx"),
+    "index of an int": (opened("x.tfrecord", index=3), rm.OptionTypeError, "index=3"),
+    "fields": (opened("x.tfrecord", fields=3), rm.OptionTypeError, "fields=3"),
+    "fields of ints": (opened("x.tfrecord", fields=[3]), rm.OptionTypeError, "list of names"),
+    "field of an int": (opened("x.tfrecord", fields={"x": 3}), rm.OptionError, "'x'"),
+    # Converting.
+    "save typo": (lambda: data().save("y.npy", shard=3), rm.OptionTypeError, "'shards'"),
+    "convert typo": (to("y.npy", dtpye="f4"), rm.OptionTypeError, "'dtype'"),
+    "overwrite typo": (to("y.npy", overwrit=True), rm.OptionTypeError, "'overwrite'"),
+    "sink typo": (
+        to("y.tfrecord", options={"compresion": "gzip"}),
+        rm.OptionTypeError,
+        "did you mean 'compression'",
+    ),
+    "sink option of another": (to("y.npy", options={"level": 3}), rm.OptionError, "'level'"),
+    "sink option of recmap": (to("y.h5", options={"expected": 3}), rm.OptionError, "'expected'"),
+    "to": (to("y.npy", to=["npy"]), rm.OptionError, "to="),
+    "options": (to("y.npy", options=[1]), rm.OptionTypeError, "options="),
+    "chunk rows": (to("y.h5", options={"chunk_rows": "a"}), rm.OptionTypeError, WHOLE),
+    "zarr chunk rows": (to("y.zarr", options={"chunk_rows": 1.5}), rm.OptionTypeError, WHOLE),
+    "npz compression": (to("y.npz", options={"compression": []}), rm.OptionError, "deflate"),
+    "rows": (to("y.npy", rows=[1, 2]), rm.OptionTypeError, "slice"),
+    "rows of text": (to("y.npy", rows=slice("a")), rm.OptionTypeError, "slice"),
+    "rows by 0": (to("y.npy", rows=slice(None, None, 0)), rm.OptionError, "step"),
+    "columns": (to("y.npy", columns=3), rm.OptionTypeError, "columns=3"),
+    "rename": (to("y.npy", rename=["a"]), rm.OptionTypeError, "rename="),
+    "rename badly": (to("y.npz", rename={"data": SURROGATE}), rm.ColumnError, "surrogate"),
+    "cast": (to("y.npy", cast="f4"), rm.OptionTypeError, "cast='f4'"),
+    **{
+        f"cast to {dtype}": (to("y.npy", cast={"data": dtype}), rm.OptionError, "'data'")
+        for dtype in ("V4", object, str, "U3", "S3", bytes, "M8", "bogus", [("a", "i4")])
+    },
+    "cast what is not there": (to("y.npy", cast={"z": "f4"}), rm.FieldNotFoundError, "'z'"),
+    "memory": (to("y.npy", memory=None), rm.OptionError, "512MB"),
+    "memory below 0": (to("y.npy", memory=-5), rm.OptionError, "memory=-5"),
+    "memory without end": (to("y.npy", memory="9" * 400), rm.OptionError, "512MB"),
+    "workers": (to("y.npy", workers="x"), rm.OptionTypeError, "workers='x'"),
+    "no workers": (to("y.npy", workers=0), rm.OptionError, "workers=0"),
+    "shards": (to("y.npy", shards=1.5), rm.OptionTypeError, "shards=1.5"),
+    "no shards": (to("y.npy", shards=0), rm.OptionError, "shards=0"),
+    "too many shards": (to("y.npy", shards=10**12), rm.OptionError, "up to"),
+    "rows per shard": (to("y.npy", rows_per_shard="x"), rm.OptionTypeError, "rows_per_shard"),
+    "shard size": (to("y.npy", shard_size="x"), rm.OptionError, "512MB"),
+    "shuffle": (to("y.npy", shuffle="a"), rm.OptionError, "shuffle"),
+    "seed": (to("y.npy", shuffle=True, seed=1.5), rm.OptionTypeError, "seed=1.5"),
+    "overwrite": (to("y.npy", overwrite="no"), rm.OptionTypeError, "True or False"),
+    "verify conversion": (to("y.npy", verify="bogus"), rm.OptionError, '"full"'),
+    "progress": (to("y.npy", progress=3), rm.OptionTypeError, "function"),
+    # Writing.
+    "writer typo": (writer(compresion="gzip"), rm.OptionTypeError, "'compression'"),
+    "writer shards": (writer(shards=1.5), rm.OptionTypeError, "shards=1.5"),
+    "writer shards of text": (writer(shards="a"), rm.OptionTypeError, "shards='a'"),
+    "writer rows": (writer(rows=-1), rm.OptionError, "rows=-1"),
+    "writer align": (writer(schema={"x": "int64"}, align="a"), rm.OptionTypeError, "align='a'"),
+    "writer compression": (writer(compression="lz4"), rm.OptionError, "gzip"),
+    "writer encoding": (writer(encoding="raw"), rm.OptionTypeError, "encoding='raw'"),
+    "writer encodings": (
+        writer(schema={"x": "int64"}, encoding={"x": 1}),
+        rm.OptionTypeError,
+        "'x'",
+    ),
+    "writer schema": (writer(schema=3), rm.OptionError, "schema"),
+    "write an int": (lambda: write(3), rm.ColumnError, "dict"),
+    "records": (
+        lambda: rm.tfrecord.write_records("y.tfrecord", ["a"]),
+        rm.ColumnError,
+        "record 0",
+    ),
+    # Columns.
+    "arrays": (lambda: rm.from_arrays(3), rm.OptionTypeError, "dict"),
+    "batches": (lambda: rm.from_batches(3), rm.OptionTypeError, "list"),
+    "batch of an int": (lambda: rm.from_batches([3]), rm.ColumnError, "dict"),
+    "name of an int": (lambda: rm.from_arrays({1: [2]}), rm.ColumnError, "text"),
+    "name": (lambda: rm.from_arrays({SURROGATE: [2]}), rm.ColumnError, "surrogate"),
+    "text": (lambda: rm.from_arrays({"s": ["\ud800"]}), rm.ColumnError, "UTF-8"),
+    "schema": (lambda: rm.Schema({"x": 3}), rm.OptionError, "float32"),
+    "schema of ints": (lambda: rm.Schema({3: "int64"}), rm.OptionError, "text"),
+    "field shape": (lambda: rm.Field("f4", "abc"), rm.FieldTextError, "shape='abc'"),
+    "field shape of floats": (lambda: rm.Field("f4", (1.5,)), rm.FieldTextError, "1.5"),
+    "field parse": (lambda: rm.Field.parse(3), rm.FieldTextError, "3"),
+    "ragged offsets": (lambda: rm.Ragged([1], [0, "a"]), rm.ColumnError, "offsets"),
+    "ragged offsets, floats": (lambda: rm.Ragged([1], [0, 0.5]), rm.ColumnError, "offsets"),
+    "ragged text": (lambda: rm.Ragged.from_bytes(["a"]), rm.ColumnError, "encode"),
+    "ragged int": (lambda: rm.Ragged.from_rows(3), rm.OptionTypeError, "rows=3"),
+    "ragged row": (lambda: rm.Ragged.from_rows([[1]])["a"], rm.RowNotFoundError, "1 rows"),
+    "ragged rows": (lambda: rm.Ragged.from_rows([[1]])[[5]], rm.RowNotFoundError, "5"),
+    "ragged slice": (lambda: rm.Ragged.from_rows([[1]])["a":], rm.OptionTypeError, "slice"),
+    "ragged pad fill": (lambda: rm.Ragged.from_rows([[1]]).pad(2, [1, 2]), rm.OptionError, "fill"),
+    "ragged pad out": (lambda: rm.Ragged.from_rows([[1]]).pad(out=3), rm.OptionTypeError, "out"),
+    "ragged pad": (lambda: rm.Ragged.from_rows([[1]]).pad("a"), rm.OptionTypeError, "length"),
+    # Pipelines.
+    "batches of floats": (lambda: data().batches(2.5), rm.OptionTypeError, "size=2.5"),
+    "batches of 0": (lambda: data().batches(0), rm.OptionError, "size=0"),
+    "batch of floats": (lambda: data().batch(2.5), rm.OptionTypeError, "size=2.5"),
+    "batch of a bool": (lambda: data().batch(True), rm.OptionTypeError, "size=True"),
+    "drop_last": (lambda: data().batch(2, drop_last="no"), rm.OptionTypeError, "drop_last"),
+    "prefetch": (lambda: data().batch(2).prefetch(2, memory=-5), rm.OptionError, "memory"),
+    "prefetch threads": (lambda: data().prefetch(2, threads=1.5), rm.OptionTypeError, "threads"),
+    "shard": (lambda: data().shard(0, 1.5), rm.OptionTypeError, "count=1.5"),
+    "shard of text": (lambda: data().shard("a", 2), rm.OptionTypeError, "index='a'"),
+    "map fields": (lambda: data().map(dict, fields=3), rm.OptionError, "schema"),
+    "map no function": (lambda: data().map(3), rm.RecmapError, "function"),
+    "repeat": (lambda: data().repeat(2**80), rm.OptionError, "times"),
+    "take": (lambda: data().take(1.5), rm.OptionTypeError, "count=1.5"),
+    "bucket": (lambda: tokens().bucket("t", 3), rm.OptionTypeError, "boundaries=3"),
+    "bucket unsorted": (lambda: tokens().bucket("t", [5, 2]), rm.OptionError, "above"),
+    "bucket by an int": (lambda: tokens().bucket(3, [2]), rm.OptionTypeError, "by=3"),
+    "bucket by nothing": (lambda: tokens().bucket("z", [2]), rm.FieldNotFoundError, "'z'"),
+    "pack": (lambda: tokens().pack(4, 3), rm.OptionTypeError, "columns=3"),
+    "pack fill": (lambda: tokens().pack(4, fill="a"), rm.OptionError, "fill"),
+    "pack nothing": (lambda: tokens().pack(4, ["z"]), rm.OptionError, "'z'"),
+    "pad nothing": (lambda: tokens().batch(2, pad={"z": 3}), rm.OptionError, "'z'"),
+    "pad too far": (lambda: tokens().batch(2, pad=2**80), rm.OptionError, "cannot pad"),
+    "pad side": (lambda: rm.Pad(side=["left"]), rm.OptionError, "side"),
+    "split by a list": (lambda: data().split({"a": 0.5}, by=[]), rm.FieldNotFoundError, "x"),
+    "stats": (lambda: data().stats(progress=3), rm.OptionTypeError, "function"),
+    "mix until": (lambda: rm.mix([data()], until=3), rm.OptionError, "until=3"),
+    "pack of 0": (lambda: tokens().pack(0), rm.OptionError, "length=0"),
+    "pack long": (lambda: tokens().pack(4, long="bogus"), rm.OptionError, "split"),
+    "select": (lambda: data().select(slice("a")), rm.OptionTypeError, "slice"),
+    "decode": (lambda: data().decode_image("x", dtype="bogus"), rm.OptionError, "dtype"),
+    "decode size": (lambda: data().decode_image("x", size="ab"), rm.OptionError, "size"),
+    "mix an int": (lambda: rm.mix(3), rm.OptionTypeError, "datasets"),
+    "mix ints": (lambda: rm.mix([3]), rm.OptionTypeError, "datasets"),
+    "zip ints": (lambda: rm.zip(3), rm.OptionTypeError, "datasets"),
+    "weights": (lambda: rm.mix([data(), data()], ["a", 1]), rm.OptionTypeError, "weights"),
+    "weights as text": (lambda: rm.mix([data()], "a"), rm.OptionTypeError, "weights"),
+    "length without end": (lambda: len(data().repeat()), rm.OptionTypeError, "length"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_option_is_refused_where_it_is_given(what: str) -> None:
+    files()
+    call, error, word = WRONG[what]
+    with pytest.raises(error) as caught:
+        call()
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["tfrecord", "npz", "h5", "zarr"])
+def test_names_that_no_file_can_hold_are_refused_before_anything_is_written(suffix: str) -> None:
+    column = rm.from_arrays({"x": np.arange(2)})
+    with pytest.raises(rm.ColumnError, match="surrogate"):
+        column.save(f"y.{suffix}", rename={"x": SURROGATE})
+    mapped = rm.Schema({SURROGATE: "int64"})
+    with pytest.raises(rm.ColumnError, match="surrogate"):
+        rm.from_batches(iter([]), mapped).save(f"y.{suffix}")
+    assert os.listdir() == []
+
+
+def test_paths_may_be_bytes_and_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = pathlib.Path("home").absolute()
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    data().save("~/x.npy")
+    assert (home / "x.npy").exists()
+    assert len(rm.open("~/x.npy")) == len(rm.open(b"home/x.npy")) == 6
+    assert len(rm.open({"x": "~/x.npy"})) == len(rm.open(["~/*.npy", b"home/x.npy"])) / 2 == 6
+    rm.convert(pathlib.Path("~/x.npy"), b"~/x.tfrecord")
+    with rm.TFRecordWriter("~/y.tfrecord") as written:
+        written.write({"x": np.arange(6)})
+    assert rm.index("~/y.tfrecord", text=True) == [str(home / "y.tfrecord.idx")]
+    assert len(rm.open("~/y.tfrecord", index="~/y.tfrecord.idx")) == 6
+    assert rm.verify("~/*.tfrecord").ok
+    assert rm.repair("~/x.tfrecord", "~/z.tfrecord").records == 6
+    assert main(["convert", "~/z.tfrecord", "~/z.npy"]) == 0
+    assert (home / "z.npy").exists()
+    np.save("~.npy", np.arange(2))
+    assert len(rm.open("~.npy")) == 2
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, np.int32])
+def test_numbers_of_numpy_are_numbers(integer: Callable[[int], Any]) -> None:
+    files()
+    two = integer(2)
+    rm.convert("x.npy", "y.npy", shards=two, workers=two, memory=np.int64(10**8))
+    rm.convert("x.npy", "z.h5", rows_per_shard=two, options={"chunk_rows": two})
+    rm.TFRecordWriter("y.tfrecord", shards=two, rows=two).abort()
+    assert rm.open("x.bin", dtype="f4", shape=(-1, two))[0]["data"].tolist() == [0, 1]
+    assert len(list(data().batches(two))) == len(list(data().batch(two))) == 3
+    assert len(data().take(integer(5)).skip(integer(1)).shard(integer(1), two)) == 2
+    assert len(data().repeat(two).batch(two).prefetch(two, threads=two)) == 6
+    assert rm.Ragged.from_rows([[1]]).pad(two).tolist() == [[1, 0]]
+    assert rm.Field("f4", two).shape == (2,)
+
+
+COMMANDS = [
+    "info no.npy",
+    "info x.npy --dtype bogus",
+    "info x.bin --dtype f4 --shape a",
+    "info x.npy --format bogus",
+    "head x.npy -n -1",
+    "head x.npy --field z",
+    "stats no.npy",
+    "schema no.npy",
+    "convert x.npy y.bogus",
+    "convert x.npy y.npy --shards 0",
+    "convert x.npy y.npy --workers -1",
+    "convert x.npy y.npy --memory lots",
+    "convert x.npy y.npy --cast data=V4",
+    "convert x.npy y.npy --cast data",
+    "convert x.npy y.npy --rows a:b",
+    "convert x.npy y.npy --columns z",
+    "convert x.npy y.tfrecord --option compresion=gzip",
+    "convert x.npy y.h5 --option chunk_rows=a",
+    "convert x.npy y.tfrecord --align 3",
+    "index no.tfrecord",
+    "verify no.tfrecord",
+    "verify x.tfrecord --workers 0",
+    "repair no.tfrecord y.tfrecord",
+    "bench x.npy --batch 0",
+    "tune x.npy --batch 0",
 ]
 
 
-@pytest.mark.parametrize(("call", "word"), WRONG, ids=range(len(WRONG)))
-def test_a_wrong_option_is_refused_where_it_is_given(call: Callable[[], Any], word: str) -> None:
-    with pytest.raises(rm.RecmapError, match=word):
-        call()
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_command_is_answered_by_one_line(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files()
+    assert main(command.split()) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"recmap {command.split(maxsplit=1)[0]}: ")
+    assert err.count("\n") == 1
 
 
 def test_schemas_compare_with_anything() -> None:

@@ -125,7 +125,10 @@ class ColumnView(NDArrayOperatorsMixin):
         if isinstance(key, tuple) and isinstance(key[0], int | np.integer):
             row = self[key[0]]
             if isinstance(row, np.ndarray):
-                return row[key[1:]]
+                try:
+                    return row[key[1:]]
+                except (IndexError, TypeError, ValueError) as e:
+                    raise RowNotFoundError(f"column {self.name!r}: row {key[0]}: {e}") from None
             if isinstance(row, Ragged) and len(key) == 2:
                 return row[key[1]]
         if isinstance(key, tuple) or key is None or isinstance(key, bool | np.bool_):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array, first_lost, joint_dtype
+from recmap.checks import check_column_name
 from recmap.errors import ColumnError
 from recmap.ragged import Column, Ragged, concatenate
 from recmap.types import BYTES, Batch, Field, Schema
@@ -32,6 +33,13 @@ class Given:
 
 def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
     """The columns of a batch of anything that looks like columns."""
+    if not isinstance(batch, Mapping):
+        raise ColumnError(
+            f'a batch is a dict of columns by name, such as {{"x": array}}, not '
+            f"{type(batch).__name__}"
+        )
+    for name in batch:
+        check_column_name(name)
     return {
         name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged))
         for name, value in batch.items()

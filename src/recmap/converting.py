@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,27 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.checks import (
+    as_mapping,
+    as_names,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    check_function,
+    unknown_option,
+)
 from recmap.dataset import Dataset, open
 from recmap.engine.job import Verify
 from recmap.engine.manifest_file import load_manifest, manifest_path
 from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
-from recmap.errors import OptionError, OptionTypeError
-from recmap.files.paths import PathLike, PathsLike
+from recmap.errors import OptionError
+from recmap.files.machine import parse_size
+from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
+from recmap.formats.registry import FORMATS
 from recmap.sources import Source
 
 __all__ = ["convert"]
@@ -81,14 +93,33 @@ def convert(
     >>> rm.open("out/").schema
     Schema(data: float32[10])
     """
-    _seed(shuffle, seed, None)  # refused before anything is opened
+    # All of it before anything is opened.
+    target = as_path(dst, "dst")
+    _seed(shuffle, seed, None)
     _check_known(source)
-    if rows is not None and not isinstance(rows, slice):
-        raise OptionError(f"rows={rows!r}: give a slice, such as slice(0, 1000)")
+    _check_work(memory, shard_size, progress)
+    check_choice("to", to, (*FORMATS, None))
+    check_choice("casting", casting, ("same_value", "unsafe"))
+    if not isinstance(verify, str) or verify != "full":
+        check_flag("verify", verify, 'True, False or "full"')
+    workers = None if workers is None else as_whole("workers", workers, 1)
+    shards = None if shards is None else as_whole("shards", shards, 1, MOST_SHARDS)
+    if rows_per_shard is not None:
+        rows_per_shard = as_whole("rows_per_shard", rows_per_shard, 1)
+    flags = {"resume": resume, "overwrite": overwrite, "durable": durable}
+    for name, flag in flags.items():
+        check_flag(name, flag)
+    rows = None if rows is None else as_slice("rows", rows)
+    columns = None if columns is None else as_names("columns", columns)
+    rename = None if rename is None else as_mapping("rename", rename, '{"old": "new"}')
+    for name in (rename or {}).values():
+        check_column_name(name)
+    cast = None if cast is None else as_mapping("cast", cast, '{"x": "float32"}')
+    options = None if options is None else as_mapping("options", options, '{"level": 3}')
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
         raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
-    with _runner(engine, address, dataset.source, os.fspath(dst), workers) as runner:
+    with _runner(engine, address, dataset.source, target, workers) as runner:
         chosen = transformed(
             dataset.source,
             rows=rows,
@@ -99,7 +130,7 @@ def convert(
         )
         return convert_source(
             chosen,
-            os.fspath(dst),
+            target,
             to=to,
             memory=memory,
             # On a cluster the memory is for a task, which writes one file.
@@ -113,7 +144,7 @@ def convert(
             verify=verify,
             durable=durable,
             progress=progress,
-            shuffle=_seed(shuffle, seed, os.fspath(dst)),
+            shuffle=_seed(shuffle, seed, target),
             described={
                 "rows": None if rows is None else str(rows),
                 "columns": None if columns is None else list(columns),
@@ -140,19 +171,21 @@ def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
         begun = known.get("shuffle") if isinstance(known, dict) else None
         drawn = int.from_bytes(os.urandom(4), "little")
         return begun if type(begun) is int and begun >= 0 else drawn
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool | np.bool_)
-    if not whole or int(seed) < 0:
-        raise OptionError(f"seed={seed!r}: give a whole number of 0 or more")
-    return int(seed)
+    return as_whole("seed", seed)
 
 
 def _check_known(options: Mapping[str, Any]) -> None:
     known = {*inspect.signature(convert).parameters, *inspect.signature(open).parameters}
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise OptionTypeError(f"there is no option {name!r}{meant}")
+            raise unknown_option(name, known - {"src", "dst", "path", "source", "unknown"})
+
+
+def _check_work(memory: Any, shard_size: Any, progress: Any) -> None:
+    for name, size in {"memory": memory, "shard_size": shard_size}.items():
+        if (name == "memory" or size is not None) and parse_size(size) < 1:
+            raise OptionError(f"{name}={size!r}: give a number of bytes, such as '512MB'")
+    check_function("progress", progress)
 
 
 def _runner(

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Never, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array
 from recmap.chain import Verbs
+from recmap.checks import (
+    as_dtype,
+    as_list,
+    as_mapping,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    check_function,
+    check_iterable,
+    unknown_option,
+)
 from recmap.column_view import ColumnView
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.errors import (
     DataError,
+    FieldTextError,
     MemoryLimitError,
     OptionError,
     OptionTypeError,
+    PathNotFoundError,
     RowNotFoundError,
 )
-from recmap.files.paths import PathLike, PathsLike, absolute
+from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.opening import Opening
-from recmap.formats.registry import OpenOptions, for_column, open_source, select
+from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
 from recmap.notebook import table
 from recmap.ragged import Ragged, concatenate
@@ -36,7 +50,7 @@ from recmap.sizes import measure
 from recmap.sources import Info, Skipped, Source
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.types import Batch, FieldLike, Schema
+from recmap.types import Batch, FieldLike, Schema, as_field
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
@@ -66,6 +80,7 @@ def open(
     dtype: npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
+    **unknown: Never,
 ) -> Dataset:
     """Opens files as one dataset, without loading them.
 
@@ -98,26 +113,30 @@ def open(
     >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
     array([10., 11., 12.], dtype=float32)
     """
-    if errors not in ("raise", "skip"):
-        raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
-    if isinstance(shape, int):
-        raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
-    given: Any = path
-    known = isinstance(given, str | os.PathLike | Iterable)
-    if not known or isinstance(given, bytes) or hasattr(given, "read"):
-        raise OptionTypeError(
-            f"open({path!r}): give a path as text or pathlib.Path, a list of paths, or a dict of "
-            "columns; a file object has a name, and bytes are decoded with os.fsdecode"
-        )
-    if index is not None:
-        index = os.path.abspath(index)
-    if fields is not None:  # once: it may be a generator
-        fields = dict(fields) if isinstance(fields, Mapping) else list(fields)
-    options = OpenOptions(format, errors, verify, compression, index, dtype, shape, offset)
+    for name in unknown:
+        raise unknown_option(name, open.__kwdefaults__, "rm.open: ")
+    check_choice("errors", errors, ("raise", "skip"))
+    check_choice("format", format, (*FORMATS, None))
+    check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    if not isinstance(path, Mapping):
+        path = as_paths(path)
+    options = OpenOptions(
+        format=format,
+        errors=errors,
+        verify=check_flag("verify", verify),
+        compression=compression,
+        index=None if index is None else _index_file(index),
+        dtype=None if dtype is None else as_dtype("dtype", dtype),
+        shape=None if shape is None else _shape(shape),
+        offset=as_whole("offset", offset),
+    )
+    fields = None if fields is None else _fields(fields)  # once: it may be a generator
     opened = {**asdict(options), "fields": fields}
     if isinstance(path, Mapping):
         if not path:
             raise OptionError("an empty dict of columns")
+        for name in path:
+            check_column_name(name)
         parts = {name: _one_column(name, part, options) for name, part in path.items()}
         beside = BesideSource({name: part.source for name, part in parts.items()})
         chosen = beside if fields is None else select(beside, fields, "the columns")
@@ -125,9 +144,50 @@ def open(
         lasting = all(part.lasting for part in parts.values())
         lasting_path = {name: _absolute(part) for name, part in path.items()}
         return Dataset(chosen, opened, lasting, partial(_reopened, lasting_path, fields, options))
-    paths = path if isinstance(path, str | os.PathLike) else list(path)
-    source = open_source(paths, fields, options)
-    return Dataset(source, opened, reopen=Opening(absolute(paths), fields, options))
+    source = open_source(path, fields, options)
+    return Dataset(source, opened, reopen=Opening(absolute(path), fields, options))
+
+
+def _index_file(index: Any) -> str:
+    file = os.path.abspath(as_path(index, "index"))
+    if not os.path.isfile(file):
+        raise PathNotFoundError(
+            f"index={index!r}: no such file; rm.index(path, text=True) makes it"
+        )
+    return file
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer):
+        raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
+    axes = as_list("shape", shape, "(-1, 10), all axes, rows first")
+    return tuple(as_whole("an axis of shape", axis, least=-1) for axis in axes)
+
+
+def _fields(fields: Any) -> Any:
+    if isinstance(fields, str):
+        return [fields]
+    example = '["x", "label"], or a dict of types by name, {"x": "float32[10]"}'
+    named = isinstance(fields, Mapping)
+    names = list(fields) if named else as_list("fields", fields, example)
+    if not all(isinstance(name, str) or name is ... for name in names):
+        raise OptionTypeError(
+            f'fields={fields!r}: give a list of names, ["x", "label"], or a dict of types by '
+            'name, {"x": "float32[10]"}'
+        )
+    if not named:
+        return names
+    for name, field in fields.items():
+        if field is not None:
+            _field(name, field)
+    return dict(fields)
+
+
+def _field(name: Any, field: Any) -> None:
+    try:
+        as_field(field)
+    except FieldTextError as e:
+        raise FieldTextError(f"fields: {name!r}: {e}") from None
 
 
 def _reopened(path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions) -> Source:
@@ -158,7 +218,7 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
     Schema(x: float64[3], name: bytes)
     """
-    given = as_columns(columns)
+    given = as_columns(as_mapping("columns", columns, '{"x": array}'))
     schema = infer_schema(given)
     batch, _ = fit(given, schema)
     return Dataset(MemorySource(batch, schema), lasting=False)
@@ -176,6 +236,7 @@ def from_batches(
     >>> [batch["i"].tolist() for batch in ds.batches(3)]
     [[0, 1, 2], [3]]
     """
+    check_iterable("batches", batches, '[{"x": array}, {"x": array}]')
     return Dataset(StreamSource(batches, None if schema is None else Schema(schema)), lasting=False)
 
 
@@ -205,18 +266,6 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array[...]
     view.flags.writeable = False
     return view
-
-
-def _whole_slice(rows: slice) -> slice:
-    try:
-        bounds = [
-            None if n is None else operator.index(n) for n in (rows.start, rows.stop, rows.step)
-        ]
-    except TypeError:
-        raise OptionTypeError(f"{rows}: the bounds of a slice of rows are whole numbers") from None
-    if bounds[2] == 0:
-        raise OptionError(f"{rows}: the step of a slice cannot be 0")
-    return slice(*bounds)
 
 
 def _row_array(key: Any) -> npt.NDArray[Any]:
@@ -354,7 +403,7 @@ class Dataset(Verbs):
 
     def _rows(self, key: Any) -> Batch:
         if isinstance(key, slice):
-            key = _whole_slice(key)
+            key = as_slice("rows", key)
             step = 1 if key.step is None else key.step
             plain = all(bound is None or bound >= 0 for bound in (key.start, key.stop))
             if step == 1 and plain and key.stop is not None:
@@ -392,8 +441,10 @@ class Dataset(Verbs):
         >>> [batch["x"].tolist() for batch in rm.open("tour.tfrecord").batches(2)]
         [[0, 1], [2, 3], [4]]
         """
-        if size < 1:
-            raise OptionError(f"batches({size}): a batch has one row or more")
+        size, drop_last = as_whole("size", size, least=1), check_flag("drop_last", drop_last)
+        return self._batches(size, drop_last)
+
+    def _batches(self, size: int, drop_last: bool) -> Iterator[dict[str, Any]]:
         for read in self._reads(size):
             rows, _ = measure(read)
             for begin in range(0, rows, size):
@@ -449,6 +500,7 @@ class Dataset(Verbs):
         >>> found.count, found.nan, found.min, found.max, found.mean, found.std
         (3, 1, 1.0, 4.0, 2.5, 1.5)
         """
+        check_function("progress", progress)
         collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
         counter = Counter(self._source.known_rows(), progress)
         for batch in self._reads(1):

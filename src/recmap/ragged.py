@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from recmap._core import pad_rows
 from recmap.casting import exact_array, first_lost, joint_dtype
-from recmap.errors import ColumnError, OptionError, RowNotFoundError
+from recmap.checks import as_dtype, as_list, as_slice, as_whole, check_choice
+from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
@@ -46,7 +47,11 @@ class Ragged:
 
     def __init__(self, values: Column, offsets: npt.ArrayLike) -> None:
         self.values: Column = values if isinstance(values, Ragged) else exact_array(values)
-        self.offsets: npt.NDArray[np.int64] = np.asarray(offsets, dtype=np.int64)
+        self.offsets: npt.NDArray[np.int64] = (
+            offsets
+            if isinstance(offsets, np.ndarray) and offsets.dtype == np.int64
+            else _whole_offsets(offsets)
+        )
         if self.offsets.ndim != 1 or self.offsets.size == 0:
             raise ColumnError("offsets of a Ragged must be one-dimensional and begin with row 0")
 
@@ -57,9 +62,12 @@ class Ragged:
         Rows of different dtypes get one that holds all values; if there is none, as for
         ``2**53 + 1`` beside ``0.5``, that is a ``ColumnError``.
         """
-        arrays = [exact_array(row) for row in rows]
+        arrays = [exact_array(row) for row in as_list("rows", rows, "[[1, 2], [3]]")]
         if dtype is not None:
-            arrays = [_of_dtype(array, np.dtype(dtype), row) for row, array in enumerate(arrays)]
+            dtype = as_dtype("dtype", dtype)
+            if dtype.kind in "SUO" or dtype.names is not None:
+                raise OptionError(f"dtype={dtype}: rows of a Ragged are lists of numbers")
+            arrays = [_of_dtype(array, dtype, row) for row, array in enumerate(arrays)]
         # An empty list has no dtype of its own.
         filled = [array for array in arrays if array.size] or arrays[:1]
         if not filled:
@@ -83,10 +91,12 @@ class Ragged:
     @classmethod
     def from_bytes(cls, rows: Iterable[bytes | bytearray | memoryview]) -> Ragged:
         """A column of byte strings."""
-        strings = list(rows)
-        return cls(
-            np.frombuffer(b"".join(strings), dtype=BYTE), _offsets([len(s) for s in strings])
-        )
+        strings = as_list("rows", rows, '[b"a", b"bc"]')
+        try:
+            joined, lengths = b"".join(strings), [len(string) for string in strings]
+        except TypeError:
+            raise _not_bytes(strings) from None
+        return cls(np.frombuffer(joined, dtype=BYTE), _offsets(lengths))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -132,10 +142,18 @@ class Ragged:
                 raise RowNotFoundError(f"row {key:,} of a Ragged of {len(self):,} rows")
             items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
             return items.tobytes() if self.is_bytes and isinstance(items, np.ndarray) else items
-        if isinstance(key, slice) and key.step in (None, 1):
-            start, stop, _ = key.indices(len(self))
-            return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
-        return self._take(np.arange(len(self))[key])
+        try:
+            if isinstance(key, slice) and key.step in (None, 1):
+                start, stop, _ = key.indices(len(self))
+                return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
+            rows = np.arange(len(self))[key]
+        except (IndexError, ValueError, TypeError) as e:
+            if isinstance(key, slice):
+                as_slice("rows", key)
+            raise RowNotFoundError(f"a Ragged of {len(self):,} rows: {e}") from None
+        if rows.ndim != 1:
+            raise RowNotFoundError("a Ragged is indexed by a row, a slice, or a list of rows")
+        return self._take(rows)
 
     def _take(self, rows: npt.NDArray[np.int64]) -> Ragged:
         starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
@@ -166,10 +184,11 @@ class Ragged:
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
             raise OptionError("pad() takes rows of numbers; pad the rows of a nested column alone")
-        if side not in ("right", "left") or cut not in ("right", "left"):
-            raise OptionError(f"side={side!r}, cut={cut!r}: each is 'right' or 'left'")
-        if length is not None and length < 0:
-            raise OptionError(f"rows cannot be padded to a length of {length}")
+        check_choice("side", side, ("right", "left"))
+        check_choice("cut", cut, ("right", "left"))
+        if out is not None and not isinstance(out, np.ndarray):
+            raise OptionTypeError(f"out= is a NumPy array, not {type(out).__name__}")
+        length = None if length is None else as_whole("length", length, most=2**31)
         lengths = self.lengths
         offsets = self.offsets - self.offsets[0]
         # Before anything is allocated by them: offsets may come from a file.
@@ -192,7 +211,10 @@ class Ragged:
         if out.size:
             if (lost := first_lost(np.asarray(fill), values.dtype, rounds=True)) is not None:
                 raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
-            item = np.full(values.shape[1:], fill, values.dtype)
+            try:
+                item = np.full(values.shape[1:], fill, values.dtype)
+            except (TypeError, ValueError) as e:
+                raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
         return out
 
@@ -240,6 +262,28 @@ def owned(column: Column) -> Column:
     if isinstance(column, Ragged):
         return Ragged(owned(column.flat), column.offsets - column.offsets[0])
     return column.copy()
+
+
+def _not_bytes(strings: Sequence[Any]) -> ColumnError:
+    for row, string in enumerate(strings):
+        if not isinstance(string, bytes | bytearray | memoryview):
+            hint = "; encode it: text.encode()" if isinstance(string, str) else ""
+            return ColumnError(f"row {row:,} is {type(string).__name__}, not bytes{hint}")
+    return ColumnError("rows of from_bytes are byte strings")
+
+
+def _whole_offsets(offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    try:
+        given = np.asarray(offsets)
+    except (TypeError, ValueError) as e:
+        raise ColumnError(f"offsets of a Ragged: {e}") from None
+    if given.dtype.kind not in "iuf":
+        raise ColumnError(f"offsets of a Ragged are whole numbers, not {given.dtype}")
+    with np.errstate(invalid="ignore"):
+        whole = given.astype(np.int64)
+    if not np.array_equal(whole, given):
+        raise ColumnError("offsets of a Ragged are whole numbers that fit into int64")
+    return whole
 
 
 def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
-from recmap.errors import OptionError, RowNotFoundError
+from recmap.checks import as_whole, check_choice, is_iterable
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.notebook import table
 from recmap.pipeline import verbs
 from recmap.pipeline.bar import Bar
@@ -132,7 +133,7 @@ class Pipeline(Verbs):
         """Batches of an epoch, or rows if there are no batches."""
         count = self._plan.count()
         if count is None:
-            raise TypeError(
+            raise OptionTypeError(
                 "the length of this pipeline is not known: it has no end, or rows are left out "
                 "or put together by what they hold"
             )
@@ -193,7 +194,7 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
         [[0, 1], [2], [0, 1], [2]]
         """
-        for _ in range(verbs.check_whole("epochs", epochs)):
+        for _ in range(as_whole("epochs", epochs)):
             bar = Bar(self._plan.count()) if progress else None
             batches = iter(self)
             while batch := list(islice(batches, 1)):
@@ -217,7 +218,7 @@ class Pipeline(Verbs):
         [[2, 3], [4, 5]]
         """
         if batches is not None:
-            batches = verbs.check_whole("state(batches)", batches)
+            batches = as_whole("batches", batches)
         place = self._place_elsewhere(batches)
         if place is None:
             place = self._trail.after(batches)
@@ -323,7 +324,7 @@ class Pipeline(Verbs):
 
     @epoch.setter
     def epoch(self, number: int) -> None:
-        self._next = Cursor(epoch=verbs.check_whole("epoch", number))
+        self._next = Cursor(epoch=as_whole("epoch", number))
         self._trail = Trail(self._next)
         self._placed += 1
         self._known_here()
@@ -410,8 +411,9 @@ def mix(
     >>> values.count(100), 80 < values.count(300) < 120
     (100, True)
     """
+    check_choice("until", until, ("first", "all", None))
     ends: Until = until or ("all" if weights is None else "first")
-    plans = [part.plan for part in parts]
+    plans = _plans(parts, "mix([a, b])")
     rows = verbs.branches(plans, "mix")
     made = Mixed(rows, weights, ends, verbs.check_seed(seed))
     given = None if weights is None else [float(weight) for weight in weights]
@@ -428,9 +430,20 @@ def zip(*parts: Verbs) -> Pipeline:
     >>> [(row["x"].item(), row["y"].item()) for row in rm.zip(a, b)]
     [(0, 0), (1, 2), (2, 4)]
     """
-    plans = [part.plan for part in parts]
+    plans = _plans(parts, "zip(a, b)")
     made = Beside(verbs.branches(plans, "zip"))
     return Pipeline(verbs.joined(plans, made, f"zip({len(plans)} parts)"))
+
+
+def _plans(parts: Any, example: str) -> list[Plan]:
+    given = list(parts) if is_iterable(parts) and not isinstance(parts, Verbs) else [parts]
+    for part in given:
+        if not isinstance(part, Verbs):
+            raise OptionTypeError(
+                f"rm.{example} takes datasets and pipelines, not {type(part).__name__}: {part!r}; "
+                "rm.open(path) and rm.from_arrays(columns) make one"
+            )
+    return [part.plan for part in given]
 
 
 def _states(given: Any) -> list[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array, first_lost
+from recmap.checks import as_dtype, as_whole, is_iterable
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.notebook import table
 from recmap.ragged import Column
@@ -58,13 +59,11 @@ class Field:
 
     def __init__(self, dtype: npt.DTypeLike, shape: Shape | int = (), fill: Any = None) -> None:
         object.__setattr__(self, "dtype", _dtype(dtype))
-        object.__setattr__(self, "shape", (shape,) if isinstance(shape, int) else tuple(shape))
+        object.__setattr__(self, "shape", _shape(shape))
         object.__setattr__(self, "fill", fill)
         self._check()
 
     def _check(self) -> None:
-        if any(axis is not None and axis < 0 for axis in self.shape):
-            raise FieldTextError(f"field {self}: an axis cannot be negative")
         ragged = self.ragged
         if ragged and None in self.shape[ragged:]:
             raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
@@ -78,9 +77,9 @@ class Field:
             self.fill_row()
 
     @classmethod
-    def parse(cls, text: str) -> Field:
+    def parse(cls, text: Any) -> Field:
         """A field from its text: ``float32[10]``, ``int64[*]``, ``bytes``, ``int64 = 0``."""
-        match = _TEXT.fullmatch(text)
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise FieldTextError(
                 f"cannot read the field {text!r}: write it like 'float32[10]', 'int64[*]', "
@@ -161,12 +160,15 @@ def as_field(field: FieldLike) -> Field:
 
 
 def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    if dtype in ("bytes", bytes):
+    if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
         return BYTES
     try:
         made = np.dtype(dtype)
-    except TypeError:
-        made = _extension_dtype(dtype)
+    except (TypeError, ValueError):
+        try:
+            made = as_dtype("dtype", dtype)
+        except OptionError:
+            raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
     if made == BYTES:
         return BYTES
     if made.hasobject or made.names is not None or made.kind in "SU":
@@ -174,15 +176,14 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return made.newbyteorder("=") if made.byteorder == "=" else made
 
 
-def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    # numpy knows bfloat16 and its kin only once ml_dtypes has been imported.
+def _shape(shape: Any) -> Shape:
+    axes = (shape,) if isinstance(shape, int | np.integer) else shape
+    if not is_iterable(axes) or isinstance(axes, str | bytes):
+        raise FieldTextError(f"shape={shape!r}: give the axes of a row, such as (10,) or (None, 4)")
     try:
-        import ml_dtypes
-
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(dtype)))
-        return found
-    except (ImportError, AttributeError, TypeError):
-        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+        return tuple(None if axis is None else as_whole("axis", axis) for axis in axes)
+    except OptionError as e:
+        raise FieldTextError(f"shape={shape!r}: {e}, or None for a ragged axis") from None
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> str:
@@ -223,12 +224,15 @@ class Schema(Mapping[str, Field]):
                 f'a schema is a dict of fields by name, such as {{"x": "float32[10]"}}, not '
                 f"{type(fields).__name__}"
             )
+        for name in fields:
+            if not isinstance(name, str):
+                raise FieldTextError(f"field {name!r}: the name of a field is text")
         self._fields = {name: as_field(field) for name, field in fields.items()}
 
     def __getitem__(self, name: str) -> Field:
         try:
             return self._fields[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise FieldNotFoundError(
                 f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}"
             ) from None

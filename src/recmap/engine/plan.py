@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from recmap.errors import OptionError
 from recmap.files.machine import parse_size
-from recmap.files.paths import is_store, shard_names
+from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 
 __all__ = ["Shard", "is_folder", "output_format", "plan_shards", "stem_of"]
@@ -63,8 +63,6 @@ def plan_shards(
     if shard_size is not None:
         rows_per_shard = max(1, parse_size(shard_size) // row_bytes)
     if rows_per_shard is not None:
-        if rows_per_shard < 1:
-            raise OptionError("rows_per_shard must be 1 or more")
         shards = None if rows is None else max(1, math.ceil(rows / rows_per_shard))
     if rows is None:
         if rows_per_shard is not None or (shards or 1) > 1:
@@ -74,8 +72,8 @@ def plan_shards(
             )
         return [Shard(0, _paths(dst, format, 1)[0], 0, None)]
     count = 1 if shards is None else shards
-    if count < 1:
-        raise OptionError("shards must be 1 or more")
+    if count > MOST_SHARDS:
+        raise OptionError(f"{count:,} files are too many: {MOST_SHARDS:,} at most")
     paths = _paths(dst, format, count)
     if rows_per_shard is not None:
         edges = [min(i * rows_per_shard, rows) for i in range(count + 1)]

@@ -22,7 +22,7 @@ from recmap.errors import OptionError, OutputError
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import within
 from recmap.formats.joined import check_sums
-from recmap.formats.registry import column_bytes, read_copies
+from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.sources import Source
 from recmap.tfrecord.encode import little_endian
 
@@ -66,13 +66,12 @@ def convert_source(
     """Writes all rows of a source. ``described`` says how the source was changed, so
     that another conversion is not taken for this one; ``options`` are the sink's.
     """
-    if verify not in (True, False, "full"):
-        raise OptionError(f'verify={verify!r}: use True, False or "full"')
     if verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, which come only once here')
     given, runner = runner, runner or Threads()
     begun = time.monotonic()
     format = output_format(dst, to)
+    check_output(dst, format, source.schema, options or {})
     if format == "tfrecord":
         swapped = {name: field.dtype for name, field in little_endian(source.schema).items()}
         known = source.schema

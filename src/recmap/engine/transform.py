@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import first_lost
 from recmap.engine.over import SourceOver, read_by_number
-from recmap.errors import FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.errors import FieldMismatchError, FieldNotFoundError, FieldTextError, OptionError
 from recmap.formats.joined import SelectedSource
 from recmap.ragged import Column, Ragged
 from recmap.sizes import RowSizes
 from recmap.sources import Source
-from recmap.types import Batch, Field, Schema
+from recmap.types import BYTES, Batch, Field, Schema
 
 __all__ = ["Casting", "transformed"]
 
@@ -107,15 +107,15 @@ class _Cast(SourceOver):
             old = source.schema[name]
             if old.is_bytes:
                 raise OptionError(f"cast: {name!r} holds byte strings, which are no numbers")
-            fields[name] = Field(dtype, old.shape)
+            fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)
         # How many times as large values may become.
         self._growth = max(
             [
                 1,
                 *(
-                    -(-np.dtype(d).itemsize // source.schema[n].dtype.itemsize)
-                    for n, d in cast.items()
+                    -(-fields[n].dtype.itemsize // max(1, source.schema[n].dtype.itemsize))
+                    for n in cast
                 ),
             ]
         )
@@ -157,3 +157,20 @@ class _Cast(SourceOver):
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an imaginary part that is 0, or may be lost
             return column.astype(dtype)
+
+
+def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The dtype that a column is cast to, if NumPy can make it of the old one."""
+    try:
+        new = Field(dtype).dtype
+        # Mere bytes are no numbers, and a date without a unit means nothing.
+        void = np.void in (new.type, old.dtype.type) and new != old.dtype
+        if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
+            raise TypeError
+        np.zeros(1, old.dtype).astype(new)
+    except (FieldTextError, TypeError, ValueError):
+        raise OptionError(
+            f"cast: {name!r} is {old}, which cannot become {dtype!r}; give a dtype of numbers, "
+            "such as 'float32', or of dates with a unit, such as 'datetime64[s]'"
+        ) from None
+    return new

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from recmap.errors import OptionError
 
 __all__ = [
@@ -119,11 +121,11 @@ def parse_size(size: int | str) -> int:
     >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
     (512000000, 2147483648, 1000)
     """
-    if isinstance(size, int):
-        return size
+    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+        return int(size)
     if not isinstance(size, str):
         raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
     if match is None:
         raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
     number, unit, binary = match.groups()

@@ -5,19 +5,62 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from recmap.errors import PathNotFoundError
+from recmap.checks import is_iterable
+from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 
-__all__ = ["PathLike", "PathsLike", "absolute", "expand", "is_store", "shard_names"]
+__all__ = [
+    "MOST_SHARDS",
+    "PathLike",
+    "PathsLike",
+    "absolute",
+    "as_path",
+    "as_paths",
+    "expand",
+    "is_store",
+    "shard_names",
+]
 
-PathLike: TypeAlias = "str | os.PathLike[str]"
+PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
+# More names than any folder should hold.
+MOST_SHARDS = 1_000_000
 # A file of one of these names makes a folder a Zarr store, of version 3 or 2.
 _STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 # What lies beside data, and is none.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+
+
+def as_path(path: Any, name: str = "path") -> str:
+    """A path as text, with ``~`` expanded. ``name`` is what the user knows it as."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
+        raise OptionTypeError(
+            f"{name}={path!r}: give a path as text, bytes or pathlib.Path{file}, not "
+            f"{type(path).__name__}"
+        )
+    text = os.fsdecode(path)
+    if not text:
+        raise PathNotFoundError(f"{name}='': an empty path names no file")
+    if "\0" in text:
+        raise OptionError(f"{name}={text!r}: a path cannot hold a null character")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as e:
+        raise OptionError(f"{name}={text!r}: not the name of a file: {e}") from None
+    # A file may really be called "~".
+    return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
+
+
+def as_paths(paths: Any) -> str | list[str]:
+    """A path or pattern, or a list of them, as text."""
+    if isinstance(paths, str | bytes | os.PathLike):
+        return as_path(paths)
+    if not is_iterable(paths) or hasattr(paths, "read"):
+        return as_path(paths)  # which says what is wrong
+    return [as_path(path) for path in paths]
 
 
 def expand(paths: PathsLike) -> list[str]:
@@ -25,9 +68,10 @@ def expand(paths: PathsLike) -> list[str]:
 
     A path that exists is taken as it is, even if it looks like a pattern.
     """
-    if isinstance(paths, str | os.PathLike):
-        return _expand_one(os.fspath(paths))
-    files = [file for path in paths for file in _expand_one(os.fspath(path))]
+    given = as_paths(paths)
+    if isinstance(given, str):
+        return _expand_one(given)
+    files = [file for path in given for file in _expand_one(path)]
     if not files:
         raise PathNotFoundError("the list of paths is empty")
     return files
@@ -35,9 +79,8 @@ def expand(paths: PathsLike) -> list[str]:
 
 def absolute(paths: PathsLike) -> PathsLike:
     """The same paths or patterns, for a process that works in another folder."""
-    if isinstance(paths, str | os.PathLike):
-        return os.path.abspath(paths)
-    return [os.path.abspath(path) for path in paths]
+    given = as_paths(paths)
+    return os.path.abspath(given) if isinstance(given, str) else list(map(os.path.abspath, given))
 
 
 def _expand_one(path: str) -> list[str]:

@@ -88,7 +88,7 @@ class StreamSource:
         return schema
 
     def _hold(self, given: Mapping[str, Given], schema: Schema | None = None) -> None:
-        batch, _ = fit(given, schema or self._schema)
+        batch, _ = fit(given, self._schema if schema is None else schema)
         # Whoever makes the batches may fill the same arrays again.
         self._held.append({name: owned(column) for name, column in batch.items()})
 

@@ -10,8 +10,9 @@ from typing import IO, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.checks import check_choice
 from recmap.columns import as_columns, fit
-from recmap.errors import ColumnError, OptionError
+from recmap.errors import ColumnError
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.npz import FIELD_MARK
@@ -41,8 +42,7 @@ class NpzSink:
     def __init__(
         self, path: str, schema: Schema, *, durable: bool = True, compression: NpzCompression = None
     ) -> None:
-        if compression not in _METHODS:
-            raise OptionError(f'{path}: compression={compression!r}: use "deflate" or None')
+        check_choice("compression", compression, _METHODS)
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
         self.path, self.schema = path, schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.checks import check_column_name, unknown_option
 from recmap.errors import (
     DataError,
     FieldMismatchError,
@@ -36,6 +38,7 @@ __all__ = [
     "FORMATS",
     "Format",
     "OpenOptions",
+    "check_output",
     "column_bytes",
     "create_sink",
     "detect",
@@ -386,13 +389,20 @@ def create_sink(
     creator = FORMATS[format].creator()
     if FORMATS[format].counts_rows:
         creator = partial(creator, expected=expected)
-    try:
-        return creator(path, schema, **options)
-    except TypeError as e:
-        known = "unexpected keyword argument" in str(e)
-        if not known:
-            raise
-        raise OptionError(f"{path}: {format} files have no such option: {e}") from None
+    return creator(path, schema, **options)
+
+
+def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:
+    """Refuses names that cannot be stored, and options that the format does not have."""
+    for name in schema:
+        check_column_name(name)
+    if not options:
+        return
+    known = inspect.signature(FORMATS[format].creator()).parameters
+    users = set(known) - {"path", "schema", "durable", "expected"}
+    for name in options:
+        if name not in users:
+            raise unknown_option(name, users, f"{path}: options of {format} files: ")
 
 
 def column_bytes(format: str, schema: Schema) -> int:

@@ -25,7 +25,7 @@ from recmap.errors import (
 )
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFiles
-from recmap.files.paths import PathLike
+from recmap.files.paths import PathLike, as_path
 from recmap.formats.joined import take_from
 from recmap.ragged import Column, concatenate
 from recmap.sizes import RowSizes, measure
@@ -99,7 +99,7 @@ class TFRecordSource:
             for file, sidecar in zip(files, self._sidecars, strict=True)
         ]
         if index is not None:
-            self._use_text_index(os.fspath(index))
+            self._use_text_index(as_path(index, "index"))
         # Rows before each shard, as far as they are known.
         self._starts = [0]
         self._lock = RLock()

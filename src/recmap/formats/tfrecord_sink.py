@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import numpy as np
 
+from recmap.checks import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.columns import as_columns, fit, infer_schema
 from recmap.errors import ColumnError, OptionError, OutputExistsError
 from recmap.files.output import (
@@ -20,7 +21,7 @@ from recmap.files.output import (
     choose_compression,
     refuse_existing,
 )
-from recmap.files.paths import PathLike, shard_names
+from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
 from recmap.tfrecord.encode import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
@@ -68,10 +69,21 @@ class TFRecordWriter:
         durable: bool = True,
         overwrite: bool = False,
         describe: bool = True,
+        **unknown: Never,
     ) -> None:
-        if shards < 1 or (rows is not None and rows < 0):
-            raise OptionError("shards must be 1 or more, and rows 0 or more")
-        self._paths = shard_paths(os.fspath(path), shards)
+        for name in unknown:
+            known = TFRecordWriter.__init__.__kwdefaults__
+            raise unknown_option(name, known, "rm.TFRecordWriter: ")
+        check_choice("compression", compression, ("gzip", "zlib", None))
+        shards = as_whole("shards", shards, 1, MOST_SHARDS)
+        rows = None if rows is None else as_whole("rows", rows)
+        align = None if align is None else as_whole("align", align)
+        if encoding is not None:
+            encoding = as_mapping("encoding", encoding, '{"x": "raw"}')
+        flags = {"index": index, "durable": durable, "overwrite": overwrite, "describe": describe}
+        for name, flag in flags.items():
+            check_flag(name, flag)
+        self._paths = shard_paths(as_path(path), shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 
-from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, OptionError
+from recmap.checks import as_whole
+from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.description import description_path
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import thread_count
@@ -41,8 +42,7 @@ def verify(
     >>> rm.verify("sound.tfrecord").ok
     True
     """
-    if workers is not None and workers < 1:
-        raise OptionError("workers must be 1 or more")
+    workers = None if workers is None else as_whole("workers", workers, 1)
     files = expand(path)
     formats = {file: _format(file) for file in files}
     records = [file for file in files if formats[file] == "tfrecord"]

@@ -18,7 +18,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, ImageError, MissingPackageError, OptionError
+from recmap.checks import as_dtype, as_list, as_whole, check_choice, check_flag
+from recmap.errors import (
+    ColumnError,
+    ImageError,
+    MissingPackageError,
+    OptionError,
+    OptionTypeError,
+)
 from recmap.files.machine import pool_size, thread_count
 from recmap.files.threads import Threads
 from recmap.ragged import Column, Ragged
@@ -30,6 +37,7 @@ Errors: TypeAlias = Literal["raise", "skip", "zero"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_MOST_SIDE = 1 << 20
 _DTYPES = ("uint8", "float16", "float32", "float64")
 _ORIENTATION = 0x0112  # the EXIF tag
 _SIDEWAYS = (5, 6, 7, 8)
@@ -77,19 +85,20 @@ class ImageDecoder:
     ) -> None:
         self.column = column
         self._size = _checked_size(size)
-        self._dtype = np.dtype(dtype)
-        if channels not in _MODES:
+        self._dtype = as_dtype("dtype", dtype)
+        if not isinstance(column, str):
+            raise OptionTypeError(f"column={column!r}: give the name of the column of images")
+        if as_whole("channels", channels) not in _MODES:
             raise OptionError(f"channels={channels}: it is 1 (grey), 3 (RGB) or 4 (RGBA)")
         if self._dtype.name not in _DTYPES:
             raise OptionError(f"dtype={self._dtype}: it is one of {', '.join(_DTYPES)}")
-        if scale not in (None, "0-1"):
-            raise OptionError(f"scale={scale!r}: it is '0-1' or None")
+        check_choice("scale", scale, ("0-1", None))
         if scale is not None and self._dtype == np.uint8:
             raise OptionError("scale='0-1' needs a floating-point dtype, not uint8")
-        if errors not in get_args(Errors):
-            raise OptionError(f"errors={errors!r}: it is 'raise', 'skip' or 'zero'")
-        if threads is not None and threads < 1:
-            raise OptionError(f"threads={threads}: it is 1 or more")
+        check_choice("errors", errors, get_args(Errors))
+        threads = None if threads is None else as_whole("threads", threads, 1)
+        for name, flag in {"exif": exif, "fast": fast}.items():
+            check_flag(name, flag)
         self._channels, self._scale, self._errors = channels, scale, errors
         self._threads = threads
         self._exif, self._fast = exif, fast
@@ -263,9 +272,10 @@ def _reason(error: Exception) -> str:
 def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    if np.shape(size) != (2,) or min(size) < 1:
-        raise OptionError(f"size={size}: it is (height, width), each 1 or more, or None")
-    return int(size[0]), int(size[1])
+    sides = [as_whole("size", side, 1, _MOST_SIDE) for side in as_list("size", size, "(224, 224)")]
+    if len(sides) != 2:
+        raise OptionError(f"size={size!r}: it is (height, width), each 1 or more, or None")
+    return sides[0], sides[1]
 
 
 def _exhaust(rows: Iterator[int]) -> None:

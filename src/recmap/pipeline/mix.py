@@ -16,12 +16,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import FieldMismatchError, OptionError
+from recmap.checks import as_list, check_choice
+from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.pipeline.gathering import interleave
 from recmap.pipeline.rows import Positions, Rows
 from recmap.types import Batch
@@ -55,8 +57,7 @@ class Mixed:
     ) -> None:
         if not parts:
             raise OptionError("mix([]): nothing to mix")
-        if until not in ("first", "all"):
-            raise OptionError(f'until={until!r}: use "first" or "all"')
+        check_choice("until", until, ("first", "all"))
         for i, part in enumerate(parts[1:], 1):
             if part.schema != parts[0].schema:
                 raise FieldMismatchError(
@@ -229,6 +230,9 @@ def _checked(weights: Sequence[float] | None, parts: Sequence[Rows]) -> list[flo
         if None in counts:
             raise OptionError("mix: chains without end need weights")
         return [count or 0 for count in counts]
+    weights = as_list("weights", weights, "[0.7, 0.3]")
+    if not all(isinstance(weight, Real) for weight in weights):
+        raise OptionTypeError(f"weights={weights!r}: give a number for each part, as in [0.7, 0.3]")
     if len(weights) != len(parts):
         raise OptionError(f"mix: {len(weights)} weights for {len(parts)} chains")
     if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):

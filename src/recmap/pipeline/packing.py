@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from recmap.checks import check_choice
 from recmap.errors import ColumnError, DataError, OptionError
 from recmap.pipeline.padding import fitting_fill
 from recmap.pipeline.sequences import Sequences
@@ -88,8 +89,7 @@ class Packer:
     ) -> None:
         if length < 1 or open_rows < 1:
             raise OptionError(f"length={length}, open_rows={open_rows}: each is 1 or more")
-        if long not in get_args(Long):
-            raise OptionError(f"long={long!r}: it is 'error', 'cut' or 'split'")
+        check_choice("long", long, get_args(Long))
         if columns is not None and (not columns or len(set(columns)) < len(columns)):
             raise OptionError(f"columns={columns}: name columns to pack, each once")
         self._length, self._long, self._open_rows = length, long, open_rows

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap.casting import first_lost
+from recmap.checks import check_choice
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffers import Buffers
 from recmap.pipeline.rows import Leaf, Positions
@@ -22,6 +23,8 @@ __all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]
 
 # Bytes of padded batches that wait to be used again.
 _KEPT = 64 << 20
+# Of a row: longer ones are a mistake, and overflow the size of an array.
+_MOST_LENGTH = 2**31
 
 Length: TypeAlias = int | Literal["longest"]
 Lengths: TypeAlias = Length | tuple[Length, ...]
@@ -52,14 +55,12 @@ class Pad:
     def __post_init__(self) -> None:
         lengths = self.length if isinstance(self.length, tuple) else (self.length,)
         for length in lengths:
-            if length != "longest" and not _is_count(length):
+            if not _is_count(length) and not (isinstance(length, str) and length == "longest"):
                 raise OptionError(
                     f"cannot pad to {length!r}: a length is a number of 1 or more, or 'longest'"
                 )
-        if self.side not in get_args(Side):
-            raise OptionError(f"side={self.side!r}: it is 'right' or 'left'")
-        if self.cut not in get_args(Cut):
-            raise OptionError(f"cut={self.cut!r}: it is 'right', 'left' or 'error'")
+        check_choice("side", self.side, get_args(Side))
+        check_choice("cut", self.cut, get_args(Cut))
         if self.multiple is not None and not _is_count(self.multiple):
             raise OptionError(f"multiple={self.multiple!r}: it is a number of 1 or more")
         if self.multiple is not None and "longest" not in lengths:
@@ -272,8 +273,9 @@ def _as_pad(given: Pad | Lengths) -> Pad:
     return given if isinstance(given, Pad) else Pad(given)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and 1 <= int(value) <= _MOST_LENGTH
 
 
 def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:

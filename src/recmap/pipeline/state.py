@@ -100,7 +100,8 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
     texts = isinstance(state.get("verbs"), list) and all(
         isinstance(verb, str) for verb in state["verbs"]
     )
-    if not texts or not _is_data(state.get("data")) or len(state["kept"]) not in (0, cuts):
+    kept = _are_whole(state["kept"]) and len(state["kept"]) in (0, cuts)
+    if not texts or not _is_data(state.get("data")) or not kept:
         raise OptionError("restore: a damaged state: what it was saved from cannot be read")
     return state
 
@@ -150,6 +151,15 @@ def _is_held(value: Any) -> bool:
     return _is_whole(value) or (isinstance(value, list | tuple) and all(map(_is_held, value)))
 
 
+def _check_held(held: Any, grouping: Grouping) -> None:
+    try:
+        fits = _are_whole(grouping.held_numbers(held))
+    except (TypeError, KeyError, IndexError, AttributeError):
+        fits = False
+    if not fits:
+        raise OptionError(f"restore: a damaged state: 'held' is {ascii(held)[:60]}")
+
+
 def _is_data(value: Any) -> bool:
     texts, numbers = ("schema", "names", "set", "content"), ("count", "rows")
     return isinstance(value, list | tuple) and all(
@@ -163,7 +173,7 @@ def _is_data(value: Any) -> bool:
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("epoch", "turn", "at", "given", "done", "rank", "world", "block"), _is_whole),
-    "held": _is_held,
+    "held": lambda value: not _is_whole(value) and _is_held(value),
     "kept": lambda value: _is_whole(value) or _are_whole(value),
     "left": _is_left,
 }
@@ -182,6 +192,8 @@ def load(
     All ranks are in one epoch: that of the state, or of the rank that is furthest behind.
     A rank that has come to the end of it has nothing left of it.
     """
+    for state in states:
+        _check_held(state["held"], grouping)
     states = _in_one_epoch(states)
     first = states[0]
     left = _remaining(first, share.left.total)

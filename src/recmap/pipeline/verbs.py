@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError, RowNotFoundError, SlowOrderWarning
+from recmap.checks import as_list, as_names, as_slice, as_whole, check_choice, check_flag
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOrderWarning
 from recmap.files.machine import parse_size
 from recmap.pipeline.choosing import Choose
 from recmap.pipeline.cut import Cut
@@ -37,7 +38,6 @@ __all__ = [
     "branches",
     "bucket",
     "check_seed",
-    "check_whole",
     "decode_image",
     "filter_rows",
     "joined",
@@ -53,20 +53,15 @@ __all__ = [
     "take",
 ]
 
+# Rows and batches are counted in 64 bits.
+_MOST = 2**62
+
 RowNumbers: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
 
 
 def check_seed(seed: Any) -> int:
     """A seed, or an error that says what one is."""
-    return check_whole("seed", seed)
-
-
-def check_whole(name: str, count: Any) -> int:
-    """A number of 0 or more."""
-    whole = isinstance(count, int | np.integer) and not isinstance(count, bool | np.bool_)
-    if not whole or int(count) < 0:
-        raise OptionError(f"{name} of {count!r}: give a whole number of 0 or more")
-    return int(count)
+    return as_whole("seed", seed)
 
 
 def random_access(plan: Plan, verb: str, workers: Workers | None = None) -> Rows:
@@ -135,6 +130,7 @@ def select(plan: Plan, what: str | Sequence[str] | RowNumbers, more: Sequence[st
 def filter_rows(plan: Plan, fn: Callable[..., Any], batched: bool, seed: int) -> Plan:
     """Leaves rows out."""
     _before_batch(plan, "filter")
+    check_flag("batched", batched)
     _check_even(plan, "filter")
     return _with_function(plan, fn, seed, lambda function: Filter(function, batched))
 
@@ -149,16 +145,15 @@ def shuffle(
             f"shuffle({given}): recmap's shuffle is exact and needs no buffer; write shuffle(), or "
             f"shuffle(seed={positional[0]!r}) for an order that can be had again"
         )
-    if not isinstance(reshuffle, bool | np.bool_):
-        raise OptionError(f"reshuffle={reshuffle!r}: use True or False")
+    check_flag("reshuffle", reshuffle)
     rows = random_access(plan, "shuffle")
     chosen = drawn_seed() if seed is None else Seed(check_seed(seed))
-    size = "" if window is None else f", window={check_whole('window', window)}"
+    window = None if window is None else as_whole("window", window, most=_MOST)
+    size = "" if window is None else f", window={window}"
     kept = "" if reshuffle else ", reshuffle=False"
     said = (*plan.said, Said(f"shuffle(seed={{seed}}{size}{kept})", chosen))
     plan = replace(plan, said=said, steps=())
     if window is not None:
-        window = check_whole("window", window)
         return replace(plan, rows=Windowed(rows, chosen, window, bool(reshuffle)))
     if rows.in_order:
         warnings.warn(
@@ -181,6 +176,7 @@ def map_rows(
     """A function of rows, or of batches."""
     if plan.bucket is not None:
         raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+    check_flag("batched", batched)
     schema = None if fields is None else Schema(fields)
     grouped = plan.grouping is not None
 
@@ -226,6 +222,8 @@ def batch(
 ) -> Plan:
     """Rows in batches, padded if that is wanted."""
     _before_overall(plan, "batch")
+    for name, flag in {"drop_last": drop_last, "lengths": lengths, "mask": mask}.items():
+        check_flag(name, flag)
     packed = isinstance(plan.grouping, Packs) and plan.grouping.size is None
     if plan.grouping is not None and not packed:
         raise OptionError("batch: there are batches already")
@@ -235,6 +233,8 @@ def batch(
             raise OptionError("lengths and mask tell of padding; give pad=")
         return made
     padding = Padding(pad, lengths=lengths, mask=mask)
+    if not plan.steps and not packed:
+        padding.schema(plan.rows.schema)  # refuses what cannot be padded
     return _with_step(made, PadBatches(padding, repr((pad, lengths, mask))))
 
 
@@ -244,7 +244,14 @@ def bucket(
     """Notes how the batches that come next are to be filled."""
     _before_batch(plan, "bucket")
     _check_even(plan, "bucket")
-    edges = tuple(check_whole("boundaries", edge) for edge in boundaries)
+    if not isinstance(by, str) and not callable(by):
+        raise OptionTypeError(f"bucket(by={by!r}): give the name of a column, or a function")
+    if isinstance(by, str) and not plan.steps:
+        plan.rows.schema[by]  # an error that names the columns there are
+    given = as_list("boundaries", boundaries, "[32, 64]")
+    edges = tuple(as_whole("boundaries", edge, most=_MOST) for edge in given)
+    if not edges or list(edges) != sorted(set(edges)):
+        raise OptionError(f"boundaries={list(edges)}: give lengths, one above the other")
     return replace(plan, bucket=(by, edges))
 
 
@@ -258,14 +265,19 @@ def pack(
     """Sequences joined into rows."""
     _before_batch(plan, "pack")
     _check_even(plan, "pack")
-    chosen = None if columns is None else tuple(columns)
-    return replace(plan, grouping=Packs(check_whole("pack", length), chosen, fill, long))
+    chosen = None if columns is None else tuple(as_names("columns", columns))
+    packs = Packs(as_whole("length", length, 1, _MOST), chosen, fill, long)
+    packs.packer()  # which checks the others
+    if not plan.steps:
+        packs.schema(plan.rows.schema)
+    return replace(plan, grouping=packs)
 
 
 def repeat(plan: Plan, times: int | None) -> Plan:
     """All of it again."""
     if times is not None:
-        check_whole("repeat", times)
+        # A count of rows must fit into 64 bits.
+        times = as_whole("times", times, most=2**40)
     _before_overall(plan, "repeat")
     if plan.grouping is None and not plan.drops and plan.bucket is None:
         return replace(plan, rows=Repeated(random_access(plan, "repeat"), times), steps=())
@@ -276,12 +288,12 @@ def repeat(plan: Plan, times: int | None) -> Plan:
 
 def take(plan: Plan, count: int) -> Plan:
     """The first few, of rows or of batches."""
-    return _cut(plan, "take", 0, check_whole("take", count))
+    return _cut(plan, "take", 0, as_whole("count", count))
 
 
 def skip(plan: Plan, count: int) -> Plan:
     """All but the first few, of rows or of batches."""
-    return _cut(plan, "skip", check_whole("skip", count), None)
+    return _cut(plan, "skip", as_whole("count", count), None)
 
 
 def _cut(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
@@ -307,6 +319,7 @@ def _cut(plan: Plan, verb: str, skip: int, take: int | None) -> Plan:
 
 def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
     """One rank of several."""
+    check_choice("even", even, ("uneven", "pad", "drop"))
     if plan.shard is not None:
         raise OptionError("shard: it is one of several shards already")
     known = plan.grouping is None or isinstance(plan.grouping, Batches)
@@ -320,7 +333,9 @@ def shard(plan: Plan, index: int, count: int, even: Even, mask: str) -> Plan:
     _before_overall(plan, "shard")
     if even == "pad" and plan.grouping is None and plan.bucket is None:
         raise OptionError('even="pad" fills up batches: batch comes before shard')
-    index, count = check_whole("shard index", index), check_whole("shard count", count)
+    index, count = as_whole("index", index), as_whole("count", count, 1, most=_MOST)
+    if not isinstance(mask, str):
+        raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")
     made = replace(plan, shard=Shard(index, count, even, mask))
     made.share.check()
     if made.shard is not None and made.shard.world > 1:
@@ -340,11 +355,11 @@ def _check_seeds(plan: Plan) -> None:
 
 def prefetch(plan: Plan, count: int | None, threads: int | None, memory: int | str | None) -> Plan:
     """How much is made before it is asked for, and by how many."""
-    ahead = plan.ahead if count is None else check_whole("prefetch", count)
+    ahead = plan.ahead if count is None else as_whole("count", count, most=_MOST)
     readers = plan.readers
     if threads is not None:
-        readers = check_whole("prefetch(threads)", threads)
-        if readers < 1 or ahead == 0:
+        readers = as_whole("threads", threads, 1, most=10_000)
+        if ahead == 0:
             raise OptionError(
                 f"prefetch({count}, threads={threads}): one thread or more reads some batches ahead"
             )
@@ -387,16 +402,17 @@ def _with_function(
     return replace(_with_step(plan, step(function)), functions=plan.functions + 1)
 
 
-def _grouping(plan: Plan, size: int | Sequence[int], drop_last: bool) -> Grouping:
+def _grouping(plan: Plan, size: Any, drop_last: bool) -> Grouping:
     if plan.bucket is not None:
         by, edges = plan.bucket
-        sizes = list(size) if isinstance(size, Sequence) else [size] * (len(edges) + 1)
-        return Buckets(by, edges, tuple(check_whole("batch", each) for each in sizes), drop_last)
-    if isinstance(size, Sequence):
+        sizes = list(size) if isinstance(size, Sequence | np.ndarray) else [size] * (len(edges) + 1)
+        checked = tuple(as_whole("size", each, 1, _MOST) for each in sizes)
+        return Buckets(by, edges, checked, drop_last)
+    if isinstance(size, Sequence | np.ndarray) and not isinstance(size, str):
         raise OptionError("several batch sizes are for buckets: bucket(...) comes before")
     if isinstance(plan.grouping, Packs):
-        return replace(plan.grouping, size=check_whole("batch", size), drop_last=drop_last)
-    return Batches(check_whole("batch", size), drop_last)
+        return replace(plan.grouping, size=as_whole("size", size, 1, _MOST), drop_last=drop_last)
+    return Batches(as_whole("size", size, 1, _MOST), drop_last)
 
 
 def _column_names(what: Any, more: Sequence[str]) -> list[str] | None:
@@ -415,8 +431,11 @@ def _row_numbers(what: Any, rows: Rows) -> Positions:
     if count is None:
         raise OptionError("select of rows: there is no end of them; use take and skip")
     if isinstance(what, slice):
-        return np.arange(*what.indices(count), dtype=np.int64)
-    numbers = np.asarray(what)
+        return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
+    try:
+        numbers = np.asarray(what)
+    except (TypeError, ValueError) as e:
+        raise OptionError(f"select: {what!r} is no list of rows: {e}") from None
     if numbers.dtype == bool and numbers.shape == (count,):
         return np.flatnonzero(numbers)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from recmap.errors import OptionError
 from recmap.pipeline.here import Here
@@ -33,7 +36,7 @@ class Workers:
     method: str | None = None
 
 
-def parse_workers(workers: int | str | None) -> Workers:
+def parse_workers(workers: Any) -> Workers:
     """What ``workers=`` means.
 
     >>> parse_workers("threads:4")
@@ -43,7 +46,9 @@ def parse_workers(workers: int | str | None) -> Workers:
     >>> parse_workers(None)
     Workers(kind='here', count=0, method=None)
     """
-    if workers is None or (workers == 0 and type(workers) is int):
+    if isinstance(workers, np.integer):
+        workers = int(workers)
+    if workers is None or (type(workers) is int and workers == 0):
         return Workers("here", 0)
     text = f"processes:{workers}" if type(workers) is int else str(workers)
     match = re.fullmatch(r"(threads|processes|fork|spawn):0*([1-9][0-9]{0,3})", text)

@@ -7,15 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from recmap.checks import as_mapping, as_whole
 from recmap.engine.plan import output_format
 from recmap.engine.progress import Report
 from recmap.errors import OptionError, RecmapError
 from recmap.files.disk import size_on_disk
-from recmap.files.paths import PathLike
+from recmap.files.paths import PathLike, as_path
+from recmap.formats.registry import check_output
 from recmap.ray.failures import plain
 from recmap.ray.package import load_ray
 from recmap.ray.parts import Output
-from recmap.types import FieldLike, as_field
+from recmap.types import FieldLike, Schema, as_field
 
 __all__ = ["write"]
 
@@ -52,16 +54,18 @@ def write(
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")
     for option, count in (("shards", shards), ("min_rows_per_file", min_rows_per_file)):
-        if count is not None and count < 1:
-            raise OptionError(f"{option} must be 1 or more, not {count}")
+        if count is not None:
+            as_whole(option, count, 1)
     begun = time.monotonic()
-    given = os.fspath(path)
+    given = as_path(path)
     dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
     output = Output(dst, output_format(dst, to), overwrite, durable)
+    options = as_mapping("options", options or {}, '{"level": 3}')
     told = {name: as_field(field) for name, field in (fields or {}).items()}
     schema = known_schema(dataset, told)
+    check_output(dst, output.format, schema or Schema({}), options)
     with output.staged() as stage:
-        sink_options = {**(options or {}), "durable": durable}
+        sink_options = {**options, "durable": durable}
         sink = RecmapDatasink(output, stage, schema, told, verify, sink_options, min_rows_per_file)
         rows = dataset if shards is None else dataset.repartition(shards)
         try:

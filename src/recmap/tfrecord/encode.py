@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import Dtype, Fault, FaultCode, Kind
-from recmap.errors import ColumnError, OptionError, RecmapError, RecordTooLargeError
+from recmap.errors import (
+    ColumnError,
+    OptionError,
+    OptionTypeError,
+    RecmapError,
+    RecordTooLargeError,
+)
 from recmap.files.machine import thread_count
 from recmap.ragged import Column, Ragged
 from recmap.tfrecord.description import description
@@ -46,7 +52,7 @@ class Encoding:
         return f"{_STEPS}/{self.list}" if self.in_lists else self.list
 
 
-def choose_encoding(name: str, field: Field, asked: str | None = None) -> Encoding:
+def choose_encoding(name: str, field: Field, asked: Any = None) -> Encoding:
     """How to store a field: as asked, else by the rule that no bit is lost.
 
     float32 goes into a float_list; int64, and other integers of few values or of
@@ -54,6 +60,8 @@ def choose_encoding(name: str, field: Field, asked: str | None = None) -> Encodi
     """
     in_lists = field.ragged == 2 or name.startswith(LISTS)
     wanted = asked
+    if not isinstance(asked, str | None):
+        raise OptionTypeError(f"encoding of field {name!r}: {asked!r}: give text, such as 'raw'")
     if asked is not None and asked.split("/")[0] == _STEPS:
         in_lists, wanted = True, asked.partition("/")[2] or None
     if in_lists and not field.shape:

@@ -9,7 +9,8 @@ from typing import Literal, overload
 import numpy as np
 
 from recmap._core import frame
-from recmap.errors import OptionError, UnknownFormatError
+from recmap.checks import check_flag, check_iterable
+from recmap.errors import ColumnError, OptionError, UnknownFormatError
 from recmap.files.output import (
     Compression,
     OutputFile,
@@ -17,7 +18,7 @@ from recmap.files.output import (
     choose_compression,
     refuse_existing,
 )
-from recmap.files.paths import PathLike, PathsLike, expand
+from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
@@ -124,8 +125,9 @@ def write_records(
     The file is compressed if ``compression`` says so, or its name ends with ``.gz`` or
     ``.zlib``.
     """
-    target = os.fspath(path)
-    refuse_existing(target, overwrite)
+    target = as_path(path)
+    refuse_existing(target, check_flag("overwrite", overwrite))
+    check_iterable("records", records, '[b"a", b"bc"]')
     spooler = Spooler()
     file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0
@@ -133,7 +135,11 @@ def write_records(
         held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         size = 0
         for record in records:
-            held.append(np.frombuffer(record, np.uint8))
+            try:
+                held.append(np.frombuffer(record, np.uint8))
+            except (TypeError, ValueError):
+                kind = type(record).__name__
+                raise ColumnError(f"record {count:,}: give bytes, not {kind}") from None
             size += len(held[-1])
             count += 1
             if size >= _GATHER:

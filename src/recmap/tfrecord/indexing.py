@@ -8,6 +8,7 @@ from contextlib import closing
 
 import numpy as np
 
+from recmap.checks import check_flag
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.paths import PathsLike, expand
 from recmap.tfrecord.example import Codec, kinds_of
@@ -49,6 +50,7 @@ def index(path: PathsLike, *, text: bool = False, progress: SizeWatcher | None =
     >>> Path("one.tfrecord.idx").read_text()
     '0 16\\n16 19\\n'
     """
+    check_flag("text", text)
     files = expand(path)
     tally = Tally(files, progress)
     return [_index_text(file, tally) if text else _index(file, tally) for file in files]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
+from recmap.checks import check_flag
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
-from recmap.files.paths import PathLike, PathsLike, expand
+from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.sources import Skipped
 from recmap.tfrecord.description import check_claims, description, read_description
 from recmap.tfrecord.framing import open_shard
@@ -71,12 +72,12 @@ def repair(
     >>> list(rm.tfrecord.records("sound.tfrecord"))
     [b'two', b'three']
     """
-    files, target = expand(src), os.fspath(dst)
+    files, target = expand(src), as_path(dst, "dst")
     if os.path.isdir(target):
         raise OptionError(f"{target} is a folder: give the name of the new file")
     if os.path.exists(target) and any(os.path.samefile(file, target) for file in files):
         raise OptionError(f"{target} is the file to be repaired: write to another one")
-    refuse_existing(target, overwrite)
+    refuse_existing(target, check_flag("overwrite", overwrite))
     tally = Tally(files, progress)
     spooler = Spooler()
     output = OutputFile(target, choose_compression(target, None), spooler)

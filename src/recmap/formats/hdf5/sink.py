@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from recmap.checks import as_whole, check_choice, check_flag
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import put_in_place, remove, sync, temporary_path
@@ -44,8 +45,7 @@ class Hdf5Sink:
         expected: int | None = None,
     ) -> None:
         filters = _filters(compression, level, shuffle)
-        if chunk_rows is not None and chunk_rows < 1:
-            raise OptionError("chunk_rows must be 1 or more")
+        chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
         _check_names(path, schema)
         self.path, self.schema, self.rows = path, schema, 0
         self._durable, self._finished = durable, False
@@ -129,10 +129,11 @@ class Hdf5Sink:
 
 
 def _filters(compression: str | None, level: int | None, shuffle: bool | None) -> dict[str, Any]:
-    if compression not in ("gzip", "lzf", None):
-        raise OptionError(f'compression={compression!r}: HDF5 files take "gzip", "lzf" or None')
-    if level is not None and (compression != "gzip" or not 0 <= level <= 9):
+    check_choice("compression", compression, ("gzip", "lzf", None))
+    if level is not None and (compression != "gzip" or as_whole("level", level) > 9):
         raise OptionError(f'level={level!r}: 0 to 9, and with compression="gzip"')
+    if shuffle is not None:
+        check_flag("shuffle", shuffle)
     return {
         "compression": compression,
         "compression_opts": level,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
+from recmap.checks import as_whole, check_choice
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import remove, sync, temporary_path
@@ -66,14 +67,12 @@ class ZarrSink:
         version: Literal[2, 3] = 3,
         expected: int | None = None,
     ) -> None:
-        if version not in _CODECS:
-            raise OptionError(f"{path}: version={version!r}: use 2 or 3")
+        number = as_whole("version", version)
+        if number not in _CODECS:
+            raise OptionError(f"{path}: version={number}: use 2 or 3")
+        check_choice("compression", compression, _CODECS[number])
+        chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
         limit_threads()
-        if compression not in _CODECS[version]:
-            known = ", ".join(repr(name) for name in _CODECS[version])
-            raise OptionError(f"{path}: compression={compression!r} is not one of {known}")
-        if chunk_rows is not None and chunk_rows < 1:
-            raise OptionError(f"{path}: chunk_rows must be 1 or more")
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
         self.path, self.schema = path.rstrip(os.sep), schema
@@ -83,13 +82,13 @@ class ZarrSink:
         check_names(schema)
         os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
         self._temporary = temporary_path(self.path)
-        codec = _CODECS[version][compression]()
+        codec = _CODECS[number][compression]()
         paths = _paths(schema)
         self._arrays: dict[tuple[str, str], _Array] = {}
         try:
             group = zarr.create_group(
                 self._temporary,
-                zarr_format=version,
+                zarr_format=number,
                 attributes=marks([Mark(n, paths[n], f) for n, f in schema.items()]),
             )
             for column, splitter in self._splitters.items():

@@ -1,0 +1,172 @@
+"""Checks of what users pass in: each returns the value in one form, or says what to give.
+
+A value of a type that makes no sense is an ``OptionTypeError``, any other wrong value an
+``OptionError``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, OptionError, OptionTypeError
+
+__all__ = [
+    "as_dtype",
+    "as_list",
+    "as_mapping",
+    "as_names",
+    "as_slice",
+    "as_whole",
+    "check_choice",
+    "check_column_name",
+    "check_flag",
+    "check_function",
+    "check_iterable",
+    "is_iterable",
+    "unknown_option",
+]
+
+
+def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int:
+    """A whole number, of Python or NumPy; booleans are none."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole:
+        raise OptionTypeError(f"{name}={value!r}: give a whole number of {least:,} or more")
+    if int(value) < least:
+        raise OptionError(f"{name}={value}: give a whole number of {least:,} or more")
+    if most is not None and int(value) > most:
+        raise OptionError(f"{name}={value}: give a whole number up to {most:,}")
+    return int(value)
+
+
+def check_flag(name: str, value: Any, use: str = "True or False") -> bool:
+    """True or False, and not a text such as "no", which would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise OptionTypeError(f"{name}={value!r}: use {use}")
+    return bool(value)
+
+
+def as_slice(name: str, value: Any) -> slice:
+    """A slice whose bounds are whole numbers."""
+    if not isinstance(value, slice):
+        raise OptionTypeError(f"{name}={value!r}: give a slice, such as slice(0, 1000)")
+    try:
+        bounds = [
+            None if n is None else operator.index(n) for n in (value.start, value.stop, value.step)
+        ]
+    except TypeError:
+        raise OptionTypeError(f"{name}={value}: the bounds of a slice are whole numbers") from None
+    if bounds[2] == 0:
+        raise OptionError(f"{name}={value}: the step of a slice cannot be 0")
+    return slice(*bounds)
+
+
+def as_list(name: str, value: Any, example: str) -> list[Any]:
+    """Several values; text and bytes are one."""
+    check_iterable(name, value, example)
+    return list(value)
+
+
+def check_iterable(name: str, value: Any, example: str) -> None:
+    """Values that come one after the other."""
+    if isinstance(value, str | bytes | bytearray | Mapping) or not is_iterable(value):
+        raise OptionTypeError(f"{name}={value!r}: give a list, such as {example}")
+
+
+def is_iterable(value: Any) -> bool:
+    """Whether values can be taken from it: not from an array without axes, though it is an
+    ``Iterable``.
+    """
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
+def as_names(name: str, value: Any) -> list[str]:
+    """Names of columns; a single text is one name."""
+    if isinstance(value, str):
+        return [value]
+    names = as_list(name, value, '["x", "label"]')
+    for each in names:
+        if not isinstance(each, str):
+            raise OptionTypeError(f"{name}: {each!r}: the name of a column is text")
+    return names
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
+    """One of a few texts, or None if that is one of them."""
+    known = list(choices)
+    if not isinstance(value, str | None) or value not in known:
+        listed = ", ".join(f'"{choice}"' if choice else "None" for choice in known)
+        raise OptionError(f"{name}={value!r}: use one of {listed}")
+
+
+def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
+    """A dict."""
+    if not isinstance(value, Mapping):
+        raise OptionTypeError(f"{name}={value!r}: give a dict, such as {example}")
+    return dict(value)
+
+
+def as_dtype(name: str, value: Any) -> np.dtype[Any]:
+    """A dtype that NumPy knows, or ``ml_dtypes`` if it is installed."""
+    try:
+        made: np.dtype[Any] = np.dtype(value)
+        return made
+    except (TypeError, ValueError) as e:
+        found = _extension_dtype(value)
+        if found is None:
+            raise OptionTypeError(
+                f"{name}={value!r} is not a dtype NumPy knows, such as 'float32' ({e})"
+            ) from None
+        return found
+
+
+def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
+    # NumPy knows bfloat16 and its kin only once ml_dtypes has been imported.
+    try:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(dtype)))
+        return found
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def check_function(name: str, value: Any) -> None:
+    """A function, or None for none."""
+    if value is not None and not callable(value):
+        raise OptionTypeError(f"{name}={value!r}: give a function")
+
+
+def check_column_name(name: Any) -> None:
+    """Refuses names that no format can store."""
+    if not isinstance(name, str):
+        raise ColumnError(f"column {name!r}: the name of a column is text, not {_kind(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as e:
+        raise ColumnError(
+            f"column {name!r}: the name is not valid Unicode (a surrogate at character "
+            f"{e.start}), and no format can store it; give the column another name"
+        ) from None
+
+
+def unknown_option(name: str, known: Iterable[str] | None, where: str = "") -> OptionTypeError:
+    """The error for an option that does not exist, with the one that may have been meant."""
+    names = sorted(known or ())
+    near = difflib.get_close_matches(str(name), names, 1)
+    meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
+    return OptionTypeError(f"{where}there is no option {name!r}; {meant}")
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
