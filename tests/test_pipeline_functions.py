@@ -103,7 +103,7 @@ def test_two_functions_have_chances_of_their_own() -> None:
 def test_values_that_do_not_fit_are_refused_and_not_cut() -> None:
     with pytest.raises(rm.MapError, match="int64, which does not fit int32"):
         list(simple(3).map(lambda _: {"t": 3_000_000_000}, fields={"t": "int32"}))
-    with pytest.raises(rm.MapError, match="would lose values"):
+    with pytest.raises(rm.MapError, match="float64, which does not fit uint8"):
         list(simple(3).map(lambda r: {"t": [0.9] * int(r["x"])}, fields={"t": "uint8[*]"}))
     assert [r["t"] for r in simple(2).map(lambda _: {"t": 7}, fields={"t": "uint8"})] == [7, 7]
     assert [r["t"] for r in simple(1).map(lambda _: {"t": 0.1}, fields={"t": "float32"})] == [
