@@ -130,7 +130,7 @@ def _slow_threads() -> Iterator[None]:
 
     threading.settrace(interrupted)
     yield
-    threading.settrace(None)  # type: ignore[arg-type]
+    threading.settrace(None)
 
 
 @pytest.mark.usefixtures("_slow_threads")

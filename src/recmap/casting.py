@@ -15,6 +15,8 @@ __all__ = ["exact_array", "first_lost", "joint_dtype", "refuse_masked"]
 
 # From here on, not every integer is a float64.
 _EXACT = 2.0**53
+# Values that hold no others, of which none could be masked or rounded.
+_ONE_NUMBER = (np.generic, int, float)
 
 
 def first_lost(
@@ -130,6 +132,8 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
     """``np.asarray``, which must not drop a mask or round an integer that stands beside floats."""
     if type(value) is np.ndarray:
         return value
+    if isinstance(value, _ONE_NUMBER):
+        return np.asarray(value)
     refuse_masked(value)
     array = np.asarray(value)
     kind = array.dtype.kind

@@ -39,19 +39,19 @@ class _Dense:
     """Values of one shape."""
 
     def __init__(self, name: str, field: Field, rows: int) -> None:
-        self._name, self._field = name, field
+        self._name, self._field, self._inner = name, field, field.inner
         self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
 
     def put(self, row: int, value: Any) -> None:
         array = _exact(self._name, value)
-        field = self._field
-        if array.shape != field.inner:
+        if array.shape != self._inner:
+            field = self._field
             ragged = Field(field.dtype, (None, *field.inner[1:]))
             raise MapError(
                 f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
                 f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
             )
-        _check(self._name, array, field.dtype)
+        _check(self._name, array, self._out.dtype)
         self._out[row] = array
 
     def finish(self) -> Column:
