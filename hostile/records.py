@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tfrecord import example_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import recmap as rm
 from hostile.case import Case, OracleError
@@ -30,6 +30,57 @@ __all__ = [
     "split",
 ]
 
+
+def _messages() -> tuple[Any, Any]:
+    """protobuf's own Example and SequenceExample, from their definition. Those of other
+    packages cannot be loaded together in one process.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="hostile")
+    kinds = descriptor_pb2.FieldDescriptorProto
+
+    def message(name: str, *fields: tuple[str, int, int, str, bool], map_of: str = "") -> None:
+        made = file.message_type.add(name=name)
+        for label, number, kind, type_name, repeated in fields:
+            field = made.field.add(name=label, number=number, type=kind)  # type: ignore[arg-type]
+            field.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if type_name:
+                field.type_name = f".hostile.{type_name}"
+            if kind in (kinds.TYPE_FLOAT, kinds.TYPE_INT64):
+                field.options.packed = True
+        if map_of:
+            entry = made.nested_type.add(name="Entry")
+            entry.options.map_entry = True
+            text = entry.field.add(name="key", number=1, type=kinds.TYPE_STRING)
+            value = entry.field.add(name="value", number=2, type=kinds.TYPE_MESSAGE)
+            text.label = value.label = kinds.LABEL_OPTIONAL
+            value.type_name = f".hostile.{map_of}"
+
+    inner = kinds.TYPE_MESSAGE
+    message("BytesList", ("value", 1, kinds.TYPE_BYTES, "", True))
+    message("FloatList", ("value", 1, kinds.TYPE_FLOAT, "", True))
+    message("Int64List", ("value", 1, kinds.TYPE_INT64, "", True))
+    names = ("bytes", "float", "int64")
+    lists = [(f"{n}_list", i, inner, f"{n.title()}List", False) for i, n in enumerate(names, 1)]
+    message("Feature", *lists)
+    feature = file.message_type[-1]
+    feature.oneof_decl.add(name="kind")
+    for field in feature.field:
+        field.oneof_index = 0
+    message("Features", ("feature", 1, inner, "Features.Entry", True), map_of="Feature")
+    message("FeatureList", ("feature", 1, inner, "Feature", True))
+    entries = ("feature_list", 1, inner, "FeatureLists.Entry", True)
+    message("FeatureLists", entries, map_of="FeatureList")
+    message("Example", ("features", 1, inner, "Features", False))
+    context = ("context", 1, inner, "Features", False)
+    message("SequenceExample", context, ("feature_lists", 2, inner, "FeatureLists", False))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = (pool.FindMessageTypeByName(f"hostile.{n}") for n in ("Example", "SequenceExample"))
+    example, sequence = map(message_factory.GetMessageClass, found)
+    return example, sequence
+
+
+_EXAMPLE, _SEQUENCE = _messages()
 _INTS = [0, 1, -1, 127, 128, 2**31, -(2**31), 2**63 - 1, -(2**63), 300]
 
 
@@ -186,7 +237,7 @@ def compress(case: Case, content: bytes, kind: str | None) -> bytes:
 def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
     """The features of a record as protobuf reads them: kind and values by key."""
     try:
-        example = example_pb2.Example.FromString(data)
+        example = _EXAMPLE.FromString(data)
     except Exception as e:
         raise OracleError(repr(e)) from e
     found = {}
@@ -200,7 +251,7 @@ def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
 def parse_lists(data: bytes) -> dict[str, tuple[str, list[list[Any]]]]:
     """The feature lists of a record as protobuf reads them: kind and steps by key."""
     try:
-        message = example_pb2.SequenceExample.FromString(data)
+        message = _SEQUENCE.FromString(data)
     except Exception as e:
         raise OracleError(repr(e)) from e
     found = {}

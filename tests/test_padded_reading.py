@@ -196,6 +196,7 @@ def test_a_damaged_record_is_named_and_those_before_it_come_first() -> None:
     Path("d.tfrecord").write_bytes(data)
     batches = iter(rm.open("d.tfrecord", fields=FIELDS).batch(10, pad="longest"))
     alike(list(islice(batches, 34)), whole[:34])
+    assert next(batches)["name"].tolist() == whole[34]["name"].tolist()[:5]
     with pytest.raises(rm.CorruptRecordError, match="record 345 "):
         next(batches)
 

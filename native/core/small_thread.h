@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <cstddef>
 
@@ -36,6 +37,12 @@ class SmallThread {
   }
 
  private:
+  template <typename Resource>
+  static bool limited(Resource resource) {
+    rlimit limit;
+    return getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+  }
+
   template <typename Run>
   static void* call(void* run) {
     (*static_cast<Run*>(run))();
@@ -43,6 +50,11 @@ class SmallThread {
   }
 
   static bool create(pthread_t* thread, void* (*run)(void*), void* argument) {
+    // Without a limit a large stack costs nothing, and the system keeps those of the usual
+    // size for the next thread.
+    if (!limited(RLIMIT_DATA) && !limited(RLIMIT_AS)) {
+      return pthread_create(thread, nullptr, run, argument) == 0;
+    }
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
     // Where this is refused (thread-local data takes its room from the stack), the

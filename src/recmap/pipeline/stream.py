@@ -21,7 +21,7 @@ from recmap.pipeline.gathering import interleave, pick
 from recmap.pipeline.grouping import END, Block, Group
 from recmap.pipeline.plan import Settled
 from recmap.pipeline.rows import Positions, sound_rows
-from recmap.pipeline.share import Share
+from recmap.pipeline.share import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.telemetry import Meter
@@ -96,6 +96,8 @@ class _Run:
     def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
         """Blocks that are batches."""
         together, place = self._ready.together, cursor
+        # The place after the last batch is the start of the next iteration, not of this one.
+        end = cursor.epoch - cursor.turn + self._repeat if self._repeat is not None else ENDLESS
         while together > 1:
             failed = yield from self._several(place, together)
             if failed is None:
@@ -108,6 +110,8 @@ class _Run:
                     if made := list(islice(batches, 1)):
                         place = made[0][1]
                         yield made.pop()
+            if place.epoch >= end:
+                return
         yield from self._alone(place)
 
     def _alone(self, cursor: Cursor) -> Generator[tuple[Batch, Cursor], None, None]:
