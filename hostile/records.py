@@ -41,7 +41,7 @@ def _messages() -> tuple[Any, Any]:
     def message(name: str, *fields: tuple[str, int, int, str, bool], map_of: str = "") -> None:
         made = file.message_type.add(name=name)
         for label, number, kind, type_name, repeated in fields:
-            field = made.field.add(name=label, number=number, type=kind)  # type: ignore[arg-type]
+            field = made.field.add(name=label, number=number, type=kind)
             field.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
             if type_name:
                 field.type_name = f".hostile.{type_name}"

@@ -35,7 +35,7 @@ _FAILURES = (
     ValueError,
 )
 # The library's own caches, for chunks that only it can read, together.
-_LIBRARY_CACHE = 16 << 20
+_LIBRARY_CACHE = 4 << 20
 # Datasets that stay open. The library takes some 25 kB for each.
 _OPEN_DATASETS = 256
 # Work is dealt out in a few portions per thread: chunks may be many and small.

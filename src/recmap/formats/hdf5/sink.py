@@ -20,8 +20,10 @@ from recmap.types import Schema
 __all__ = ["Hdf5Sink"]
 
 
-# Bytes of rows that wait until they fill a chunk, of all columns; and of the library's caches.
+# Bytes of rows that wait until they fill a chunk, of all columns.
 _HELD = 16 << 20
+# The library's own cache of each column, at most; chunks are written whole.
+_CACHE = 1 << 20
 
 
 class Hdf5Sink:
@@ -57,7 +59,11 @@ class Hdf5Sink:
             room = _HELD // len(schema)
             # Each dataset has a cache of its own.
             self._file = h5py.File(
-                self._output, "w", libver="earliest", rdcc_nbytes=room, rdcc_nslots=101
+                self._output,
+                "w",
+                libver="earliest",
+                rdcc_nbytes=min(room, _CACHE),
+                rdcc_nslots=101,
             )
             keep_little(self._file)
             self._columns: dict[str, WrittenColumn | NestedColumn] = {
