@@ -72,8 +72,8 @@ nb::bytes frame(const std::vector<Buffer>& records) {
   size_t total = 0;
   for (const Buffer& record : records) total += record.size() + kFrameSize;
   // Nobody else sees the bytes before they are returned, so they may be filled without the lock.
-  nb::bytes out = nb::steal<nb::bytes>(
-      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
+  nb::bytes out =
+      nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
   if (!out.is_valid()) throw std::bad_alloc();
   auto* at = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(out.ptr()));
   {

@@ -130,11 +130,11 @@ void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t row
   }
 }
 
-std::tuple<nb::list, MaybeFault, nb::list> decode(const Files& files, const Array<const uint64_t>& offsets,
-                                        const Owners& owners, const Columns& wanted, bool verify,
-                                        size_t threads,
-                                        const std::vector<std::optional<Array<uint8_t>>>& dense,
-                                        const nb::callable& empty, const Pads& pads, size_t rows) {
+std::tuple<nb::list, MaybeFault, nb::list> decode(
+    const Files& files, const Array<const uint64_t>& offsets, const Owners& owners,
+    const Columns& wanted, bool verify, size_t threads,
+    const std::vector<std::optional<Array<uint8_t>>>& dense, const nb::callable& empty,
+    const Pads& pads, size_t rows) {
   const std::vector<Column>& columns = wanted.list;
   if (dense.size() != columns.size()) throw nb::value_error("one dense buffer per column, or None");
   std::vector<ColumnBuffers> buffers(columns.size());
@@ -159,8 +159,7 @@ std::tuple<nb::list, MaybeFault, nb::list> decode(const Files& files, const Arra
   if (fault) return {made, maybe(fault), unknown};
   for (const auto& [key, feature] : work.unknown()) {
     const nb::bytes name(key.second.data(), key.second.size());
-    unknown.append(
-        nb::make_tuple(key.first, name, feature.kind, feature.rows, feature.first_row));
+    unknown.append(nb::make_tuple(key.first, name, feature.kind, feature.rows, feature.first_row));
   }
   bool pending = false;
   std::deque<PaddedColumn> padded;
@@ -191,8 +190,7 @@ std::tuple<nb::list, MaybeFault, nb::list> decode(const Files& files, const Arra
 std::vector<Fault> check(const Buffer& file, const Array<const uint64_t>& offsets,
                          const Columns& columns, bool verify, size_t threads) {
   const nb::gil_scoped_release release;
-  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads,
-                    columns.watch);
+  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads, columns.watch);
 }
 
 Facts inspect_records(const Buffer& file, const Array<const uint64_t>& offsets, bool verify) {
@@ -317,7 +315,8 @@ void bind_reading(nb::module_& m) {
         "The records at these offsets, each of the file its owner says, or of the only one, as "
         "columns. Dense numeric columns are written into "
         "`dense`; the others come back as (values, outer, steps, strings), the values in an "
-        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, the features "
+        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, "
+        "the features "
         "that no column reads, if the columns watch for them: (in the feature lists, key, kind, "
         "rows, first row).");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
