@@ -174,3 +174,12 @@ def test_files_that_do_not_fit_each_other_are_refused_at_once() -> None:
         np.save(f"{i:03}.npy", values(i).astype("int32" if i == 70 else "int64"))
     with pytest.raises(rm.FieldMismatchError, match="070.npy"):
         rm.open("*.npy")
+
+
+def test_files_that_come_later_are_not_read_by_workers() -> None:
+    for i in range(3):
+        np.save(f"{i}.npy", np.arange(4) + 4 * i)
+    ds = rm.open("*.npy")
+    np.save("9.npy", np.arange(100))
+    read = [int(n) for batch in ds.map(dict, workers=2).batch(5) for n in batch["data"]]
+    assert read == list(range(12))

@@ -246,8 +246,8 @@ def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, worl
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda ds: ds.batch(0), "one row or more"),
-        (lambda ds: ds.batch(-1), "0 or more"),
+        (lambda ds: ds.batch(0), "1 or more"),
+        (lambda ds: ds.batch(-1), "1 or more"),
         (lambda ds: ds.batch(2).batch(2), "batches already"),
         (lambda ds: ds.batch(2).shuffle(seed=1), "comes before batch"),
         (lambda ds: ds.batch(2).filter(bool), "comes before batch"),

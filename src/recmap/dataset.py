@@ -145,7 +145,7 @@ def open(
         lasting_path = {name: _absolute(part) for name, part in path.items()}
         return Dataset(chosen, opened, lasting, partial(_reopened, lasting_path, fields, options))
     source = open_source(path, fields, options)
-    return Dataset(source, opened, reopen=Opening(absolute(path), fields, options))
+    return Dataset(source, opened, reopen=Opening(absolute(source.files), fields, options))
 
 
 def _index_file(index: Any) -> str:

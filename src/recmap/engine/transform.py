@@ -167,7 +167,8 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
         void = np.void in (new.type, old.dtype.type) and new != old.dtype
         if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
             raise TypeError
-        np.zeros(1, old.dtype).astype(new)
+        if not np.can_cast(old.dtype, new, "unsafe"):
+            raise TypeError
     except (FieldTextError, TypeError, ValueError):
         raise OptionError(
             f"cast: {name!r} is {old}, which cannot become {dtype!r}; give a dtype of numbers, "
