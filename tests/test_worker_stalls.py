@@ -199,7 +199,8 @@ def test_workers_that_hang_are_told_with_their_stacks(
     told: list[str] = []
 
     def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        assert category is rm.StalledWorkersWarning
+        if category is not rm.StalledWorkersWarning:
+            return  # JAX warns of every fork once a test has used it
         told.append(str(message))
         if "in stuck" in told[-1]:
             open("go", "w").close()  # and all goes on

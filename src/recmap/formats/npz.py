@@ -38,7 +38,8 @@ _LOCAL_MAGIC = b"PK\x03\x04"
 _LOCAL_SIZE = 30
 # Flags, method, both sizes and the size of the name; between them version, time and CRC.
 _LOCAL = struct.Struct("<6xHH8xIIH")
-_ENCRYPTED, _DESCRIBED_LATER, _UTF8 = 1, 8, 0x800
+# Encrypted in the old way or in the new one, or a patch to be applied to other data.
+_ENCRYPTED, _DESCRIBED_LATER, _UTF8 = 0x61, 8, 0x800
 # A size that is in the extra field, where it has 64 bits.
 _IN_EXTRA = 0xFFFFFFFF
 _END_SIZE = 22
@@ -233,7 +234,7 @@ class _Member:
         """Why this is no column; "" if it is."""
         info = self._info
         if info.flag_bits & _ENCRYPTED:
-            return "is encrypted; save it again without a password"
+            return "is encrypted or a patch; save it again without a password"
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             return (
                 f"is compressed by method {info.compress_type}, not deflated; save it with "
