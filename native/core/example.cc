@@ -43,8 +43,20 @@ bool settle_kind(Bytes& feature, Kind& kind) {
   return true;
 }
 
-// Whether a map has entries, and all of them keys without a value. False also if it cannot
-// be read.
+// Whether bytes are a message that begins with its field 1, as a map entry does.
+bool is_entry(Bytes bytes) {
+  uint32_t tag = 0;
+  Cursor cursor(bytes);
+  if (!cursor.tag(tag) || tag != kTagKey || !cursor.skip(tag)) return false;
+  while (!cursor.done()) {
+    if (!cursor.tag(tag) || !cursor.skip(tag)) return false;
+  }
+  return true;
+}
+
+// Whether a map has entries, and all of them keys without a value that are map entries
+// themselves: so a list of Examples looks where one is expected. A mere name without a value
+// is a missing feature. False also if the map cannot be read.
 bool has_keys_only(Bytes map, bool& sound) {
   size_t entries = 0;
   Cursor cursor(map);
@@ -58,10 +70,19 @@ bool has_keys_only(Bytes map, bool& sound) {
     }
     if (!cursor.bytes(entry)) return sound = false;
     ++entries;
+    bool nested = false;
     for (Cursor fields(entry); !fields.done();) {
-      if (!fields.tag(tag) || !fields.skip(tag)) return sound = false;
+      Bytes key;
+      if (!fields.tag(tag)) return sound = false;
       if (tag == kTagValue) return false;
+      if (tag == kTagKey) {
+        if (!fields.bytes(key)) return sound = false;
+        nested = is_entry(key);
+      } else if (!fields.skip(tag)) {
+        return sound = false;
+      }
     }
+    if (!nested) return false;
   }
   return entries != 0;
 }
