@@ -147,6 +147,20 @@ def test_one_truncated_file_of_several_is_named() -> None:
         ds[210]
 
 
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("lost", [1, 8_000])
+def test_a_shuffle_over_several_files_names_the_one_that_shrank(verify: bool, lost: int) -> None:
+    for i in range(3):
+        rm.from_arrays({"x": np.arange(1000.0)}).save(f"{i}.tfrecord")
+    size = os.path.getsize("1.tfrecord")
+    ds = rm.open("?.tfrecord", verify=verify)
+    order = np.random.default_rng(0).permutation(len(ds))
+    assert np.array_equal(ds[order]["x"], order % 1000)
+    os.truncate("1.tfrecord", size - lost)
+    with pytest.raises(rm.DataError, match=f"1.tfrecord: the file shrank from {size:,} to"):
+        ds[order]
+
+
 def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
     np.save("d.npy", X)
     ds = rm.open("d.npy")

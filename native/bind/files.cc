@@ -122,10 +122,11 @@ size_t size_now(const Mapping& mapping) {
 }
 
 // The first of several files that is shorter than it was, if any.
-std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings) {
+std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings, bool by_page) {
   const nb::gil_scoped_release release;
   for (size_t i = 0; i < mappings.size(); ++i) {
-    if (mappings[i]->size_now() < mappings[i]->bytes().size()) return i;
+    const Mapping& mapping = *mappings[i];
+    if (by_page ? !mapping.has_all_pages() : mapping.size_now() < mapping.bytes().size()) return i;
   }
   return std::nullopt;
 }
@@ -147,8 +148,9 @@ void bind_files(nb::module_& m) {
       .def("size_now", &size_now, "How much of the file is still there, at most what was mapped.")
       .def("have_read", &Mapping::have_read, nb::arg("begin"), nb::arg("end"),
            "Gives back the pages of a stretch; the system keeps them cached.");
-  m.def("first_shrunk", &first_shrunk, nb::arg("mappings"),
-        "The first of several files that is shorter than when it was mapped, if any.");
+  m.def("first_shrunk", &first_shrunk, nb::arg("mappings"), nb::arg("by_page"),
+        "The first of several files that is shorter than when it was mapped, if any. By page is "
+        "quicker, and does not notice if only a part of the last page is gone.");
   m.def("reserve", &reserve, nb::arg("file"), nb::arg("offset"), nb::arg("size"),
         "Reserves room on the disk behind the end of a file; False if that cannot be had.");
   m.def("will_need", &will_need, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),

@@ -75,9 +75,8 @@ size_t Mapping::size_now() const {
       static_cast<uint64_t>(status.st_ino) == inode_) {
     return std::min(size_, static_cast<size_t>(status.st_size));
   }
-  const size_t pages = (size_ - 1) / page_size() + 1;
-  if (is_readable(data_ + (pages - 1) * page_size())) return size_;
-  size_t low = 0, high = pages - 1;  // the first page that is gone
+  if (is_readable(last_page())) return size_;
+  size_t low = 0, high = (size_ - 1) / page_size();  // the first page that is gone
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
     if (is_readable(data_ + middle * page_size())) {
@@ -87,6 +86,18 @@ size_t Mapping::size_now() const {
     }
   }
   return low * page_size();
+}
+
+bool Mapping::has_all_pages() const {
+#if defined(__linux__)
+  return size_ == 0 || is_readable(last_page());
+#else
+  return size_now() == size_;
+#endif
+}
+
+const uint8_t* Mapping::last_page() const {
+  return data_ + (size_ - 1) / page_size() * page_size();
 }
 
 void Mapping::have_read(size_t begin, size_t end) const {

@@ -47,9 +47,9 @@ class Mapping:
     def have_read(self, begin: int, end: int) -> None:
         """Gives back the pages of a stretch; the system keeps them cached."""
 
-def first_shrunk(mappings: Sequence[Mapping]) -> int | None:
+def first_shrunk(mappings: Sequence[Mapping], by_page: bool) -> int | None:
     """
-    The first of several files that is shorter than when it was mapped, if any.
+    The first of several files that is shorter than when it was mapped, if any. By page is quicker, and does not notice if only a part of the last page is gone.
     """
 
 def reserve(file: int, offset: int, size: int) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from threading import RLock
 from typing import Any, Literal
@@ -66,10 +66,13 @@ class MappedFile:
             )
 
     @staticmethod
-    def check_sizes(files: Iterable[MappedFile]) -> None:
-        """Raise if one of several files is shorter than it was."""
-        files = list(files)
-        shrunk = _core.first_shrunk([file._mapping for file in files])  # noqa: SLF001
+    def check_sizes(files: Sequence[MappedFile], *, by_page: bool = False) -> None:
+        """Raise if one of several files is shorter than it was.
+
+        ``by_page`` is quicker. It is enough where checksums are compared: what is missing of
+        a last page reads as zeros.
+        """
+        shrunk = _core.first_shrunk([file._mapping for file in files], by_page)  # noqa: SLF001
         if shrunk is not None:
             files[shrunk].check_size()
 

@@ -40,12 +40,15 @@ class Together:
             with shard.index.lock:
                 index = shard.index
                 self._files.add(file.bytes, index.stride or 0, *index.marks, index.lead)
+        self._unchecked = set(range(len(shards)))
 
     def take(self, codec: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
         """Rows by number, all decoded in one call, each into its place. ``ask`` is for rows in
         any order, of which the system cannot know which come next.
         """
         numbers, owners = self._owned(rows)
+        read = [0] if owners is None else np.flatnonzero(np.bincount(owners)).tolist()
+        self._check(read, by_page=verify)
 
         def where(row: int) -> tuple[str, int]:
             owner = 0 if owners is None else owners[row]
@@ -60,23 +63,23 @@ class Together:
             decoded, fault = codec.decode(Records(files, offsets, owners), verify, threads, where)
             if fault is None:
                 return decoded
+        self._check(read, by_page=False)
         path, record = where(fault.row)
         raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
 
     def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
-        """The rows by their numbers in their files, and these; none if there is but one. They
-        have not shrunk.
-        """
+        """The rows by their numbers in their files, and these; none if there is but one."""
         if len(self._shards) == 1:
-            self._mapped[0].check_size(self._shards[0].size)
-            self._shards[0].check_before_read()
             return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
-        read = np.unique(owners).tolist()
-        MappedFile.check_sizes(self._mapped[i] for i in read)
-        for i in read:
-            self._shards[i].check_before_read()
         return rows - self._starts[owners], owners.astype(np.uint32)
+
+    def _check(self, files: Sequence[int], *, by_page: bool) -> None:
+        """Raises if one of these files has shrunk, or is not the one that was described."""
+        MappedFile.check_sizes([self._mapped[i] for i in files], by_page=by_page)
+        for i in self._unchecked.intersection(files):
+            self._shards[i].check_before_read()
+            self._unchecked.discard(i)
 
 
 class Gathering:
