@@ -269,6 +269,22 @@ def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> No
     assert ds[picked]["a"] == everything[picked]
 
 
+def test_rows_written_one_by_one_are_indexed_like_those_written_together() -> None:
+    lengths = np.random.default_rng(0).integers(0, 9, 3000)
+    rows = [np.arange(n) for n in lengths]
+    together, alone = Path("together.tfrecord"), Path("alone.tfrecord")
+    with rm.TFRecordWriter(together) as writer:
+        writer.write({"x": rm.Ragged.from_rows(rows, dtype="int64")})
+    with rm.TFRecordWriter(alone) as writer:
+        for row in rows:
+            writer.write({"x": rm.Ragged.from_rows([row], dtype="int64")})
+    assert alone.read_bytes() == together.read_bytes()
+    indexes = [load_sidecar(str(path)) for path in (alone, together)]
+    (a, b) = (sidecar.index.marks for sidecar in indexes if sidecar is not None)
+    assert np.array_equal(a, b)
+    assert [len(row) for row in rm.open(alone)["x"][::-7]] == lengths[::-7].tolist()
+
+
 def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
     told: list[tuple[int, int]] = []
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kBlockRows = 1024;
 constexpr size_t kBlockBytes = size_t{1} << 18;
+constexpr double kBlockValues = 4096;
 
 // A length-delimited field: one byte of tag, the length, the bytes.
 uint64_t field_size(uint64_t size) { return 1 + varint_size(size) + size; }
@@ -179,6 +180,17 @@ uint64_t largest_payload(const EncodeColumn& column) {
   return column.kind == Kind::kInt64 ? column.count * 10 : column.count * column.itemsize;
 }
 
+// Values of a column of some rows, strings counted as one each.
+uint64_t value_count(const EncodeColumn& column, uint64_t rows) {
+  if (column.ragged == 0) return rows * column.count;
+  auto first = static_cast<size_t>(column.outer[0]), last = static_cast<size_t>(column.outer[rows]);
+  if (column.ragged == 2) {
+    first = static_cast<size_t>(column.steps[first]);
+    last = static_cast<size_t>(column.steps[last]);
+  }
+  return (last - first) * column.count;
+}
+
 }  // namespace
 
 Encode::Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
@@ -295,7 +307,13 @@ Fault Encode::measure() {
   }
   if (!all_fixed_columns) {
     std::mutex mutex;
-    const size_t block = std::clamp<size_t>(rows_ / (threads_ * 4), 1, kBlockRows);
+    uint64_t values = 1;
+    for (const EncodeColumn& column : columns_) {
+      if (!column.fixed_size()) values += value_count(column, rows_);
+    }
+    // Starting a thread takes longer than measuring a few rows.
+    const auto worth = static_cast<size_t>(static_cast<double>(rows_) / values * kBlockValues);
+    const size_t block = std::clamp<size_t>(std::max(rows_ / (threads_ * 4), worth), 1, kBlockRows);
     parallel_blocks(rows_, block, threads_, [&](size_t begin, size_t end) {
       for (size_t row = begin; row < end; ++row) {
         uint64_t size = 0;

@@ -22,6 +22,8 @@ MARK_EVERY = 4
 LARGE_RECORD = 4096
 # With more marks than this (16 MB), every second one is dropped.
 MAX_MARKS = 1 << 20
+# Marks that were added one by one are put together when there are so many pieces.
+_MAX_PIECES = 1024
 
 
 class Found(Protocol):
@@ -78,6 +80,7 @@ class Index:
     # Rows behind a gap, whose marks must stay: they cannot be walked to.
     _behind_gap: set[int] = field(default_factory=set)
     lead: int = 0
+    _marked: int = field(default=0, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "lock": None}
@@ -97,9 +100,9 @@ class Index:
     ) -> Index:
         """A complete index."""
         longest = None if length is None else length + lead
-        return cls(
-            count, end, True, length, _rows=[rows], _offsets=[offsets], longest=longest, lead=lead
-        )
+        index = cls(count, end, True, length, longest=longest, lead=lead)
+        index._mark(rows, offsets)
+        return index
 
     @property
     def stride(self) -> int | None:
@@ -148,9 +151,9 @@ class Index:
                 scan.records, scan.first_length, scan.min_length, scan.max_length, total
             ):
                 self._leave_uniform()
-                self._rows.append(scan.mark_rows[::keep] + np.uint64(self.count))
                 # A copy, because a view would keep the marks that are not kept.
-                self._offsets.append(scan.mark_offsets[::keep].copy())
+                offsets = scan.mark_offsets[::keep].copy()
+                self._mark(scan.mark_rows[::keep] + np.uint64(self.count), offsets)
                 self._thin()
         self._add_length(scan.max_length)
         self.count += scan.records
@@ -173,10 +176,11 @@ class Index:
             len(lengths), first, int(lengths.min()), longest, int(lengths.sum())
         ):
             self._leave_uniform()
-            rows = np.arange(0, len(lengths), self.every, dtype=np.uint64)
-            self._rows.append(rows + np.uint64(self.count))
-            self._offsets.append(offsets[:-1][:: self.every] + np.uint64(self.end))
-            self._thin()
+            new = slice(-self.count % self.every, len(lengths), self.every)
+            rows = np.arange(self.count, self.count + len(lengths), dtype=np.uint64)[new]
+            if len(rows):
+                self._mark(rows, offsets[new] + np.uint64(self.end))
+                self._thin()
         self._add_length(longest)
         self.count += len(lengths)
         self.end += int(offsets[-1])
@@ -194,8 +198,8 @@ class Index:
         gap = np.diff(numbers, prepend=-2) != 1
         marked = gap | (np.arange(len(numbers)) % self.every == 0)
         self._leave_uniform()
-        self._rows.append((np.flatnonzero(marked) + self.count).astype(np.uint64))
-        self._offsets.append(scan.mark_offsets[numbers[marked]])
+        rows = (np.flatnonzero(marked) + self.count).astype(np.uint64)
+        self._mark(rows, scan.mark_offsets[numbers[marked]])
         self._behind_gap.update((np.flatnonzero(gap) + self.count).tolist())
         self._add_length(scan.max_length)
         self.count += len(numbers)
@@ -205,17 +209,23 @@ class Index:
         if self.stride is None:
             return
         rows = np.arange(0, self.count, self.every, dtype=np.uint64)
-        self._rows.append(rows)
-        self._offsets.append(self._strided(rows))
+        self._mark(rows, self._strided(rows))
         self.length, self.lead = None, 0
 
+    def _mark(self, rows: Offsets, offsets: Offsets) -> None:
+        self._rows.append(rows)
+        self._offsets.append(offsets)
+        self._marked += len(rows)
+
     def _thin(self) -> None:
-        if sum(map(len, self._rows)) <= MAX_MARKS:
+        if self._marked <= MAX_MARKS and len(self._rows) <= _MAX_PIECES:
             return
         rows, offsets = self.marks
-        keep = self._kept(rows, 2)
-        self._rows, self._offsets = [rows[keep]], [offsets[keep]]
-        self.every *= 2
+        if self._marked > MAX_MARKS:
+            keep = self._kept(rows, 2)
+            self._rows, self._offsets = [rows[keep]], [offsets[keep]]
+            self._marked = len(self._rows[0])
+            self.every *= 2
 
     def _kept(self, rows: Offsets, every: int) -> npt.NDArray[np.bool_]:
         keep = np.zeros(len(rows), dtype=bool)
