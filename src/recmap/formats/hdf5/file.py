@@ -36,6 +36,8 @@ _FAILURES = (
 )
 # The library's own caches, for chunks that only it can read, together.
 _LIBRARY_CACHE = 4 << 20
+# Slots of each: HDF5 2 gives every dataset 8,191, which take more than the chunks.
+_SLOTS = 521
 # Datasets that stay open. The library takes some 25 kB for each.
 _OPEN_DATASETS = 256
 # Work is dealt out in a few portions per thread: chunks may be many and small.
@@ -56,14 +58,14 @@ class Hdf5File:
         self._descriptor = os.open(path, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
-            self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE)
+            self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE, rdcc_nslots=_SLOTS)
             objects: list[str] = []
             self.root.visit(objects.append)
             if len(objects) > 1:
                 # Each dataset has a cache of its own.
                 self.root.close()
                 share = _LIBRARY_CACHE // len(objects)
-                self.root = h5py.File(path, "r", rdcc_nbytes=share)
+                self.root = h5py.File(path, "r", rdcc_nbytes=share, rdcc_nslots=_SLOTS)
             keep_little(self.root)
 
     @staticmethod
