@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,7 @@ path, size, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 ds = rm.open(path, **({"dtype": "float32", "shape": (-1, 8)} if path.endswith("bin") else {}))
 len(ds), ds[0]
 name = next(iter(ds.schema))
+held = ds[name]
 os.truncate(path, size)
 for way in ways:
     try:
@@ -68,6 +70,32 @@ for way in ways:
     except rm.DataError as e:
         print(e)
 """
+
+# The same, but every way finds the file whole when it looks, and cut when it reads.
+AFTER_THE_CHECK = (
+    PROGRAM.partition("path, size")[0]
+    + """
+import shutil
+from unittest import mock
+from recmap.files.mapped import MappedFile
+
+path, size, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+for number, way in enumerate(ways):
+    name = shutil.copy(path, f"{number}-{path}")
+    ds = rm.open(name, **({"dtype": "float32", "shape": (-1, 8)} if path.endswith("bin") else {}))
+    len(ds), ds[0]
+    with (
+        mock.patch.object(MappedFile, "check_size", lambda *args: None),
+        mock.patch.object(MappedFile, "check_sizes", lambda *args, by_page=False: None),
+    ):
+        os.truncate(name, size)
+        try:
+            exec(way)
+            print("read")
+        except rm.DataError as e:
+            print(e)
+"""
+)
 
 
 def write(kind: str) -> str:
@@ -95,9 +123,9 @@ def write(kind: str) -> str:
     return path
 
 
-def run(path: str, size: int, ways: list[str]) -> list[str]:
+def run(path: str, size: int, ways: list[str], program: str = PROGRAM) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, path, str(size), *ways],
+        [sys.executable, "-c", program, path, str(size), *ways],
         capture_output=True,
         text=True,
         check=False,
@@ -119,6 +147,30 @@ def test_a_truncated_file_is_an_error_in_every_read(kind: str, size: int) -> Non
             assert f"{path}: " in line, line
         else:
             assert line.startswith(shrank), (way, line)
+
+
+@pytest.mark.parametrize("kind", [k for k in NAMES if k not in ("deflated", "chunked")])
+def test_a_file_truncated_during_a_read_is_an_error(kind: str) -> None:
+    path = write(kind)
+    before = os.path.getsize(path)
+    # Not those that give views of the file, which measure() then reads by itself.
+    ways = [WAYS[way] for way in ("gather", "stats", "shuffled", "convert", "shuffled convert")]
+    shrank = f"{path}: the file shrank from {before:,} to 0 bytes while it was open"
+    said = run(path, 0, ways, AFTER_THE_CHECK)
+    for number, (way, line) in enumerate(zip(ways, said, strict=True)):
+        assert line.startswith(f"{number}-{shrank}"), (way, line)
+    assert not Path("out.npz").exists()
+
+
+def test_a_view_of_a_truncated_file_raises_the_signal_of_the_system() -> None:
+    # Zeros would be worse: nobody would notice.
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, write("npy"), "0", "held.sum()"],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGBUS
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "contiguous", "tfrecord"])

@@ -97,13 +97,13 @@ bool will_need_records(const Files& files, const Owners& owners, const Array<con
 }
 
 // Paths are bytes: names of files need not be text.
-void map_file(Mapping* place, const nb::bytes& path) {
-  const std::string name(path.c_str(), path.size());
+void map_file(Mapping* place, const nb::bytes& path, const nb::bytes& name) {
+  const std::string at(path.c_str(), path.size()), called(name.c_str(), name.size());
   int failure = 0;
   {
     const nb::gil_scoped_release release;
     try {
-      new (place) Mapping(name);
+      new (place) Mapping(at, called);
     } catch (const std::system_error& e) {
       failure = e.code().value();
     }
@@ -131,11 +131,17 @@ std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings, 
   return std::nullopt;
 }
 
+std::optional<std::tuple<nb::bytes, size_t, size_t>> cut_file(uint64_t since) {
+  const std::optional<CutFile> file = recmap::cut_file(since);
+  if (!file) return std::nullopt;
+  return std::tuple(nb::bytes(file->name.data(), file->name.size()), file->size, file->end);
+}
+
 }  // namespace
 
 void bind_files(nb::module_& m) {
   nb::class_<Mapping>(m, "Mapping", "A file mapped read-only, which holds no descriptor.")
-      .def("__init__", &map_file, nb::arg("path"))
+      .def("__init__", &map_file, nb::arg("path"), nb::arg("name"))
       .def_prop_ro(
           "contents",
           [](nb::handle self) {
@@ -151,6 +157,16 @@ void bind_files(nb::module_& m) {
   m.def("first_shrunk", &first_shrunk, nb::arg("mappings"), nb::arg("by_page"),
         "The first of several files that is shorter than when it was mapped, if any. By page is "
         "quicker, and does not notice if only a part of the last page is gone.");
+  m.def(
+      "enter_guard", [] { return CutGuard::enter(), cuts_so_far(); },
+      "From now on this thread survives that a mapped file is cut while it is read: what is "
+      "missing reads as zeros. How often that has happened so far.");
+  m.def(
+      "leave_guard", [] { return CutGuard::leave(), cuts_so_far(); },
+      "The end of it, in the same thread. How often it has happened so far.");
+  m.def("cut_file", &cut_file, nb::arg("since"),
+        "Name, size and end of the mapped file that was found to be cut last, but not before "
+        "there were so many cuts.");
   m.def("reserve", &reserve, nb::arg("file"), nb::arg("offset"), nb::arg("size"),
         "Reserves room on the disk behind the end of a file; False if that cannot be had.");
   m.def("will_need", &will_need, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),

@@ -312,7 +312,8 @@ Fault Encode::measure() {
       if (!column.fixed_size()) values += value_count(column, rows_);
     }
     // Starting a thread takes longer than measuring a few rows.
-    const auto worth = static_cast<size_t>(static_cast<double>(rows_) / values * kBlockValues);
+    const auto worth = static_cast<size_t>(static_cast<double>(rows_) /
+                                           static_cast<double>(values) * kBlockValues);
     const size_t block = std::clamp<size_t>(std::max(rows_ / (threads_ * 4), worth), 1, kBlockRows);
     parallel_blocks(rows_, block, threads_, [&](size_t begin, size_t end) {
       for (size_t row = begin; row < end; ++row) {

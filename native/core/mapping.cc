@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,24 +28,9 @@ class Descriptor {
   int number_;
 };
 
-size_t page_size() {
-  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
-
-// Whether a page can be read without a signal: the kernel copies the 8 bytes before it
-// looks at the first argument, which is wrong, so that nothing else happens.
-bool is_readable(const uint8_t* page) {
-#if defined(__linux__)
-  return syscall(SYS_rt_sigprocmask, ~0, page, nullptr, size_t{8}) == 0 || errno != EFAULT;
-#else
-  return static_cast<void>(page), true;
-#endif
-}
-
 }  // namespace
 
-Mapping::Mapping(std::string path) : path_(std::move(path)) {
+Mapping::Mapping(std::string path, std::string name) : path_(std::move(path)) {
   const Descriptor file(path_);
   struct stat status{};
   if (fstat(file.number(), &status) != 0) {
@@ -62,14 +44,21 @@ Mapping::Mapping(std::string path) : path_(std::move(path)) {
   void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
   data_ = static_cast<const uint8_t*>(data);
+  range_ = watch_range(data_, size_, std::move(name));
 }
 
 Mapping::~Mapping() {
-  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_range(range_);
+  munmap(const_cast<uint8_t*>(data_), size_);
 }
 
 size_t Mapping::size_now() const {
-  if (size_ == 0) return 0;
+  // Behind the end that a read has found, zeros are mapped, whatever the file is by now.
+  return size_ == 0 ? 0 : std::min(size_in_file(), range_->end.load());
+}
+
+size_t Mapping::size_in_file() const {
   struct stat status{};
   if (stat(path_.c_str(), &status) == 0 && static_cast<uint64_t>(status.st_dev) == device_ &&
       static_cast<uint64_t>(status.st_ino) == inode_) {
@@ -90,7 +79,8 @@ size_t Mapping::size_now() const {
 
 bool Mapping::has_all_pages() const {
 #if defined(__linux__)
-  return size_ == 0 || is_readable(last_page());
+  if (size_ == 0) return true;
+  return range_->end.load() == MappedRange::kWhole && is_readable(last_page());
 #else
   return size_now() == size_;
 #endif

@@ -6,14 +6,16 @@
 #include <cstdint>
 #include <string>
 
+#include "cut_files.h"
 #include "wire.h"
 
 namespace recmap {
 
 class Mapping {
  public:
-  // Maps the whole file. Throws std::system_error with errno if that cannot be done.
-  explicit Mapping(std::string path);
+  // Maps the whole file. Throws std::system_error with errno if that cannot be done. `name`
+  // is what people call it.
+  Mapping(std::string path, std::string name);
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -35,10 +37,12 @@ class Mapping {
   void have_read(size_t begin, size_t end) const;
 
  private:
+  size_t size_in_file() const;
   const uint8_t* last_page() const;
 
   std::string path_;
   const uint8_t* data_ = nullptr;
+  MappedRange* range_ = nullptr;
   size_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;
 };

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "cut_files.h"
 #include "small_thread.h"
 
 namespace recmap {
@@ -25,7 +27,10 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
+  const bool guarded = CutGuard::active();
   auto run = [&] {
+    std::optional<CutGuard> guard;
+    if (guarded) guard.emplace();
     try {
       for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
         work(i * block, std::min(n, (i + 1) * block));

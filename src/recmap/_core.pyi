@@ -35,7 +35,7 @@ def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDAr
 class Mapping:
     """A file mapped read-only, which holds no descriptor."""
 
-    def __init__(self, path: bytes) -> None: ...
+    def __init__(self, path: bytes, name: bytes) -> None: ...
 
     @property
     def contents(self) -> numpy.typing.NDArray[numpy.uint8]:
@@ -50,6 +50,19 @@ class Mapping:
 def first_shrunk(mappings: Sequence[Mapping], by_page: bool) -> int | None:
     """
     The first of several files that is shorter than when it was mapped, if any. By page is quicker, and does not notice if only a part of the last page is gone.
+    """
+
+def enter_guard() -> int:
+    """
+    From now on this thread survives that a mapped file is cut while it is read: what is missing reads as zeros. How often that has happened so far.
+    """
+
+def leave_guard() -> int:
+    """The end of it, in the same thread. How often it has happened so far."""
+
+def cut_file(since: int) -> tuple[bytes, int, int] | None:
+    """
+    Name, size and end of the mapped file that was found to be cut last, but not before there were so many cuts.
     """
 
 def reserve(file: int, offset: int, size: int) -> bool:

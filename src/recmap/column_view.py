@@ -11,6 +11,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.files.mapped import Guard
 from recmap.indexing import RowReader, index_array
 from recmap.ragged import Column, Ragged
 from recmap.reductions import reduce_blocks
@@ -254,9 +255,10 @@ class ColumnView(NDArrayOperatorsMixin):
                 raise OptionTypeError(f"{name}: {e}") from None
             except ValueError as e:
                 raise OptionError(f"{name}: {e}") from None
-        return reduce_blocks(
-            name, self._blocks(), shape, self.dtype, axis, keepdims=keepdims, out=out, **given
-        )
+        with Guard():
+            return reduce_blocks(
+                name, self._blocks(), shape, self.dtype, axis, keepdims=keepdims, out=out, **given
+            )
 
     def _reduced_shape(self, name: str, axis: Any, keepdims: bool) -> tuple[int, ...]:
         if self._is_array:

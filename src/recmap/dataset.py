@@ -38,6 +38,7 @@ from recmap.errors import (
     PathNotFoundError,
     RowNotFoundError,
 )
+from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
 from recmap.formats.joined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
@@ -491,6 +492,7 @@ class Dataset(Verbs):
         except MemoryLimitError:
             return self._source.read(start, start + 1)
 
+    @guarded
     def stats(self, *, progress: Watcher | None = None) -> dict[str, FieldStats]:
         """Count, least, greatest, mean, deviation, NaN and a histogram of each field, and
         the lengths of its rows, in one pass and bounded memory.

@@ -15,6 +15,7 @@ from recmap.engine.steps import Steps
 from recmap.errors import DataError
 from recmap.files.description import remove_description
 from recmap.files.machine import within
+from recmap.files.mapped import Guard
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.sizes import measure
@@ -61,10 +62,11 @@ class Job:
             **self.options,
         )
         try:
-            check = self._record_check(sink)
-            rows = self._move(shard, sink, check, count, stopped)
-            temporary = sink.finish()
-            self._check(shard, temporary, rows, check)
+            with Guard():
+                check = self._record_check(sink)
+                rows = self._move(shard, sink, check, count, stopped)
+                temporary = sink.finish()
+                self._check(shard, temporary, rows, check)
             if not self.mark.there:
                 raise self.mark.taken_over(shard.path)
             self.notes.add(shard.number, temporary)

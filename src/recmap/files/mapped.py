@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,10 @@ import numpy.typing as npt
 from recmap import _core
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 
-__all__ = ["HeldFiles", "MappedFile", "MappedFiles"]
+__all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 # Mapped pages a pass keeps behind it.
 _WINDOW_SIZE = 256 << 20
@@ -41,7 +45,8 @@ class MappedFile:
         self.path = path
         try:
             # Absolute: the folder this process works in may be another one later.
-            self._mapping = _core.Mapping(os.fsencode(os.path.abspath(path)))
+            place = os.fsencode(os.path.abspath(path))
+            self._mapping = _core.Mapping(place, os.fsencode(path))
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
         # The stretch that was mapped by reading in order.
@@ -58,12 +63,7 @@ class MappedFile:
         size = self._mapping.size_now()
         expected = self.size if expected is None else expected
         if size < expected:
-            raise CorruptRecordError(
-                f"{self.path}: the file shrank from {expected:,} to {size:,} bytes while it was "
-                "open; open it again",
-                file=self.path,
-                byte=size,
-            )
+            raise _shrank(self.path, expected, size)
 
     @staticmethod
     def check_sizes(files: Sequence[MappedFile], *, by_page: bool = False) -> None:
@@ -127,6 +127,56 @@ class MappedFile:
             return begin, begin + view.nbytes
         reach = sum((n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True))
         return begin, begin + reach + view.itemsize
+
+
+class Guard:
+    """Has this thread survive that a mapped file is cut while it is read, between the check
+    of its size and the last byte: what is missing then reads as zeros, and leaving the guard
+    is the error that the file shrank. Whatever was read inside is to be dropped.
+
+    It is about reads that recmap does: one outside of a guard still kills the process.
+    """
+
+    __slots__ = ("_cuts",)
+
+    def __enter__(self) -> None:
+        self._cuts = _core.enter_guard()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if _core.leave_guard() == self._cuts and not _is_bad_address(error):
+            return
+        cut = _core.cut_file(self._cuts)
+        if cut is not None:
+            name, size, end = cut
+            path = os.fsdecode(name)
+            with contextlib.suppress(OSError):
+                end = min(end, os.path.getsize(path))
+            raise _shrank(path, size, end) from error
+
+
+def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Does all of a function inside a guard."""
+
+    @wraps(function)
+    def inside(*args: _P.args, **options: _P.kwargs) -> _R:
+        with Guard():
+            return function(*args, **options)
+
+    return inside
+
+
+def _is_bad_address(error: BaseException | None) -> bool:
+    """Whether the system could not read what it was to write."""
+    return isinstance(error, OSError) and error.errno == errno.EFAULT
+
+
+def _shrank(path: str, before: int, now: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path}: the file shrank from {before:,} to {now:,} bytes while it was open; open it "
+        "again",
+        file=path,
+        byte=now,
+    )
 
 
 class MappedFiles:

@@ -23,7 +23,7 @@ import numpy as np
 from recmap import _core
 from recmap.errors import UnknownFormatError
 from recmap.files.deflate import inflater
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped import Guard, MappedFile
 
 __all__ = ["Look", "holds_records", "look", "named_tfrecord", "size_hint", "unknown_format"]
 
@@ -104,7 +104,8 @@ def holds_records(path: str) -> bool:
     """
     content = MappedFile(path).bytes
     stop = min(len(content), _SEARCH)
-    return _core.find_record(content, 0, stop) < stop
+    with Guard():
+        return _core.find_record(content, 0, stop) < stop
 
 
 def named_tfrecord(path: str) -> bool:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from recmap.files.machine import Share, own_share, within
+from recmap.files.mapped import guarded
 
 __all__ = ["Threads", "start_thread"]
 
@@ -24,11 +25,12 @@ _starting = threading.Lock()
 
 class Threads(ThreadPoolExecutor):
     """A pool that makes do with fewer threads if the system lets no more start. If there
-    is none at all, the work is done by the caller.
+    is none at all, the work is done by the caller. What is done there survives that a mapped
+    file is cut, and raises.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        future = super().submit(fn, *args, **kwargs)
+        future = super().submit(guarded(fn), *args, **kwargs)
         if self._threads or not future.cancel():
             return future
         done: Future[_T] = Future()

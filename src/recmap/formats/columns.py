@@ -16,7 +16,7 @@ from recmap.errors import DataError
 from recmap.files.buffers import Buffers
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import thread_count
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped import MappedFile, guarded
 from recmap.ragged import BYTE, Column, Ragged, concatenate
 from recmap.sizes import OFFSET, STRING, RowSizes, added, fitting, largest
 from recmap.sources import Info, Skipped
@@ -390,6 +390,7 @@ class ColumnsSource:
             checksum.passed(start, stop, self._rows, in_order=in_order)
         self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
 
+    @guarded
     def check_sums(self) -> None:
         """Check the checksums of all columns, as far as that has not been done."""
         self._check()
@@ -397,6 +398,7 @@ class ColumnsSource:
             checksum.check()
         self._unchecked = []
 
+    @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         self._check()
         stop = min(stop, self._rows)
@@ -410,14 +412,17 @@ class ColumnsSource:
             self._pass(start, stop, in_order=limit is not None)
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
+    @guarded
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check()
         return {name: column.take(rows) for name, column in self._columns.items()}
 
+    @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         self._check()
         return self._sizes(rows, _NO_LIMIT)
 
+    @guarded
     def largest_row(self, above: int) -> tuple[int, int] | None:
         def sizes(start: int, stop: int) -> RowSizes | None:
             return self._sizes(slice(start, stop), _NO_LIMIT)

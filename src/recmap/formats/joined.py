@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
+from recmap.files.mapped import guarded
 from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, added, measure
 from recmap.sources import Info, Skipped, Source, owned_rows, reference
@@ -239,6 +240,7 @@ class ChainSource(_Joined):
     def known_rows(self) -> int | None:
         return len(self)
 
+    @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
         read: list[Batch] = []
@@ -259,6 +261,7 @@ class ChainSource(_Joined):
             start, number = end, number + 1
         return _joined(read) if read else self._parts[0].read(0, 0)
 
+    @guarded
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._parts[0].take(rows)

@@ -17,7 +17,7 @@ import numpy as np
 
 from recmap.errors import DataError, FieldTextError
 from recmap.files.machine import size_text
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.choice import choose_columns
 from recmap.formats.columns import Checksum, ColumnReader, ColumnsSource, array_columns
 from recmap.formats.deflated import Deflated
@@ -104,12 +104,13 @@ def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
     for info in _directory(path):
         wrong: DataError | None = None
         try:
-            file.check_size()
-            member = _Member(file, info)
-            if member.checksum is not None:
-                member.checksum.check()
-            else:
-                _inflate(path, info)
+            with Guard():
+                file.check_size()
+                member = _Member(file, info)
+                if member.checksum is not None:
+                    member.checksum.check()
+                else:
+                    _inflate(path, info)
         except DataError as e:
             wrong = e
         yield info.filename, wrong

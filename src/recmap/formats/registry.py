@@ -25,6 +25,7 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.description import description_path, load_description
+from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
 from recmap.formats.joined import ChainSource
@@ -251,6 +252,7 @@ def _named_text(path: str) -> bool:
     return path.lower().endswith((".csv", ".tsv", ".json", ".jsonl", ".ndjson"))
 
 
+@guarded
 def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
     """The files as one source."""
     files = expand(paths)

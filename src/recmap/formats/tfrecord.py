@@ -24,7 +24,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
 )
 from recmap.files.machine import thread_count
-from recmap.files.mapped import MappedFiles
+from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.joined import take_from
 from recmap.ragged import Column, concatenate
@@ -280,6 +280,7 @@ class TFRecordSource:
         counts = [shard.known_count() for shard in self._shards]
         return None if None in counts else sum(count or 0 for count in counts)
 
+    @guarded
     def __len__(self) -> int:
         last = len(self._shards) - 1
         return self._start_of(last) + self._shards[last].count()
@@ -301,6 +302,7 @@ class TFRecordSource:
                 self._starts.append(self._starts[last] + self._shards[last].count())
             return self._starts[i]
 
+    @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         several = self._files_of(start, stop) if limit is None else None
         if several is not None:
@@ -378,6 +380,7 @@ class TFRecordSource:
             return parts[filled[0]]
         return {name: concatenate(column) for name, column in columns.items()}
 
+    @guarded
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         together = self._gathering.all()
         if together is not None:
@@ -395,6 +398,7 @@ class TFRecordSource:
         self._pass_over(i)
         return self._shards[i].take(self._codec, rows)
 
+    @guarded
     def read_padded(
         self,
         rows: range | npt.NDArray[np.int64],
@@ -419,6 +423,7 @@ class TFRecordSource:
             return None
         return shard.read(codec, rows.start - start, rows.stop - start)
 
+    @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):
             return 0
@@ -430,6 +435,7 @@ class TFRecordSource:
             sizes[mine] = self._shards[i].row_sizes(self._codec, rows[mine] - starts[i])
         return sizes
 
+    @guarded
     def largest_row(self, above: int) -> tuple[int, int] | None:
         found = None
         for i, shard in enumerate(self._shards):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MapError
+from recmap.files.mapped import guarded
 from recmap.pipeline.pads import padded_by
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
@@ -77,6 +78,7 @@ class RowsTask:
     #: How many steps come before each take or skip that others follow.
     cuts: tuple[int, ...] = ()
 
+    @guarded
     def __call__(self, request: Request) -> Batch:
         positions, real = _unmarked(request.positions, self.mask is not None)
         met: list[Positions] = []
@@ -143,6 +145,7 @@ class FinishTask:
     rows: Rows
     finish: tuple[Step, ...]
 
+    @guarded
     def __call__(self, request: Request) -> Batch:
         assert request.batch is not None
         rows = Rowset(request.batch, request.positions, request.epoch, self.rows)

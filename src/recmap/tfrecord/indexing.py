@@ -10,6 +10,7 @@ import numpy as np
 
 from recmap.checks import check_flag
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
+from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.tfrecord.example import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
@@ -71,6 +72,7 @@ def _index(path: str, tally: Tally) -> str:
     return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped, None, written))
 
 
+@guarded
 def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     """Checks every record, and finds the schema that holds for all."""
     summary = sample([shard], False)
@@ -114,6 +116,7 @@ def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], boo
     return (*indexed, False) if current else None
 
 
+@guarded
 def _index_text(path: str, tally: Tally) -> str:
     shard = open_shard(path, verify=True)
     if not isinstance(shard, PlainShard):

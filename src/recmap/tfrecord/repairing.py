@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
 from recmap.checks import check_flag
 from recmap.errors import CorruptRecordError, DataError, OptionError
+from recmap.files.mapped import Guard
 from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.sources import Skipped
@@ -84,13 +85,14 @@ def repair(
     done = Repaired(target)
     try:
         for file in files:
-            for window in tally.windows(file):
-                if done.records == 0 and len(window.offsets):
-                    _copy_first(window, files[0], output)
-                else:
-                    _copy(window, output)
-                done.records += len(window.offsets)
-                done.damage += window.skipped
+            with Guard():
+                for window in tally.windows(file):
+                    if done.records == 0 and len(window.offsets):
+                        _copy_first(window, files[0], output)
+                    else:
+                        _copy(window, output)
+                    done.records += len(window.offsets)
+                    done.damage += window.skipped
         if done.damage and not done.records:
             raise CorruptRecordError(
                 f"{files[0]}: no sound record in it, so that nothing was written; the first "

@@ -16,7 +16,7 @@ import numpy as np
 from recmap import _core
 from recmap._core import FRAME_SIZE, NO_LIMIT
 from recmap.files.machine import thread_count
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped import MappedFile, guarded
 from recmap.tfrecord.index import LARGE_RECORD, MARK_EVERY, MAX_MARKS, Index, Offsets
 
 __all__ = ["Stretch", "choose_every", "find_stretch", "join_stretches"]
@@ -70,6 +70,7 @@ def choose_every(size: int, record_size: int) -> int:
     return every
 
 
+@guarded
 def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool) -> Stretch:
     """The records that begin from ``begin`` to ``stop``. The first one is searched for,
     unless the file has been ``entered``: then it is at ``begin``.

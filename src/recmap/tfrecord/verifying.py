@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recmap.files.machine import thread_count
+from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
 from recmap.sources import Skipped
 from recmap.tfrecord.tally import SizeWatcher, Tally
@@ -54,6 +55,7 @@ def verify_records(
     return result
 
 
+@guarded
 def _verify_one(file: str, tally: Tally) -> Verified:
     found = Verified(size=os.path.getsize(file))
     for window in tally.windows(file):
