@@ -184,6 +184,7 @@ def test_a_text_index_is_judged_by_the_data_and_not_by_its_age() -> None:
         "0 16\n16 16\n32 16\n",  # the right sum, but other records
         "16 16\n32 20\n",
         "18446744073709551600 32\n16 32\n",
+        "0 18446744073709550616\n18446744073709550616 1048\n",  # the sum wraps around to 48
         "0 16 16\n",
         "-1 16\n",
     ],
