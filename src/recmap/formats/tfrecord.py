@@ -43,6 +43,7 @@ from recmap.tfrecord.stored_types import (
     FirstRead,
     Manifests,
     Types,
+    described_by,
     indexed_types,
     stored_types,
     written_types,
@@ -159,7 +160,8 @@ class TFRecordSource:
         kinds = self._indexed_kinds()
         if given is None and stored is not None:
             unknown = UnknownFeatures(stored.origin)
-            return stored.origin, Codec(stored.schema, None, kinds, unknown)
+            described = described_by(stored, stored.schema, skip)
+            return stored.origin, Codec(stored.schema, None, kinds, unknown, described)
         summary = sample(self._shards, skip)
         inferred = f"inferred from {summary.rows:,} records"
         if given is None:
@@ -178,7 +180,8 @@ class TFRecordSource:
         schema = Schema({n: types[n] if f is None else as_field(f) for n, f in asked.items()})
         kept = {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped}
         watch = UnknownFeatures(stored.origin if stored else inferred) if whole else None
-        return "given", Codec(schema, summary.places(), kept, watch)
+        described = described_by(stored, untyped, skip)
+        return "given", Codec(schema, summary.places(), kept, watch, described)
 
     def _stored_types(self, skip: bool) -> Types | None:
         """The types that the files were written with; else those of their indexes, if every

@@ -20,7 +20,15 @@ from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.tfrecord.example import LISTS
 from recmap.types import Field, Schema
 
-__all__ = ["check_claims", "description", "parse_schema", "read_description", "schema_texts"]
+__all__ = [
+    "check_claims",
+    "damaged_description",
+    "description",
+    "parse_description",
+    "parse_schema",
+    "read_description",
+    "schema_texts",
+]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -110,20 +118,41 @@ def read_description(record: Bytes, path: str) -> Schema | None:
     try:
         if not _HEAD.size <= size <= min(len(content), _MAX_SIZE):
             raise ValueError(f"its size cannot be {size:,} bytes")
-        content = content[:size]
-        _, crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
-        text = content[_HEAD.size :].tobytes()
-        if _crc(text) != crc:
-            raise ValueError("CRC mismatch")
+        return _parse(content[:size].tobytes())
+    except ValueError as e:
+        raise damaged_description(path, 0, e) from None
+
+
+def damaged_description(path: str, record: int, why: Exception) -> CorruptRecordError:
+    """The error for a description that cannot be read."""
+    place = "the first record" if record == 0 else f"record {record:,}"
+    return CorruptRecordError(
+        f"{path}: the description of its columns, in {place}, is damaged: {why} "
+        '(give fields={...} with the types, or errors="skip" to do without it)',
+        file=path,
+        record=record,
+        byte=0 if record == 0 else None,
+    )
+
+
+def parse_description(content: bytes) -> dict[str, str]:
+    """The fields as text that a description names, which may come from anywhere; ValueError if
+    it is damaged.
+    """
+    return schema_texts(_parse(content))
+
+
+def _parse(content: bytes) -> Schema:
+    if not _HEAD.size <= len(content) <= _MAX_SIZE:
+        raise ValueError(f"its size cannot be {len(content):,} bytes")
+    magic, crc = _HEAD.unpack_from(content)
+    text = content[_HEAD.size :]
+    if magic != _MAGIC or _crc(text) != crc:
+        raise ValueError("CRC mismatch")
+    try:
         return parse_schema(json.loads(text)["schema"])
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise CorruptRecordError(
-            f"{path}: the description of its columns, in the first record, is damaged: {e} "
-            '(give fields={...} with the types, or errors="skip" to do without it)',
-            file=path,
-            record=0,
-            byte=0,
-        ) from None
+    except (KeyError, TypeError, RecursionError) as e:
+        raise ValueError(str(e)) from None
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:

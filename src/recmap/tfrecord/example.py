@@ -92,6 +92,18 @@ class Records(NamedTuple):
         return cls(files, offsets)
 
 
+class Descriptions(Protocol):
+    """Who hears of descriptions of the columns that records begin with."""
+
+    def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
+        """Raises if one of them, each with the first row that has it, is not as it must be."""
+        ...
+
+    def select(self, names: Sequence[str]) -> Descriptions:
+        """The same for these fields only."""
+        ...
+
+
 class Decoder(Protocol[_Rows_co]):
     """Makes something of records, by a schema."""
 
@@ -112,7 +124,8 @@ class Codec:
     ``places`` says which of a record's two maps holds a field, where that is
     known; other fields are looked for in both. ``kinds`` says which kind of list holds it,
     where no other will do. With ``unknown``, the schema is meant to have all features of
-    the records, and those it lacks are reported there.
+    the records, and those it lacks are reported there. With ``described``, so are the
+    descriptions of columns that records begin with.
     """
 
     def __init__(
@@ -121,9 +134,11 @@ class Codec:
         places: Mapping[str, Place] | None = None,
         kinds: Mapping[str, Kind] | None = None,
         unknown: UnknownFeatures | None = None,
+        described: Descriptions | None = None,
     ) -> None:
         self.schema, self.places, self.kinds = schema, dict(places or {}), dict(kinds or {})
         self.unknown, self.all_features = unknown, unknown is not None
+        self.described = described
         for name in schema:
             if name.startswith(LISTS) and name[len(LISTS) :] in schema:
                 self.places[name[len(LISTS) :]] = Place.features
@@ -156,7 +171,7 @@ class Codec:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codec, (self.schema, self.places, self.kinds, self.unknown)
+        return Codec, (self.schema, self.places, self.kinds, self.unknown, self.described)
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
@@ -189,7 +204,7 @@ class Codec:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        made, fault, unknown = _core.decode(
+        made, fault, unknown, described = _core.decode(
             *records,
             self.columns,
             verify,
@@ -203,6 +218,7 @@ class Codec:
             return {}, fault
         if unknown and self.unknown is not None:
             self.unknown.met(unknown, where)
+        self.met(described, where)
         named = zip(self.schema, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
@@ -210,11 +226,21 @@ class Codec:
         """Of these fields only: the others are not even looked at, and are left out on
         purpose, be they known or not.
         """
-        return Codec(self.schema.select(names), self.places, self.kinds)
+        described = self.described.select(names) if self.described else None
+        return Codec(self.schema.select(names), self.places, self.kinds, described=described)
 
-    def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
+    def check(
+        self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
+    ) -> Sequence[Fault]:
         """The faults of the records that do not decode."""
-        return _core.check_rows(file, offsets, self.columns, verify, threads)
+        faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
+        self.met(described, where)
+        return faults
+
+    def met(self, described: Sequence[tuple[bytes, int]], where: Where) -> None:
+        """Raises if records describe other columns; each description has a row."""
+        if described and self.described is not None:
+            self.described.met(described, where)
 
 
 def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:

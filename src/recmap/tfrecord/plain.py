@@ -296,7 +296,7 @@ class PlainShard:
             for (name, field), slot in zip(codec.schema.items(), slots, strict=True)
         ):
             return slots, [name in mapped for name in codec.schema]
-        holds, fault = _core.check_slots(
+        holds, fault, described = _core.check_slots(
             file.bytes,
             0,
             stride,
@@ -310,6 +310,7 @@ class PlainShard:
         file.have_read(0, self.size)
         if fault is not None:
             raise fault_error(fault, self.path, fault.row, codec.schema)
+        codec.met(described, lambda row: (self.path, row))
         return slots, holds
 
     def windows(self, skip: bool) -> Iterator[Window]:
