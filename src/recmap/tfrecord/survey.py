@@ -127,8 +127,9 @@ def survey(
         for row, fault in faults:
             record = (window.record or 0) + row
             if not skip:
-                whole = codec.all_features
-                raise fault_error(fault, shard.path, record, codec.schema, all_features=whole)
+                if isinstance(shard, CompressedShard):
+                    raise shard.error(fault, record, window.base, codec)
+                raise codec.error(fault, shard.path, record)
             reason = fault_text(fault, codec.schema)
             skipped.append(Skipped(shard.path, record, window.base + fault.offset, reason))
             good[row] = False
@@ -181,6 +182,7 @@ def _check(
             {**summary.kinds(), **codec.kinds},
             codec.unknown,
             codec.described,
+            codec.opened._replace(names=[*fixed, *more]),
         )
         faults = check()
 
