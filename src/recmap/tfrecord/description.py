@@ -40,6 +40,7 @@ _MAGIC = b"RECMAPSC"
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
 _MAX_FILLED = 1 << 20
+_MAX_TEXT = 1 << 16
 
 
 def description(schema: Schema, align: int = 0) -> bytes:
@@ -92,7 +93,7 @@ def parse_schema(texts: Any) -> Schema:
     """A schema from texts that may come from anywhere; ValueError if they are none."""
     if not isinstance(texts, dict) or not texts:
         raise ValueError("no fields")
-    if not all(isinstance(text, str) and len(text) < 1000 for text in texts.values()):
+    if not all(isinstance(text, str) and len(text) < _MAX_TEXT for text in texts.values()):
         raise ValueError("a field that is no text")
     try:
         for text in texts.values():
@@ -168,10 +169,12 @@ def _content(record: Bytes) -> tuple[Bytes, int]:
     return record[:0], 0
 
 
-def check_claims(schema: Schema, frame: Bytes, where: str, path: str) -> None:
+def check_claims(
+    schema: Schema, frame: Bytes, where: str, path: str, *, may_lack: bool = False
+) -> None:
     """Raises if the first record of a file, here with its framing, cannot be one of a
     schema: so no memory is asked for what a schema merely claims, and no column is made
-    up of rows that are all missing.
+    up of rows that are all missing. ``may_lack`` says that features may be missing.
     """
     facts = _core.inspect(frame, np.zeros(1, np.uint64), False)
     if facts.not_example is not None:
@@ -181,7 +184,9 @@ def check_claims(schema: Schema, frame: Bytes, where: str, path: str) -> None:
     for name, field in schema.items():
         key = name.removeprefix(LISTS)
         there = (True, key) in keys or (key == name and (False, key) in keys)
-        if not there:
+        if not there and may_lack and (field.ragged or field.fill is not None):
+            continue
+        if not there and not may_lack:
             why = "the first record has no such feature"
         elif _least(field) > size:
             why = f"the first record, of {size:,} bytes, is too short for it"

@@ -111,6 +111,8 @@ def stored_types(
         if embedded is not None:
             found.append(embedded)
     indexed = indexed_types(path, sidecar)
+    if indexed is not None and frame is not None:
+        check_claims(indexed.schema, frame, indexed.where, path, may_lack=True)
     if indexed is not None:
         found.append(indexed)
     listed = manifests.types(path)
