@@ -87,9 +87,11 @@ void join_unknown(const UnknownFeatures& more, UnknownFeatures& all) {
 
 }  // namespace
 
-void note_description(const Walker& walker, uint64_t row, Descriptions& found) {
+// Kept out of line: few records begin with one.
+[[gnu::noinline, gnu::cold]] void note_description(const Walker& walker, uint64_t row,
+                                                   Descriptions& found) {
   const Bytes content = walker.description();
-  if (!content.empty()) found.try_emplace({content.begin(), content.end()}, row);
+  found.try_emplace({content.begin(), content.end()}, row);
 }
 
 void join_descriptions(const Descriptions& more, Descriptions& all) {
@@ -270,7 +272,7 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
         break;
       }
       if (!walker.unknown().empty()) count_unknown(walker, row, unknown);
-      note_description(walker, row, descriptions);
+      if (!walker.description().empty()) note_description(walker, row, descriptions);
       if (copies.size() != before) {
         walked.push_back({row, data, copies.size() - before});
       } else if (check == Check::kAfter && !check_data(data, fault)) {
@@ -456,7 +458,7 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
           Bytes data;
           bool sound = read_frame(file, offsets[row], verify, data, fault) &&
                        walk_record(data, walker, fault);
-          if (sound) note_description(walker, row, mine);
+          if (sound && !walker.description().empty()) note_description(walker, row, mine);
           for (size_t c = 0; sound && c < columns.size(); ++c) {
             const Column& column = columns[c];
             Tally tally;

@@ -175,7 +175,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
         if (!result.fault || row < result.fault.row) result.fault = fault;
         return;
       }
-      note_description(walker, row, descriptions);
+      if (!walker.description().empty()) note_description(walker, row, descriptions);
       for (size_t c = 0; c < columns.size(); ++c) {
         const Cell& cell = walker.cells()[c];
         const bool here = cell.form == Cell::Form::kPacked && cell.kind == slots[c].kind &&
