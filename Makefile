@@ -74,10 +74,10 @@ fuzz:
 	@command -v clang++ >/dev/null || (echo "make fuzz needs clang++ with libFuzzer (on Debian: clang)"; false)
 	cmake -S . -B $(BUILD)/fuzz -DRECMAP_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
 	cmake --build $(BUILD)/fuzz --parallel 2
+	$(BUILD)/fuzz/native/fuzz/make_seeds build/corpus
 	for target in scan example sequence lzf; do \
-	  mkdir -p build/corpus/$$target && \
 	  $(BUILD)/fuzz/native/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
-	    build/corpus/$$target || exit 1; \
+	    -dict=native/fuzz/record.dict build/corpus/$$target || exit 1; \
 	done
 
 # For an hour: make hostile HOSTILE_SECONDS=3600

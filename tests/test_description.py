@@ -265,6 +265,93 @@ def test_files_put_together_or_compressed_keep_their_types() -> None:
     assert np.array_equal(rm.open("c.tfrecord")[:]["uint8[4,5]"], wanted)
 
 
+READS: dict[str, Any] = {
+    "all": lambda path: rm.open(path)[:],
+    "one row": lambda path: rm.open(path)[-rows_of_a_part(path)],
+    "rows": lambda path: rm.open(path)[[0, -rows_of_a_part(path)]],
+    "column": lambda path: np.asarray(rm.open(path)["x"]),
+    "select": lambda path: list(rm.open(path).select(["x"]).batch(2)),
+    "batches": lambda path: list(rm.open(path).batch(2)),
+    "shuffled": lambda path: list(rm.open(path).shuffle(seed=1, window=4).batch(2)),
+    "the others given": lambda path: rm.open(path, fields={"y": "int32", ...: None})[:],
+    "skip": lambda path: rm.open(path, errors="skip")[:],
+    "index": rm.index,
+    "stats": lambda path: rm.open(path).stats(),
+    "convert": lambda path: rm.convert(path, "out.npz"),
+    "save": lambda path: rm.open(path).save("out.tfrecord"),
+}
+
+
+def rows_of_a_part(path: str) -> int:
+    return len(rm.open(path)) // 3
+
+
+def put_together(rows: int, *columns: Any, compression: Any = None) -> str:
+    """Files of these columns x, one after the other, as one file."""
+    parts = []
+    for column in columns:
+        write({"x": column, "y": np.zeros(rows, np.int32)}, "part.tfrecord", fields=None)
+        parts.append(Path("part.tfrecord").read_bytes())
+    path = "x.tfrecord.gz" if compression else "x.tfrecord"
+    Path(path).write_bytes(gzip.compress(b"".join(parts)) if compression else b"".join(parts))
+    return path
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("way", READS)
+# With one row each, all records are equally long, and the columns could be mapped.
+@pytest.mark.parametrize("rows", [1, 2])
+def test_files_of_other_types_put_together_are_an_error(
+    way: str, compression: Any, rows: int
+) -> None:
+    first = np.arange(rows * 4, dtype=np.float16).reshape(rows, 4)
+    other = first.view(np.float64)
+    path = put_together(rows, first, first, other, compression=compression)
+    said = r"float64\[1\].*float16\[4\].*put together"
+    with pytest.raises(rm.FieldMismatchError, match=said) as e:
+        READS[way](path)
+    assert (e.value.file, e.value.record, e.value.field) == (path, 2 * rows, "x")
+    assert rm.open(path)[rows]["x"].tolist() == [0, 1, 2, 3]
+    ds = rm.open(path, fields={"x": "float16[4]", "y": "int32"})
+    assert ds[:]["x"].tolist() == [*first.tolist() * 3]
+    assert rm.open(path, fields=["y"])[:]["y"].tolist() == [0] * rows * 3
+
+
+def test_files_described_in_other_words_can_be_put_together() -> None:
+    columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["int32"]}
+    parts = []
+    for align, names in ((None, "xy"), (64, "xy"), (None, "yx")):
+        write({name: columns[name] for name in names}, "p.tfrecord", fields=None, align=align)
+        parts.append(Path("p.tfrecord").read_bytes())
+    Path("x.tfrecord").write_bytes(b"".join(parts))
+    ds = rm.open("x.tfrecord")
+    assert ds[:]["x"].tolist() == columns["x"].tolist() * 3
+    assert ds[:]["y"].tolist() == columns["y"].tolist() * 3
+
+
+def test_a_damaged_description_of_a_later_record_is_an_error_or_passed_over() -> None:
+    record = wire.example(a=wire.int64_list(5))
+    good = with_lead(record, described(b'{"schema":{"a":"int8"}}'))
+    bad = with_lead(record, described(b'{"schema":{"a":"int8"}}', 1))
+    wire.write("x.tfrecord", good, record, bad)
+    with pytest.raises(rm.CorruptRecordError, match="in record 2, is damaged"):
+        rm.open("x.tfrecord")[:]
+    assert rm.open("x.tfrecord")[:2]["a"].tolist() == [5, 5]
+    assert rm.open("x.tfrecord", errors="skip")[:]["a"].tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_an_index_of_a_file_without_rows_contradicts_nothing(compression: Any) -> None:
+    columns = {"x": DESCRIBED["uint8[4,5]"][:1]}
+    with rm.TFRecordWriter("x.tfrecord", shards=3, compression=compression) as w:
+        w.write(columns)
+    files = copied(*sorted(map(str, Path().glob("x-*"))))
+    rm.index(files)
+    ds = rm.open(files)
+    assert ds.schema == {"x": "uint8[4,5]"}
+    assert ds[:]["x"].tolist() == columns["x"].tolist()
+
+
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_repair_keeps_the_types_when_the_first_record_is_damaged(compression: Any) -> None:
     images = DESCRIBED["uint8[4,5]"]

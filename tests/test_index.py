@@ -10,6 +10,7 @@ import struct
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,20 @@ from tests import wire
 
 def mixed(count: int = 300) -> list[bytes]:
     return [wire.example(a=wire.int64_list(*range(i % 5))) for i in range(count)]
+
+
+def parts_of(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """What the JSON of an index says, and its marks."""
+    size = int.from_bytes(content[12:16], "little")
+    return json.loads(content[24 : 24 + size]), content[24 + size :]
+
+
+def index_of(info: dict[str, Any], marks: bytes) -> bytes:
+    """An index that says so, whose checksums are right."""
+    text = json.dumps(info).encode()
+    text += b" " * (-(24 + len(text)) % 8)
+    crcs = [_core.crc32c(np.frombuffer(part, np.uint8)) for part in (text, marks)]
+    return b"RECMAPIX" + struct.pack("<IIII", 2, len(text), *crcs) + text + marks
 
 
 def test_an_index_is_a_hidden_file_beside_the_data() -> None:
@@ -184,6 +199,7 @@ def test_a_text_index_is_judged_by_the_data_and_not_by_its_age() -> None:
         "0 16\n16 16\n32 16\n",  # the right sum, but other records
         "16 16\n32 20\n",
         "18446744073709551600 32\n16 32\n",
+        "0 18446744073709550616\n18446744073709550616 1048\n",  # the sum wraps around to 48
         "0 16 16\n",
         "-1 16\n",
     ],
@@ -205,6 +221,51 @@ def test_an_index_is_kept_by_copies_and_touched_files() -> None:
         shutil.copyfile(name, f"copy/{name}")
     for path in ("x.tfrecord", "copy/x.tfrecord"):
         assert "300 rows, schema from the index" in repr(rm.open(path))
+
+
+HOSTILE: dict[str, list[Any]] = {
+    "records": [-1, 2**63, 2**70, 1.5, True, None, "4", []],
+    "marks": [-1, 2**70, 1.5, True, None],
+    "length": [-1, 2**70, 1.5, "x"],
+    "lead": [-1, 2**70, 1.5, "x"],
+    "schema": [None, 3, [], {"x": 3}, {"x": "object"}, {"x": "int64[*,*,*]"}, {"x": "S4"}],
+    "encoding": [None, 3, [], {"x": None}, {"x": 3}, {"x": []}],
+    "mapped": [None, 3, {}, [[]], [{}], [3], "x"],
+    "file": [None, [], {}, {"size": None, "crc": 0}],
+}
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_an_index_of_values_that_make_no_sense_is_not_used(key: str) -> None:
+    column = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({"x": column})
+    info, marks = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
+    for value in HOSTILE[key]:
+        Path(sidecar_path("x.tfrecord")).write_bytes(index_of({**info, key: value}, marks))
+        with pytest.warns(rm.StaleIndexWarning, match="not used"):
+            ds = rm.open("x.tfrecord")
+        assert ds[:]["x"].tolist() == column.tolist()
+        assert rm.index("x.tfrecord")
+        assert rm.open("x.tfrecord").schema == {"x": "uint8[3]"}
+
+
+@pytest.mark.parametrize(
+    "field", ["float64[100000000]", "int64[100000000] = 0", "bytes[100000000]"]
+)
+def test_an_index_that_claims_too_much_takes_no_memory(field: str) -> None:
+    with rm.TFRecordWriter("x.tfrecord", describe=False) as w:
+        w.write({"x": np.zeros((4, 3), np.uint8)})
+    info, marks = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
+    content = index_of({**info, "schema": {"x": field}}, marks)
+    Path(sidecar_path("x.tfrecord")).write_bytes(content)
+    filled = "=" in field
+    with (
+        pytest.warns(rm.StaleIndexWarning, match="too large")
+        if filled
+        else pytest.raises(rm.FieldMismatchError, match="too short for it")
+    ):
+        rm.open("x.tfrecord")
 
 
 def test_an_index_of_recmap_0_1_is_still_read() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,35 @@ def test_an_unknown_option_is_refused_before_any_row_is_made() -> None:
     os.unlink("x.npy")  # a task would find it missing
     with pytest.raises(rm.OptionError, match="nope"):
         rm.ray.write(ds, "out/", options={"nope": 1})
+
+
+@pytest.mark.parametrize("way", ["write", "convert"])
+def test_each_file_keeps_its_types_when_it_is_copied(way: str) -> None:
+    images = np.arange(60 * 6, dtype=np.uint8).reshape(60, 2, 3)
+    np.save("x.npy", images)
+    if way == "convert":
+        rm.convert({"x": "x.npy"}, "out/", to="tfrecord", shards=3, engine="ray")
+    else:
+        rows = ray.data.from_items([{"x": image} for image in images])
+        rm.ray.write(rows, "out/", to="tfrecord", shards=3)
+    Path("elsewhere").mkdir()
+    for path in Path("out").glob("*.tfrecord"):
+        shutil.copyfile(path, Path("elsewhere", path.name))
+        alone = rm.open(Path("elsewhere", path.name))
+        assert len(alone)
+        assert alone.schema == {"x": "uint8[2,3]"}
+    assert rm.open("elsewhere/*")[:]["x"].tolist() == images.tolist()
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_files_of_other_types_put_together_are_an_error(compression: Any) -> None:
+    column = np.arange(80, dtype=np.float16).reshape(20, 4)
+    parts = []
+    for values in (column, column.view(np.float64)):
+        with rm.TFRecordWriter("part.tfrecord", overwrite=True) as w:
+            w.write({"x": values})
+        parts.append(Path("part.tfrecord").read_bytes())
+    data = b"".join(parts)
+    Path("x.tfrecord").write_bytes(gzip.compress(data) if compression else data)
+    with pytest.raises(rm.FieldMismatchError, match=r"record 20 says 'x' is float64\[1\]"):
+        rm.convert("x.tfrecord", "out/", to="npy", shards=2, engine="ray")

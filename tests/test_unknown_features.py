@@ -219,6 +219,8 @@ def test_a_kind_that_changes_in_later_records_is_an_error(kind: str, other: byte
         with pytest.raises(rm.FieldMismatchError, match="'a'.*the feature is a ") as e:
             read()
         assert (e.value.record, e.value.field) == (KINDS[kind], "a")
+        records = [wire.frame(wire.example(a=wire.int64_list(i))) for i in range(KINDS[kind])]
+        assert e.value.byte == sum(map(len, records))
     with pytest.warns(rm.SkippedRecordsWarning, match="1 bad records"):
         ds = rm.open(path, errors="skip")
     assert len(ds) == KINDS[kind] + 50
@@ -260,6 +262,45 @@ def test_the_advice_for_a_missing_feature_works_and_keeps_the_other_columns(fiel
     assert filled[MANY]["a"] == 0
     assert ragged[MANY]["a"].tolist() == []
     assert filled[MANY]["b"].tolist() == [3, 4]
+
+
+def test_the_advice_keeps_the_types_that_were_given() -> None:
+    raw = wire.bytes_list(np.arange(2, dtype="<f4").tobytes())
+    whole = wire.example(a=wire.int64_list(1), b=raw, c=wire.int64_list(2))
+    wire.write("x.tfrecord", *[whole] * MANY, wire.example(b=raw, c=wire.int64_list(2)), whole)
+    with pytest.raises(rm.FieldMismatchError, match="'a': the feature is missing") as e:
+        rm.open("x.tfrecord", {"b": "float32[2]", ...: None})[:]
+    for fields in advice(e.value):
+        ds = rm.open("x.tfrecord", fields)
+        assert set(ds.schema) == {"a", "b", "c"}
+        assert ds[MANY]["b"].tolist() == [0, 1]
+    with pytest.raises(rm.FieldMismatchError, match="no feature 'z'") as e:
+        rm.open("x.tfrecord", {"b": "float32[2]", "z": "int64", ...: None})
+    ds = rm.open("x.tfrecord", {**advice(e.value)[0], "a": "int64 = 0"})
+    assert ds.schema == {"a": "int64 = 0", "b": "float32[2]", "c": "int64", "z": "int64[*]"}
+
+
+ONE_COLUMN: dict[str, Any] = {
+    "column": lambda ds: np.asarray(ds["a"]),
+    "select": lambda ds: list(ds.select(["a"]).batch(100)),
+}
+
+
+@pytest.mark.parametrize("read", ONE_COLUMN.values(), ids=ONE_COLUMN)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_advice_for_one_column_keeps_the_others(kind: str, read: Any) -> None:
+    before, other = KINDS[kind], wire.int64_list(2)
+    same = wire.example(a=wire.int64_list(1), b=other)
+    for bad in (wire.example(b=other), wire.example(a=wire.int64_list(1, 2), b=other)):
+        path = write(kind, [same] * before + [bad])
+        with pytest.raises(rm.FieldMismatchError, match="'a'") as e:
+            read(rm.open(path))
+        for fields in advice(e.value):
+            assert set(rm.open(path, fields).schema) == {"a", "b"}
+    path = write(kind, [same] * before + [wire.example(a=wire.float_list(1.0), b=other)])
+    with pytest.raises(rm.FieldMismatchError, match="another kind of list") as e:
+        read(rm.open(path))
+    assert "fields=['b']" in str(e.value)
 
 
 def test_the_advice_for_lengths_that_differ_works_and_keeps_the_other_columns() -> None:

@@ -130,7 +130,17 @@ void check_pads(const std::vector<Column>& columns, const Pads& pads, size_t row
   }
 }
 
-std::tuple<nb::list, MaybeFault, nb::list> decode(
+using DescriptionList = nb::typed<nb::list, nb::typed<nb::tuple, nb::bytes, uint64_t>>;
+
+DescriptionList as_list(const Descriptions& descriptions) {
+  DescriptionList list;
+  for (const auto& [content, row] : descriptions) {
+    list.append(nb::make_tuple(nb::bytes(content.data(), content.size()), row));
+  }
+  return list;
+}
+
+std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(
     const Files& files, const Array<const uint64_t>& offsets, const Owners& owners,
     const Columns& wanted, bool verify, size_t threads,
     const std::vector<std::optional<Array<uint8_t>>>& dense, const nb::callable& empty,
@@ -156,7 +166,7 @@ std::tuple<nb::list, MaybeFault, nb::list> decode(
   }
   nb::list made;
   nb::list unknown;
-  if (fault) return {made, maybe(fault), unknown};
+  if (fault) return {made, maybe(fault), unknown, as_list({})};
   for (const auto& [key, feature] : work.unknown()) {
     const nb::bytes name(key.second.data(), key.second.size());
     unknown.append(nb::make_tuple(key.first, name, feature.kind, feature.rows, feature.first_row));
@@ -184,13 +194,21 @@ std::tuple<nb::list, MaybeFault, nb::list> decode(
     const nb::gil_scoped_release release;
     fault = work.second(buffers);
   }
-  return {made, maybe(fault), unknown};
+  return {made, maybe(fault), unknown, as_list(work.descriptions())};
 }
 
-std::vector<Fault> check(const Buffer& file, const Array<const uint64_t>& offsets,
-                         const Columns& columns, bool verify, size_t threads) {
-  const nb::gil_scoped_release release;
-  return check_rows(as_span(file), as_span(offsets), columns.list, verify, threads, columns.watch);
+std::tuple<std::vector<Fault>, DescriptionList> check(const Buffer& file,
+                                                      const Array<const uint64_t>& offsets,
+                                                      const Columns& columns, bool verify,
+                                                      size_t threads) {
+  std::vector<Fault> faults;
+  Descriptions descriptions;
+  {
+    const nb::gil_scoped_release release;
+    faults = check_rows(as_span(file), as_span(offsets), columns.list, verify, threads,
+                        columns.watch, &descriptions);
+  }
+  return {std::move(faults), as_list(descriptions)};
 }
 
 Facts inspect_records(const Buffer& file, const Array<const uint64_t>& offsets, bool verify) {
@@ -208,11 +226,9 @@ std::vector<Slot> slots_of(const Buffer& file, uint64_t offset, const Columns& c
   return find_slots(as_span(file), offset, columns.list);
 }
 
-std::tuple<std::vector<bool>, MaybeFault> slots_hold(const Buffer& file, uint64_t first,
-                                                     uint64_t stride, uint64_t lead, uint64_t count,
-                                                     const Columns& columns,
-                                                     const std::vector<Slot>& slots, bool verify,
-                                                     size_t threads) {
+std::tuple<std::vector<bool>, MaybeFault, DescriptionList> slots_hold(
+    const Buffer& file, uint64_t first, uint64_t stride, uint64_t lead, uint64_t count,
+    const Columns& columns, const std::vector<Slot>& slots, bool verify, size_t threads) {
   if (slots.size() != columns.list.size()) throw nb::value_error("one slot per column");
   if (stride < kFrameSize) throw nb::value_error("a stride no record can have");
   SlotCheck result;
@@ -221,7 +237,8 @@ std::tuple<std::vector<bool>, MaybeFault> slots_hold(const Buffer& file, uint64_
     result = check_slots(as_span(file), first, stride, lead, count, columns.list, slots, verify,
                          threads);
   }
-  return {std::vector<bool>(result.holds.begin(), result.holds.end()), maybe(result.fault)};
+  return {std::vector<bool>(result.holds.begin(), result.holds.end()), maybe(result.fault),
+          as_list(result.descriptions)};
 }
 
 }  // namespace
@@ -311,23 +328,28 @@ void bind_reading(nb::module_& m) {
                 "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
                 "empty: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]], "
                 "pads: collections.abc.Sequence[Pad | None] = [], rows: int = 0) -> "
-                "tuple[list[Decoded | Padded | None], Fault | None, list[Unknown]]"),
+                "tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], "
+                "list[tuple[bytes, int]]]"),
         "The records at these offsets, each of the file its owner says, or of the only one, as "
         "columns. Dense numeric columns are written into "
         "`dense`; the others come back as (values, outer, steps, strings), the values in an "
-        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, "
+        "array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Then "
         "the features "
         "that no column reads, if the columns watch for them: (in the feature lists, key, kind, "
-        "rows, first row).");
+        "rows, first row). Last, the descriptions that records begin with: (content, first row).");
   m.def("check_rows", &check, nb::arg("file"), nb::arg("offsets"), nb::arg("columns"),
-        nb::arg("verify"), nb::arg("threads"), "The faults of the records that do not decode.");
+        nb::arg("verify"), nb::arg("threads"),
+        "The faults of the records that do not decode, and the descriptions that records begin "
+        "with: (content, first row).");
   m.def("inspect", &inspect_records, nb::arg("file"), nb::arg("offsets"), nb::arg("verify"),
         "Facts about the features of these records.");
   m.def("find_slots", &slots_of, nb::arg("file"), nb::arg("offset"), nb::arg("columns"),
         "Where each column's payload lies in one record.");
   m.def("check_slots", &slots_hold, nb::arg("file"), nb::arg("first"), nb::arg("stride"),
         nb::arg("lead"), nb::arg("count"), nb::arg("columns"), nb::arg("slots"), nb::arg("verify"),
-        nb::arg("threads"), "Whether each column lies at its slot in all these records.");
+        nb::arg("threads"),
+        "Whether each column lies at its slot in all these records, the first fault, and the "
+        "descriptions that records begin with: (content, first row).");
 }
 
 }  // namespace recmap::bind

@@ -85,6 +85,24 @@ void join_unknown(const UnknownFeatures& more, UnknownFeatures& all) {
   }
 }
 
+}  // namespace
+
+// Kept out of line: few records begin with one.
+[[gnu::noinline, gnu::cold]] void note_description(const Walker& walker, uint64_t row,
+                                                   Descriptions& found) {
+  const Bytes content = walker.description();
+  found.try_emplace({content.begin(), content.end()}, row);
+}
+
+void join_descriptions(const Descriptions& more, Descriptions& all) {
+  for (const auto& [content, row] : more) {
+    uint64_t& first = all.try_emplace(content, row).first->second;
+    first = std::min(first, row);
+  }
+}
+
+namespace {
+
 // Whether the cell's bytes are the row's bytes.
 bool is_exact(const Column& column, const Cell& cell) {
   return column.dense_numbers() && cell.form == Cell::Form::kPacked &&
@@ -229,9 +247,11 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
   FirstFault faults;
   std::mutex kept_mutex;
   unknown_.clear();
+  descriptions_.clear();
   parallel_blocks(records_.size(), block_, threads_, [&](size_t begin, size_t end) {
     Walker walker(columns_, watch_);
     UnknownFeatures unknown;
+    Descriptions descriptions;
     std::vector<Copy> copies;
     std::vector<Walked> walked;
     size_t row = begin;
@@ -252,6 +272,7 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
         break;
       }
       if (!walker.unknown().empty()) count_unknown(walker, row, unknown);
+      if (!walker.description().empty()) note_description(walker, row, descriptions);
       if (copies.size() != before) {
         walked.push_back({row, data, copies.size() - before});
       } else if (check == Check::kAfter && !check_data(data, fault)) {
@@ -265,10 +286,11 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
       if (check_data(damaged->data, fault)) fault.code = FaultCode::kChanged;
       fail(damaged->row, fault);
     }
-    if (!walker.scratch().empty() || !unknown.empty()) {
+    if (!walker.scratch().empty() || !unknown.empty() || !descriptions.empty()) {
       const std::lock_guard lock(kept_mutex);
       scratches_.push_back(std::move(walker.scratch()));
       join_unknown(unknown, unknown_);
+      join_descriptions(descriptions, descriptions_);
     }
   });
   return faults.get();
@@ -421,12 +443,13 @@ Fault Decode::second(std::span<const ColumnBuffers> buffers) {
 
 std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
                               std::span<const Column> columns, bool verify, size_t threads,
-                              bool watch) {
+                              bool watch, Descriptions* descriptions) {
   std::vector<Fault> faults;
   std::mutex mutex;
   parallel_blocks(
       offsets.size(), block_rows({{{&file, 1}}, offsets}), threads, [&](size_t begin, size_t end) {
         Walker walker(columns, watch);
+        Descriptions mine;
         std::vector<uint8_t> values;
         std::vector<int64_t> strings;
         std::vector<int64_t> steps;
@@ -435,6 +458,7 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
           Bytes data;
           bool sound = read_frame(file, offsets[row], verify, data, fault) &&
                        walk_record(data, walker, fault);
+          if (sound && !walker.description().empty()) note_description(walker, row, mine);
           for (size_t c = 0; sound && c < columns.size(); ++c) {
             const Column& column = columns[c];
             Tally tally;
@@ -468,6 +492,9 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
           const std::lock_guard lock(mutex);
           faults.push_back(fault);
         }
+        if (descriptions == nullptr || mine.empty()) return;
+        const std::lock_guard lock(mutex);
+        join_descriptions(mine, *descriptions);
       });
   std::sort(faults.begin(), faults.end(),
             [](const Fault& a, const Fault& b) { return a.row < b.row; });

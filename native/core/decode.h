@@ -20,6 +20,7 @@
 #include "pad.h"
 #include "row_files.h"
 #include "values.h"
+#include "walker.h"
 
 namespace recmap {
 
@@ -87,6 +88,12 @@ struct UnknownFeature {
 // By the map it lies in (the feature lists?) and its key.
 using UnknownFeatures = std::map<std::pair<bool, std::string>, UnknownFeature>;
 
+// Descriptions of columns that records begin with, and the first row that has each.
+using Descriptions = std::map<std::string, uint64_t>;
+
+void note_description(const Walker& walker, uint64_t row, Descriptions& found);
+void join_descriptions(const Descriptions& more, Descriptions& all);
+
 // Totals over all rows, from which the buffers of the second phase are sized.
 using Totals = std::vector<Tally>;
 
@@ -103,6 +110,7 @@ class Decode {
 
   const Totals& totals() const { return totals_; }
   const UnknownFeatures& unknown() const { return unknown_; }
+  const Descriptions& descriptions() const { return descriptions_; }
 
   // Items of the longest of some rows of a column that first() measured.
   uint64_t longest(size_t column, size_t begin, size_t end) const;
@@ -152,13 +160,14 @@ class Decode {
   std::vector<std::vector<Pending>> pending_;  // per column; rows + 1, or empty
   std::vector<Scratch> scratches_;
   UnknownFeatures unknown_;
+  Descriptions descriptions_;
 };
 
 // Checks each record by decoding it and throwing the values away: the rows that
 // fail, in order, each with its first fault. With `watch` those with a feature that no
-// column reads fail too.
+// column reads fail too. `descriptions` gets those that the records begin with.
 std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
                               std::span<const Column> columns, bool verify, size_t threads,
-                              bool watch = false);
+                              bool watch = false, Descriptions* descriptions = nullptr);
 
 }  // namespace recmap

@@ -112,6 +112,18 @@ bool has_no_features(Bytes record) {
   return !maps || keys_only;
 }
 
+Bytes description_of(Bytes record) {
+  if (record.empty() || record[0] != kTagDescription) return {};
+  Cursor cursor(record);
+  uint32_t tag;
+  Bytes content;
+  if (!cursor.tag(tag) || !cursor.bytes(content)) return {};
+  const bool ours =
+      content.size() >= kDescriptionMagic.size() &&
+      std::memcmp(content.data(), kDescriptionMagic.data(), kDescriptionMagic.size()) == 0;
+  return ours ? content : Bytes{};
+}
+
 bool is_utf8(Bytes text) {
   for (size_t i = 0; i < text.size();) {
     const uint8_t lead = text[i];

@@ -43,6 +43,9 @@ bool walk_example(Bytes record, bool lists, Scratch& scratch, Entry&& entry);
 // Only for records in which no entry has a value.
 bool has_no_features(Bytes record);
 
+// What stands in the description that a record begins with; nothing if it begins otherwise.
+Bytes description_of(Bytes record);
+
 // protobuf refuses a string that is not UTF-8, so a record with such a key is no Example.
 bool is_utf8(Bytes text);
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 namespace recmap {
 
@@ -69,6 +70,7 @@ inline constexpr size_t kMaxPadding = kPaddingOverhead + (size_t{1} << 21) - 1;
 // The description of the columns, in the first record of a file and before its
 // features: another field that no tf.train message defines.
 inline constexpr uint8_t kTagDescription = make_tag(14, WireType::kBytes);
+inline constexpr std::string_view kDescriptionMagic = "RECMAPSC";
 
 template <typename T>
 T load_le(const uint8_t* p) {

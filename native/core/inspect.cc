@@ -153,6 +153,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
   const size_t block = std::clamp<size_t>((size_t{1} << 20) / stride, 1, 1 << 16);
   parallel_blocks(count, block, threads, [&](size_t begin, size_t end) {
     Walker walker(columns);
+    Descriptions descriptions;
     for (size_t row = begin; row < end; ++row) {
       const uint64_t offset = first + strided_offset(row, stride, lead);
       const uint64_t next = first + strided_offset(row + 1, stride, lead);
@@ -174,6 +175,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
         if (!result.fault || row < result.fault.row) result.fault = fault;
         return;
       }
+      if (!walker.description().empty()) note_description(walker, row, descriptions);
       for (size_t c = 0; c < columns.size(); ++c) {
         const Cell& cell = walker.cells()[c];
         const bool here = cell.form == Cell::Form::kPacked && cell.kind == slots[c].kind &&
@@ -183,6 +185,9 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
       }
       walker.scratch().clear();
     }
+    if (descriptions.empty()) return;
+    const std::lock_guard lock(mutex);
+    join_descriptions(descriptions, result.descriptions);
   });
   result.holds.assign(holds.begin(), holds.end());
   return result;

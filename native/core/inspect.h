@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "columns.h"
+#include "decode.h"
 #include "fault.h"
 #include "frame.h"
 
@@ -68,6 +69,7 @@ std::vector<Slot> find_slots(Bytes file, uint64_t offset, std::span<const Column
 struct SlotCheck {
   Fault fault;
   std::vector<uint8_t> holds;  // per column
+  Descriptions descriptions;
 };
 SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead, uint64_t count,
                       std::span<const Column> columns, std::span<const Slot> slots, bool verify,

@@ -53,6 +53,7 @@ bool Walker::walk(Bytes record) {
     if (needs_lists_ || !wants_lists_ || !walk_anew(record, false)) return false;
   }
   if (!unknown_.empty() && !settle_unknown()) return false;
+  description_ = description_of(record);
   empty_ = !valued_ && !record.empty() && has_no_features(record);
   if (record.size() == last_length_ && plain_ && patience_ > 0) learn(record);
   last_length_ = record.size();

@@ -39,6 +39,10 @@ class Walker {
   };
   std::span<const Unknown> unknown() const { return unknown_; }
 
+  // The description of columns that the last record begins with, if it does (example.h). It
+  // points into a record that was walked.
+  Bytes description() const { return description_; }
+
   // Whether the last record is a message, but holds no features (example.h).
   bool empty() const { return empty_; }
 
@@ -71,6 +75,7 @@ class Walker {
   std::vector<Cell> unknown_cells_;
   bool valued_ = false;
   bool empty_ = false;
+  Bytes description_;
   Scratch scratch_;
 
   // The order of the keys in the last record, as columns, tried first.

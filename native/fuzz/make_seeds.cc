@@ -60,8 +60,11 @@ std::vector<Buffer> example_seeds() {
       example(entry("b", join(ints({1}), floats({1}))),
               entry("c", feature(Kind::kInt64, join(Buffer{0x08, 0x05}, field(1, Buffer{6}))))),
       Buffer{0x3b, 0x08, 0x01, 0x3c});
-  return {with_choices({6, 6, 11, 6, 0, 6}, plain), with_choices({6, 4, 12, 4, 0, 4}, plain),
-          with_choices({6, 3, 11, 3, 1, 3}, raw), with_choices({6, 30, 11, 27, 6, 4}, odd)};
+  const std::string schema = "RECMAPSC\x5a\x1b\x3c\x4d{\"schema\":{\"a\":\"int32[2]\"}}";
+  const Buffer described = join(field(14, schema), plain);
+  return {with_choices({6, 6, 11, 6, 0, 6}, described), with_choices({6, 6, 11, 6, 0, 6}, plain),
+          with_choices({6, 4, 12, 4, 0, 4}, plain), with_choices({6, 3, 11, 3, 1, 3}, raw),
+          with_choices({6, 30, 11, 27, 6, 4}, odd)};
 }
 
 std::vector<Buffer> sequence_seeds() {

@@ -79,7 +79,8 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
 inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
                                std::span<const Column> columns) {
   const Decoded together = decode(file, offsets, columns);
-  const std::vector<Fault> faults = check_rows(file, offsets, columns, true, 1);
+  Descriptions checked;
+  const std::vector<Fault> faults = check_rows(file, offsets, columns, true, 1, false, &checked);
   REQUIRE(faults.empty() == !together.fault);
   std::vector<uint64_t> bad_rows;
   for (const Fault& fault : faults) bad_rows.push_back(fault.row);
@@ -89,9 +90,11 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
   if (together.fault) REQUIRE(is_bad(together.fault.row));
 
   std::vector<DecodedColumn> joined(columns.size());
+  Descriptions descriptions;
   for (size_t row = 0; row < offsets.size(); ++row) {
     const Decoded alone = decode(file, offsets.subspan(row, 1), columns);
     REQUIRE(is_bad(row) == static_cast<bool>(alone.fault));
+    for (const auto& [content, _] : alone.descriptions) descriptions.try_emplace(content, row);
     for (size_t c = 0; c < columns.size() && !alone.fault; ++c) {
       require_sound(columns[c], alone.columns[c], 1);
       append(joined[c].values, alone.columns[c].values);
@@ -100,6 +103,7 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
       append(joined[c].strings, lengths(alone.columns[c].strings));
     }
   }
+  REQUIRE(together.fault || (together.descriptions == descriptions && checked == descriptions));
   for (size_t c = 0; c < columns.size() && !together.fault; ++c) {
     require_sound(columns[c], together.columns[c], offsets.size());
     REQUIRE(together.columns[c].values == joined[c].values);

@@ -330,6 +330,29 @@ TEST(CheckRowsFindsEveryBadRowInOrder) {
   }
 }
 
+TEST(DescriptionsAreToldWithTheFirstRowThatBeginsWithThem) {
+  const auto described = [](const std::string& content) {
+    return join(wire::field(14, content), example(entry("x", ints({1}))));
+  };
+  const Buffer plain = example(entry("x", ints({1})));
+  std::vector<Buffer> records(30'000, plain);
+  for (const size_t row : {0u, 1u, 2u, 3u, 20'000u}) records[row] = described("RECMAPSC one");
+  for (const size_t row : {29'998u, 25'000u}) records[row] = described("RECMAPSC two");
+  records[5] = described("other");
+  records[6] = join(plain, wire::field(14, std::string("RECMAPSC behind")));
+  records[7] = join(wire::field(15, std::string("RECMAPSC padding")), plain);
+  const Buffer file = framed(records);
+  const std::vector<uint64_t> offsets = offsets_of(records);
+  const std::vector<Column> columns = {column_of("x", Dtype::kInt64)};
+  const Descriptions expected = {{"RECMAPSC one", 0}, {"RECMAPSC two", 25'000}};
+  for (const size_t threads : {1u, 3u}) {
+    CHECK((decode(file, offsets, columns, threads).descriptions == expected));
+    Descriptions found;
+    CHECK(check_rows(file, offsets, columns, true, threads, false, &found).empty());
+    CHECK((found == expected));
+  }
+}
+
 TEST(RowsOfSeveralFilesComeInTheOrderAskedFor) {
   const std::vector<Buffer> odd = {example(entry("x", ints({1}))),
                                    example(entry("x", ints({3, 3})))};

@@ -23,6 +23,7 @@ struct DecodedColumn {
 struct Decoded {
   Fault fault;
   std::vector<DecodedColumn> columns;
+  Descriptions descriptions;
 };
 
 inline void allocate(const Column& column, const Tally& total, size_t rows, DecodedColumn& out) {
@@ -50,6 +51,7 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
   Decode work(records, columns, verify, threads);
   decoded.fault = work.first(buffers);
   if (decoded.fault) return decoded;
+  decoded.descriptions = work.descriptions();
   between();
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) continue;

@@ -334,13 +334,15 @@ class Pad:
 
     def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None: ...
 
-def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown]]:
+def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
     """
-    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Last, the features that no column reads, if the columns watch for them: (in the feature lists, key, kind, rows, first row).
+    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Then the features that no column reads, if the columns watch for them: (in the feature lists, key, kind, rows, first row). Last, the descriptions that records begin with: (content, first row).
     """
 
-def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> list[Fault]:
-    """The faults of the records that do not decode."""
+def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> tuple[list[Fault], list[tuple[bytes, int]]]:
+    """
+    The faults of the records that do not decode, and the descriptions that records begin with: (content, first row).
+    """
 
 def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], verify: bool) -> Facts:
     """Facts about the features of these records."""
@@ -348,8 +350,10 @@ def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C',
 def find_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, columns: Columns) -> list[Slot]:
     """Where each column's payload lies in one record."""
 
-def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, lead: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None]:
-    """Whether each column lies at its slot in all these records."""
+def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, lead: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None, list[tuple[bytes, int]]]:
+    """
+    Whether each column lies at its slot in all these records, the first fault, and the descriptions that records begin with: (content, first row).
+    """
 
 def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Replaces positions by rows of a random order of n, or back."""

@@ -17,6 +17,7 @@ def _dtype_and_shape(found: re.Match[str]) -> str:
 _OPTIONS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r'dtype="([^"]+)", shape=\(([-\d, ]+)\)', _dtype_and_shape),
     (r"fields=\[\.\.\.\]", "--field NAME"),
+    (r"fields=\[('[^\]]*)\]", lambda found: _field_names(found[1])),
     (r'fields=\{("[^"]*"|\.\.\.): (.*?)\}(?=[,;:) ]|$)', lambda found: _field_options(found[0])),
     (r'encoding=\{"([^"]*)": "(\w+)"\}', r"--encoding \1=\2"),
     (r"\boverwrite=True", "--overwrite"),
@@ -38,6 +39,15 @@ def _field_options(given: str) -> str:
         typed = "" if field == "None" else "='" + field.strip('"') + "'"
         texts.append(f"--field {name.strip(chr(34))}{typed}")
     return " ".join(texts)
+
+
+def _field_names(listed: str) -> str:
+    """The options for a value of ``fields=`` that is a list.
+
+    >>> _field_names("'x', 'a b'")
+    "--field x --field 'a b'"
+    """
+    return " ".join(f"--field {shlex.quote(name)}" for name in re.findall(r"'([^']*)'", listed))
 
 
 def in_options(message: str) -> str:

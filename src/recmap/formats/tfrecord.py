@@ -32,7 +32,7 @@ from recmap.sizes import RowSizes, measure
 from recmap.sources import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Allocate, Codec, Decoder, kinds_of
-from recmap.tfrecord.faults import fields_text, ragged_text
+from recmap.tfrecord.faults import Opened, ragged_text
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.infer import Summary, join_schemas
 from recmap.tfrecord.inflate import CompressionOption, check_compression
@@ -43,6 +43,7 @@ from recmap.tfrecord.stored_types import (
     FirstRead,
     Manifests,
     Types,
+    described_by,
     indexed_types,
     stored_types,
     written_types,
@@ -50,7 +51,7 @@ from recmap.tfrecord.stored_types import (
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.together import Gathering
 from recmap.tfrecord.unknown import UnknownFeatures
-from recmap.types import Batch, FieldLike, Schema, as_field
+from recmap.types import Batch, Field, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 
@@ -159,7 +160,8 @@ class TFRecordSource:
         kinds = self._indexed_kinds()
         if given is None and stored is not None:
             unknown = UnknownFeatures(stored.origin)
-            return stored.origin, Codec(stored.schema, None, kinds, unknown)
+            described = described_by(stored, stored.schema, skip)
+            return stored.origin, Codec(stored.schema, None, kinds, unknown, described)
         summary = sample(self._shards, skip)
         inferred = f"inferred from {summary.rows:,} records"
         if given is None:
@@ -172,13 +174,15 @@ class TFRecordSource:
         asked: dict[str, FieldLike | None] = {**dict.fromkeys(known if whole else ()), **chosen}
         absent = [n for n in asked if n not in summary.features and n not in known]
         if absent and summary.rows:
-            self._refuse(absent, asked if not whole else None, chosen, summary)
+            self._refuse(absent, chosen, whole, summary)
         untyped = [n for n, field in asked.items() if field is None and n not in absent]
         types = stored.schema if stored else summary.schema(untyped)
         schema = Schema({n: types[n] if f is None else as_field(f) for n, f in asked.items()})
         kept = {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped}
         watch = UnknownFeatures(stored.origin if stored else inferred) if whole else None
-        return "given", Codec(schema, summary.places(), kept, watch)
+        described = described_by(stored, untyped, skip)
+        opened = Opened(list(schema), _fields_of(chosen), whole)
+        return "given", Codec(schema, summary.places(), kept, watch, described, opened)
 
     def _stored_types(self, skip: bool) -> Types | None:
         """The types that the files were written with; else those of their indexes, if every
@@ -222,15 +226,16 @@ class TFRecordSource:
     def _refuse(
         self,
         absent: list[str],
-        others: Mapping[str, FieldLike | None] | None,
         given: Mapping[str, FieldLike | None],
+        whole: bool,
         summary: Summary,
     ) -> None:
         # A feature may be rare: if its field says what to do without it, go on.
         for name in absent:
             field = as_field(given[name] or "int64")
             if given[name] is None or (field.fill is None and not field.ragged):
-                later = fields_text(name, ragged_text(field), others)
+                opened = Opened(list(given), _fields_of(given), whole)
+                later = opened.fields_text(name, ragged_text(field))
                 raise FieldMismatchError(
                     f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
                     f"at; they hold: {summary.describe()} (if later records have it, rm.index "
@@ -493,3 +498,7 @@ class TFRecordSource:
             record_size=strides.pop() if len(strides) == 1 else None,
             notes=notes,
         )
+
+
+def _fields_of(given: Mapping[str, FieldLike | None]) -> dict[str, Field | None]:
+    return {name: None if field is None else as_field(field) for name, field in given.items()}

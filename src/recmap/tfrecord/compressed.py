@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import MAX_MESSAGE_SIZE
+from recmap._core import MAX_MESSAGE_SIZE, Fault
 from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.machine import thread_count
 from recmap.ragged import concatenate
@@ -183,9 +183,12 @@ class CompressedShard:
         if fault is not None and fault.row and some:
             return self._decode(codec, window, first, slice(rows.start, rows.start + fault.row))
         if fault is not None:
-            record = where(fault.row)[1]
-            raise self._records.error(fault, record, window.base, codec)
+            raise self.error(fault, where(fault.row)[1], window.base, codec)
         return batch
+
+    def error(self, fault: Fault, record: int, base: int, codec: Codec) -> Exception:
+        """The error for a fault in a window that lies at ``base`` in the inflated data."""
+        return self._records.error(fault, record, base, codec)
 
     def _rows_from(self, start: int) -> Iterator[tuple[int, Window]]:
         """Windows of good rows from the one that holds row ``start``, each with the

@@ -20,7 +20,15 @@ from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.tfrecord.example import LISTS
 from recmap.types import Field, Schema
 
-__all__ = ["check_claims", "description", "parse_schema", "read_description", "schema_texts"]
+__all__ = [
+    "check_claims",
+    "damaged_description",
+    "description",
+    "parse_description",
+    "parse_schema",
+    "read_description",
+    "schema_texts",
+]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -32,6 +40,7 @@ _MAGIC = b"RECMAPSC"
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
 _MAX_FILLED = 1 << 20
+_MAX_TEXT = 1 << 16
 
 
 def description(schema: Schema, align: int = 0) -> bytes:
@@ -84,7 +93,7 @@ def parse_schema(texts: Any) -> Schema:
     """A schema from texts that may come from anywhere; ValueError if they are none."""
     if not isinstance(texts, dict) or not texts:
         raise ValueError("no fields")
-    if not all(isinstance(text, str) and len(text) < 1000 for text in texts.values()):
+    if not all(isinstance(text, str) and len(text) < _MAX_TEXT for text in texts.values()):
         raise ValueError("a field that is no text")
     try:
         for text in texts.values():
@@ -110,20 +119,41 @@ def read_description(record: Bytes, path: str) -> Schema | None:
     try:
         if not _HEAD.size <= size <= min(len(content), _MAX_SIZE):
             raise ValueError(f"its size cannot be {size:,} bytes")
-        content = content[:size]
-        _, crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
-        text = content[_HEAD.size :].tobytes()
-        if _crc(text) != crc:
-            raise ValueError("CRC mismatch")
+        return _parse(content[:size].tobytes())
+    except ValueError as e:
+        raise damaged_description(path, 0, e) from None
+
+
+def damaged_description(path: str, record: int, why: Exception) -> CorruptRecordError:
+    """The error for a description that cannot be read."""
+    place = "the first record" if record == 0 else f"record {record:,}"
+    return CorruptRecordError(
+        f"{path}: the description of its columns, in {place}, is damaged: {why} "
+        '(give fields={...} with the types, or errors="skip" to do without it)',
+        file=path,
+        record=record,
+        byte=0 if record == 0 else None,
+    )
+
+
+def parse_description(content: bytes) -> dict[str, str]:
+    """The fields as text that a description names, which may come from anywhere; ValueError if
+    it is damaged.
+    """
+    return schema_texts(_parse(content))
+
+
+def _parse(content: bytes) -> Schema:
+    if not _HEAD.size <= len(content) <= _MAX_SIZE:
+        raise ValueError(f"its size cannot be {len(content):,} bytes")
+    magic, crc = _HEAD.unpack_from(content)
+    text = content[_HEAD.size :]
+    if magic != _MAGIC or _crc(text) != crc:
+        raise ValueError("CRC mismatch")
+    try:
         return parse_schema(json.loads(text)["schema"])
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise CorruptRecordError(
-            f"{path}: the description of its columns, in the first record, is damaged: {e} "
-            '(give fields={...} with the types, or errors="skip" to do without it)',
-            file=path,
-            record=0,
-            byte=0,
-        ) from None
+    except (KeyError, TypeError, RecursionError) as e:
+        raise ValueError(str(e)) from None
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
@@ -139,10 +169,12 @@ def _content(record: Bytes) -> tuple[Bytes, int]:
     return record[:0], 0
 
 
-def check_claims(schema: Schema, frame: Bytes, where: str, path: str) -> None:
+def check_claims(
+    schema: Schema, frame: Bytes, where: str, path: str, *, may_lack: bool = False
+) -> None:
     """Raises if the first record of a file, here with its framing, cannot be one of a
     schema: so no memory is asked for what a schema merely claims, and no column is made
-    up of rows that are all missing.
+    up of rows that are all missing. ``may_lack`` says that features may be missing.
     """
     facts = _core.inspect(frame, np.zeros(1, np.uint64), False)
     if facts.not_example is not None:
@@ -152,7 +184,9 @@ def check_claims(schema: Schema, frame: Bytes, where: str, path: str) -> None:
     for name, field in schema.items():
         key = name.removeprefix(LISTS)
         there = (True, key) in keys or (key == name and (False, key) in keys)
-        if not there:
+        if not there and may_lack and (field.ragged or field.fill is not None):
+            continue
+        if not there and not may_lack:
             why = "the first record has no such feature"
         elif _least(field) > size:
             why = f"the first record, of {size:,} bytes, is too short for it"

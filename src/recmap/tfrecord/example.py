@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import Dtype, Fault, Kind, Place
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.files.buffers import Buffers
 from recmap.ragged import BYTE, Column, Ragged
+from recmap.tfrecord.faults import Opened, fault_error
 from recmap.tfrecord.unknown import UnknownFeatures, Where
 from recmap.types import Batch, Field, Schema
 
@@ -92,12 +93,28 @@ class Records(NamedTuple):
         return cls(files, offsets)
 
 
+class Descriptions(Protocol):
+    """Who hears of descriptions of the columns that records begin with."""
+
+    def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
+        """Raises if one of them, each with the first row that has it, is not as it must be."""
+        ...
+
+    def select(self, names: Sequence[str]) -> Descriptions:
+        """The same for these fields only."""
+        ...
+
+
 class Decoder(Protocol[_Rows_co]):
     """Makes something of records, by a schema."""
 
-    schema: Schema
-    #: Whether the schema is that of all features, not a choice of the user's.
-    all_features: bool
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def error(self) -> Callable[[Fault, str, int], DataError]:
+        """Makes the error for a fault in one record of a file."""
+        ...
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
@@ -112,7 +129,8 @@ class Codec:
     ``places`` says which of a record's two maps holds a field, where that is
     known; other fields are looked for in both. ``kinds`` says which kind of list holds it,
     where no other will do. With ``unknown``, the schema is meant to have all features of
-    the records, and those it lacks are reported there.
+    the records, and those it lacks are reported there. With ``described``, so are the
+    descriptions of columns that records begin with. ``opened`` is for advice.
     """
 
     def __init__(
@@ -121,9 +139,15 @@ class Codec:
         places: Mapping[str, Place] | None = None,
         kinds: Mapping[str, Kind] | None = None,
         unknown: UnknownFeatures | None = None,
+        described: Descriptions | None = None,
+        opened: Opened | None = None,
     ) -> None:
         self.schema, self.places, self.kinds = schema, dict(places or {}), dict(kinds or {})
-        self.unknown, self.all_features = unknown, unknown is not None
+        self.unknown = unknown
+        self.described = described
+        self.opened = opened or Opened(
+            list(schema), {} if unknown else dict(schema), unknown is not None
+        )
         for name in schema:
             if name.startswith(LISTS) and name[len(LISTS) :] in schema:
                 self.places[name[len(LISTS) :]] = Place.features
@@ -156,7 +180,14 @@ class Codec:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codec, (self.schema, self.places, self.kinds, self.unknown)
+        return Codec, (
+            self.schema,
+            self.places,
+            self.kinds,
+            self.unknown,
+            self.described,
+            self.opened,
+        )
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
@@ -189,7 +220,7 @@ class Codec:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        made, fault, unknown = _core.decode(
+        made, fault, unknown, described = _core.decode(
             *records,
             self.columns,
             verify,
@@ -203,18 +234,34 @@ class Codec:
             return {}, fault
         if unknown and self.unknown is not None:
             self.unknown.met(unknown, where)
+        self.met(described, where)
         named = zip(self.schema, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
+
+    def error(self, fault: Fault, file: str, record: int) -> DataError:
+        """The error for a fault in one record of a file."""
+        return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
 
     def select(self, names: Sequence[str]) -> Codec:
         """Of these fields only: the others are not even looked at, and are left out on
         purpose, be they known or not.
         """
-        return Codec(self.schema.select(names), self.places, self.kinds)
+        described = self.described.select(names) if self.described else None
+        schema = self.schema.select(names)
+        return Codec(schema, self.places, self.kinds, None, described, self.opened)
 
-    def check(self, file: Bytes, offsets: Offsets, verify: bool, threads: int) -> Sequence[Fault]:
+    def check(
+        self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
+    ) -> Sequence[Fault]:
         """The faults of the records that do not decode."""
-        return _core.check_rows(file, offsets, self.columns, verify, threads)
+        faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
+        self.met(described, where)
+        return faults
+
+    def met(self, described: Sequence[tuple[bytes, int]], where: Where) -> None:
+        """Raises if records describe other columns; each description has a row."""
+        if described and self.described is not None:
+            self.described.met(described, where)
 
 
 def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from recmap._core import Fault, FaultCode, Kind
 from recmap.errors import (
@@ -14,7 +15,7 @@ from recmap.errors import (
 )
 from recmap.types import Field, Schema
 
-__all__ = ["KIND_NAMES", "fault_error", "fault_text", "fields_text", "ragged_text"]
+__all__ = ["KIND_NAMES", "Opened", "fault_error", "fault_text", "ragged_text"]
 
 KIND_NAMES = {
     Kind.bytes.value: "bytes_list",
@@ -77,10 +78,11 @@ def fault_error(
     record: int,
     schema: Schema | None = None,
     *,
-    all_features: bool = False,
+    opened: Opened | None = None,
+    kinds: Collection[str] = (),
 ) -> DataError:
-    """The error for a fault in one record of a file. ``all_features`` says that the schema
-    is that of all features, not a choice of the user's.
+    """The error for a fault in one record of a file. ``kinds`` names the fields that are known
+    to be held by one kind of list.
     """
     name = _field_name(fault, schema)
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
@@ -95,7 +97,9 @@ def fault_error(
         return NotExampleError(
             f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
         )
-    remedy = _remedy(fault, name, schema, all_features) if name and schema else ""
+    remedy = ""
+    if name and schema:
+        remedy = _remedy(fault, name, schema[name], opened or Opened.of(schema), kinds)
     where = f"field {name!r}: " if name else ""
     return FieldMismatchError(
         f"{place}: {where}{text}" + (f" ({remedy})" if remedy else ""),
@@ -113,19 +117,33 @@ def _field_name(fault: Fault, schema: Schema | None) -> str | None:
     return names[fault.column]
 
 
-def fields_text(name: str, text: str, others: Mapping[str, Field | str | None] | None) -> str:
-    """A value of ``fields=`` that gives a field its type and keeps the others: those given,
-    else all there are.
-
-    >>> fields_text("y", "int64 = 0", None)
-    'fields={"y": "int64 = 0", ...: None}'
+class Opened(NamedTuple):
+    """How files were opened: all fields that are read, those that ``fields=`` named, and
+    whether it asked for all others as well. What a column or a selection is told to do must
+    not cost the other columns.
     """
-    given = {} if others is None else {n: f if f is None else str(f) for n, f in others.items()}
-    texts = [
-        f"{json.dumps(n, ensure_ascii=False)}: {'None' if f is None else json.dumps(f)}"
-        for n, f in {**given, name: text}.items()
-    ]
-    return f"fields={{{', '.join(texts + ['...: None'] * (others is None))}}}"
+
+    names: Sequence[str]
+    given: Mapping[str, Field | None]
+    whole: bool
+
+    @classmethod
+    def of(cls, schema: Schema) -> Opened:
+        """With these fields, which were given."""
+        return cls(list(schema), dict(schema), False)
+
+    def fields_text(self, name: str, text: str) -> str:
+        """A value of ``fields=`` that gives a field its type and keeps the others.
+
+        >>> Opened(["x", "y"], {}, True).fields_text("y", "int64 = 0")
+        'fields={"y": "int64 = 0", ...: None}'
+        """
+        given = {n: f if f is None else str(f) for n, f in self.given.items()}
+        texts = [
+            f"{json.dumps(n, ensure_ascii=False)}: {'None' if f is None else json.dumps(f)}"
+            for n, f in {**given, name: text}.items()
+        ]
+        return f"fields={{{', '.join(texts + ['...: None'] * self.whole)}}}"
 
 
 def ragged_text(field: Field) -> str:
@@ -134,11 +152,9 @@ def ragged_text(field: Field) -> str:
     return str(Field(field.dtype, (None, *(below if 0 not in below else ()))))
 
 
-def _remedy(fault: Fault, name: str, schema: Schema, all_features: bool) -> str:
-    field, others = schema[name], None if all_features else schema
-
+def _remedy(fault: Fault, name: str, field: Field, opened: Opened, kinds: Collection[str]) -> str:
     def typed(text: str) -> str:
-        return fields_text(name, text, others)
+        return opened.fields_text(name, text)
 
     match fault.code:
         case FaultCode.missing:
@@ -150,9 +166,13 @@ def _remedy(fault: Fault, name: str, schema: Schema, all_features: bool) -> str:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
             return f"for lengths that differ, {typed(text)}"
-        case FaultCode.wrong_kind if all_features:
-            rest = [other for other in schema if other != name]
-            return f"the records looked at have another kind of list; leave it out, fields={rest!r}"
+        case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:
+            rest = [other for other in opened.names if other != name]
+            leave = f"leave it out, fields={rest!r}" if rest else "leave it out"
+            return (
+                f"the records looked at have another kind of list; {leave}, or drop such records, "
+                'errors="skip"'
+            )
         case FaultCode.wrong_kind:
             return f"give the field its type, {typed(_TYPES.get(fault.found, 'bytes'))}"
         case FaultCode.wrong_size | FaultCode.not_one_string:

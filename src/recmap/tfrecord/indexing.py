@@ -25,7 +25,7 @@ from recmap.tfrecord.sidecar import (
     stored_schema,
     write_text_index,
 )
-from recmap.tfrecord.stored_types import Manifests, stored_types
+from recmap.tfrecord.stored_types import Manifests, Types, described_by, stored_types
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.tally import SizeWatcher, Tally
 from recmap.tfrecord.unknown import UnknownFeatures
@@ -80,9 +80,11 @@ def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     unknown = UnknownFeatures("")
     if stored is not None:
         schema, encoding, written = stored
+        described = described_by(written, schema, False)
         try:
             with closing(tally.of(shard, skip=False)) as windows:
-                codec = Codec(schema, kinds=kinds_of(encoding), unknown=unknown)
+                kinds = kinds_of(encoding)
+                codec = Codec(schema, None, kinds, unknown, described)
                 codec, _ = survey(shard, codec, summary, False, windows, schema)
                 return codec, {**summary.encoding(), **encoding}
         except FieldMismatchError:
@@ -94,26 +96,26 @@ def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
     return codec, summary.encoding()
 
 
-def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], bool] | None:
+def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], Types | None] | None:
     """The schema that a file was written with, or that of an older index if it can be that of
-    the data; how fields are stored, if that is known; and whether the file was written so.
+    the data; how fields are stored, if that is known; and the types it was written with.
     """
     indexed = stored_schema(shard.path)
     types = stored_types(shard, None, Manifests(), skip=False)
     if types is not None:
         same = indexed is not None and set(indexed[0]) == set(types.schema)
-        return types.schema, indexed[1] if indexed and same else {}, True
+        return types.schema, indexed[1] if indexed and same else {}, types
     if indexed is None:
         return None
     inferred = set(summary.schema())
     if summary.rows == 0 or set(indexed[0]) == inferred:
-        return (*indexed, False)
+        return (*indexed, None)
     # A ragged field fits records that lack it: fields that were not seen just now are
     # believed only if the index is of this very data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)
         current = inferred < set(indexed[0]) and load_sidecar(shard.path) is not None
-    return (*indexed, False) if current else None
+    return (*indexed, None) if current else None
 
 
 @guarded

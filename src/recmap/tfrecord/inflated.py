@@ -116,8 +116,7 @@ class Inflated:
 
     def error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
         """The error for a fault in a window that lies at ``base``."""
-        schema, whole = (codec.schema, codec.all_features) if codec else (None, False)
-        error = fault_error(fault, self.path, record, schema, all_features=whole)
+        error = (codec.error if codec else fault_error)(fault, self.path, record)
         place = f"at byte {fault.offset:,}"
         text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
         if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:

@@ -37,7 +37,7 @@ class PaddedCodec:
     """
 
     def __init__(self, codec: Codec, pads: Mapping[str, Pad], size: int, memory: Allocate) -> None:
-        self.schema, self.all_features = codec.schema, codec.all_features
+        self.schema, self.error = codec.schema, codec.error
         self._codec, self._size, self._memory = codec, size, memory
         self._pads = [pads.get(name) for name in codec.schema]
 

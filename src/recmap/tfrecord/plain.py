@@ -248,7 +248,7 @@ class PlainShard:
             return self._decode(codec, offsets[: fault.row], rows, threads)
         if fault is not None:
             path, record = where(fault.row)
-            raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
+            raise codec.error(fault, path, record)
         return decoded
 
     def row_bytes(self) -> int:
@@ -296,7 +296,7 @@ class PlainShard:
             for (name, field), slot in zip(codec.schema.items(), slots, strict=True)
         ):
             return slots, [name in mapped for name in codec.schema]
-        holds, fault = _core.check_slots(
+        holds, fault, described = _core.check_slots(
             file.bytes,
             0,
             stride,
@@ -309,7 +309,8 @@ class PlainShard:
         )
         file.have_read(0, self.size)
         if fault is not None:
-            raise fault_error(fault, self.path, fault.row, codec.schema)
+            raise codec.error(fault, self.path, fault.row)
+        codec.met(described, lambda row: (self.path, row))
         return slots, holds
 
     def windows(self, skip: bool) -> Iterator[Window]:

@@ -24,6 +24,7 @@ from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.disk import temporary_path
 from recmap.files.mapped import MappedFile
+from recmap.tfrecord.description import parse_schema, schema_texts
 from recmap.tfrecord.index import Index
 from recmap.types import Schema
 
@@ -117,7 +118,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
         "length": sidecar.index.length,
         "lead": sidecar.index.lead,
         "marks": len(rows),
-        "schema": {name: str(field) for name, field in sidecar.schema.items()},
+        "schema": schema_texts(sidecar.schema),
         "encoding": dict(sidecar.encoding),
         "verified": sidecar.verified,
         "mapped": list(sidecar.mapped),
@@ -173,7 +174,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
 # The files of a dataset mostly have the same one.
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
-    return Schema(dict(fields))
+    return parse_schema(dict(fields)) if fields else Schema({})
 
 
 def is_written(path: str) -> bool:
@@ -204,7 +205,7 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     """
     try:
         info, *_ = _parse(_content(sidecar_path(path)))
-        return Schema(info["schema"]), dict(info["encoding"])
+        return _schema(tuple(info["schema"].items())), dict(info["encoding"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
@@ -233,9 +234,22 @@ def _parse(
     if _crc(text) != text_crc or crc32c(marks) != marks_crc:
         raise ValueError("CRC mismatch")
     info = json.loads(text)
+    _check_info(info)
     rows, offsets = marks.view(np.uint64).reshape(2, info["marks"])
     _check_marks(info, rows)
     return info, rows, offsets, _VERSIONS[version]
+
+
+def _check_info(info: Any) -> None:
+    """Raises a ValueError if values are not of the types they must have: what has a sound CRC
+    may still come from anywhere.
+    """
+    for name, most in (("records", 1 << 62), ("marks", 1 << 40)):
+        if type(info[name]) is not int or not 0 <= info[name] < most:
+            raise ValueError(f"{name} is {info[name]!r}")
+    texts = [*info["encoding"].values(), *info["mapped"]]
+    if type(info["mapped"]) is not list or not all(type(text) is str for text in texts):
+        raise ValueError("how fields are stored")
 
 
 def _check_marks(info: Mapping[str, Any], rows: npt.NDArray[np.uint64]) -> None:
@@ -302,7 +316,9 @@ def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.ui
     size = np.uint64(len(data))
     begins = np.append(offsets, size)
     ends = np.append(np.uint64(0), offsets + sizes)
-    if not np.array_equal(begins, ends) or bool((sizes < FRAME_SIZE).any()):
+    # Sums of huge sizes may wrap around.
+    inside = bool((offsets < size).all() and (sizes >= FRAME_SIZE).all())
+    if not np.array_equal(begins, ends) or not inside:
         raise _no_index_of(path, f"its {len(table):,} records do not fill {size:,} bytes")
     for start in range(0, len(table), _CHECKED_AT_ONCE):
         some = slice(start, start + _CHECKED_AT_ONCE)

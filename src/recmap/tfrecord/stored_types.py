@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from recmap.errors import (
 )
 from recmap.files.small import read_whole
 from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.described import DescribedTypes
 from recmap.tfrecord.description import (
     check_claims,
     parse_schema,
@@ -43,6 +44,7 @@ __all__ = [
     "FirstRead",
     "Manifests",
     "Types",
+    "described_by",
     "first_record",
     "indexed_types",
     "stored_types",
@@ -51,6 +53,7 @@ __all__ = [
 
 Bytes = npt.NDArray[np.uint8]
 
+_ITS_FIRST = "its first record"
 _MANIFEST = "_manifest.json"
 _MAX_MANIFEST = 256 << 20
 # Of a compressed file, so much is inflated for its first record.
@@ -68,6 +71,21 @@ class Types:
     where: str
     file: str
     firm: bool = True
+
+    @property
+    def place(self) -> str:
+        """Where it stands, said without speaking of the file before."""
+        return self.where.replace(_ITS_FIRST, f"the first record of {self.file}")
+
+
+def described_by(types: Types | None, names: Collection[str], skip: bool) -> DescribedTypes | None:
+    """What descriptions in records are compared with, where these fields have types that
+    whoever wrote the files noted. Types that were inferred read the values of any.
+    """
+    if types is None or not types.firm:
+        return None
+    texts = {name: text for name, text in schema_texts(types.schema).items() if name in names}
+    return DescribedTypes(texts, types.place, skip=skip)
 
 
 def same_types(a: Schema, b: Schema) -> bool:
@@ -93,6 +111,8 @@ def stored_types(
         if embedded is not None:
             found.append(embedded)
     indexed = indexed_types(path, sidecar)
+    if indexed is not None and frame is not None:
+        check_claims(indexed.schema, frame, indexed.where, path, may_lack=True)
     if indexed is not None:
         found.append(indexed)
     listed = manifests.types(path)
@@ -117,8 +137,10 @@ def _has_all(schema: Schema, fields: Schema) -> bool:
 
 
 def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
-    """The types in the index of a file."""
-    if sidecar is None:
+    """The types in the index of a file; None if it has none, or the file has no rows that
+    could tell any.
+    """
+    if sidecar is None or not sidecar.schema:
         return None
     where = f"the index {sidecar_path(path)}"
     return Types(sidecar.schema, "from the index", where, path, firm=False)
@@ -151,15 +173,15 @@ def _check_others(shards: Sequence[Shard], types: Types, skip: bool) -> None:
     more = [name for name in sample(shards, skip).features if name not in types.schema]
     if more:
         raise FieldMismatchError(
-            f"{shards[0].path}: has the feature {more[0]!r}, which {types.where} of {types.file} "
-            "does not describe (open the files apart, or give fields={...})",
+            f"{shards[0].path}: has the feature {more[0]!r}, which {types.place} does not "
+            "describe (open the files apart, or give fields={...})",
             file=shards[0].path,
             field=more[0],
         )
 
 
 def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
-    where = "its first record"
+    where = _ITS_FIRST
     try:
         schema = read_description(frame[HEADER_SIZE:], path)
         if schema is None:

@@ -127,8 +127,9 @@ def survey(
         for row, fault in faults:
             record = (window.record or 0) + row
             if not skip:
-                whole = codec.all_features
-                raise fault_error(fault, shard.path, record, codec.schema, all_features=whole)
+                if isinstance(shard, CompressedShard):
+                    raise shard.error(fault, record, window.base, codec)
+                raise codec.error(fault, shard.path, record)
             reason = fault_text(fault, codec.schema)
             skipped.append(Skipped(shard.path, record, window.base + fault.offset, reason))
             good[row] = False
@@ -149,7 +150,14 @@ def _check(
     shard: Shard, window: Window, codec: Codec, summary: Summary | None, fixed: Schema
 ) -> tuple[Codec, list[tuple[int, Fault]]]:
     """The codec, widened for the records of a window, and the rows that it does not fit."""
-    faults = codec.check(window.bytes, window.offsets, False, thread_count())
+
+    def check() -> Sequence[Fault]:
+        return codec.check(window.bytes, window.offsets, False, thread_count(), where)
+
+    def where(row: int) -> tuple[str, int]:
+        return shard.path, (window.record or 0) + row
+
+    faults = check()
     if summary is None:
         # Whoever reads the rows hears of unknown features.
         return codec, [(f.row, f) for f in faults if f.code != FaultCode.unknown_feature]
@@ -173,8 +181,10 @@ def _check(
             {**codec.places, **summary.places()},
             {**summary.kinds(), **codec.kinds},
             codec.unknown,
+            codec.described,
+            codec.opened._replace(names=[*fixed, *more]),
         )
-        faults = codec.check(window.bytes, window.offsets, False, thread_count())
+        faults = check()
 
 
 def _learn(path: str, window: Window, row: int, summary: Summary) -> Fault | None:

@@ -13,7 +13,6 @@ from recmap import _core
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.tfrecord.example import Decoder, Records
-from recmap.tfrecord.faults import fault_error
 from recmap.tfrecord.plain import PlainShard
 
 __all__ = ["Gathering", "Together"]
@@ -65,7 +64,7 @@ class Together:
                 return decoded
         self._check(read, by_page=False)
         path, record = where(fault.row)
-        raise fault_error(fault, path, record, codec.schema, all_features=codec.all_features)
+        raise codec.error(fault, path, record)
 
     def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
         """The rows by their numbers in their files, and these; none if there is but one."""
