@@ -43,10 +43,13 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
-    if all(detect(file) == "npy" for file in files):
-        raise OptionError(f"{files[0]} is npy, which has no checksums; TFRecord and .npz files do")
     with watching_bytes("verify") as watcher:
         found = verify(files, workers=args.workers, progress=watcher)
+    if found.ok and all(detect(file) == "npy" for file in files):
+        raise OptionError(
+            f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
+            "and .npz files have them"
+        )
     if args.json:
         print(json_text({"ok": found.ok, **vars(found)}))
         return 0 if found.ok else 1
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if found.unchecked:
         print(
-            f"without checksums, so only that they can be read was checked: "
-            f"{len(found.unchecked):,} of {found.files:,} files"
+            f"not all of the data has checksums in {len(found.unchecked):,} of {found.files:,} "
+            f"{'file' if found.files == 1 else 'files'}: damage there may go unnoticed"
         )
     return 0 if found.ok else 1
