@@ -114,7 +114,7 @@ def open(
     array([10., 11., 12.], dtype=float32)
     """
     for name in unknown:
-        raise unknown_option(name, open.__kwdefaults__, "rm.open: ")
+        raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -38,7 +39,7 @@ def as_path(path: Any, name: str = "path") -> str:
     if not isinstance(path, str | bytes | os.PathLike):
         file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
         raise OptionTypeError(
-            f"{name}={path!r}: give a path as text, bytes or pathlib.Path{file}, not "
+            f"{name}={reprlib.repr(path)}: give a path as text, bytes or pathlib.Path{file}, not "
             f"{type(path).__name__}"
         )
     text = os.fsdecode(path)
@@ -58,6 +59,15 @@ def as_paths(paths: Any) -> str | list[str]:
     """A path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_path(paths)
+    if hasattr(paths, "__array__"):
+        # The names of a table's columns, or the rows of an array, would be taken for paths.
+        table = hasattr(paths, "columns")
+        if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
+            columns = 'df.to_dict("series")' if table else '{"data": array}'
+            raise OptionTypeError(
+                f"give a path, not {type(paths).__name__}; data in memory is opened by "
+                f"rm.from_arrays({columns})"
+            )
     if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # which says what is wrong
     return [as_path(path) for path in paths]
