@@ -85,7 +85,8 @@ def unknown_format(path: str, found: Look | None, records: bool = False) -> Unkn
     if found is None and records:
         return UnknownFormatError(
             f"{path}: neither its name nor its first bytes tell its format, and no TFRecord "
-            "records were found in it; if it is a damaged TFRecord file, end its name with .tfrecord",
+            "records were found in it; if it is a damaged TFRecord file, end its name with "
+            ".tfrecord",
             file=path,
         )
     if found is None:
