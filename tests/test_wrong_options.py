@@ -59,6 +59,14 @@ WHOLE = "whole number"
 WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     # Paths.
     "open an int": (opened(3), rm.OptionTypeError, "give a path"),
+    "open a URL": (opened("s3://bucket/x.tfrecord"), rm.PathNotFoundError, "not URLs"),
+    "open URLs": (opened(["https://x.org/x.npy"]), rm.PathNotFoundError, "not URLs"),
+    "write to a URL": (to("gs://bucket/out/"), rm.PathNotFoundError, "not URLs"),
+    "a writer of a URL": (
+        lambda: rm.TFRecordWriter("s3://bucket/x.tfrecord"),
+        rm.PathNotFoundError,
+        "not URLs",
+    ),
     "open an array": (opened(np.zeros((3, 2))), rm.OptionTypeError, 'from_arrays({"data": array})'),
     "open a table": (opened(pd.DataFrame({"x": [1]})), rm.OptionTypeError, "from_arrays(df"),
     "open arrays": (opened([np.zeros(9999)]), rm.OptionTypeError, "not ndarray"),

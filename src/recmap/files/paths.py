@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -51,6 +52,12 @@ def as_path(path: Any, name: str = "path") -> str:
         os.fsencode(text)
     except UnicodeEncodeError as e:
         raise OptionError(f"{name}={text!r}: not the name of a file: {e}") from None
+    if re.match(r"[A-Za-z][\w+.-]*://", text) and not os.path.lexists(text):
+        # Else an output would go to a new folder called "s3:".
+        raise PathNotFoundError(
+            f"{name}={text!r}: recmap reads and writes local or mounted files, not URLs; copy the "
+            "file, or mount the bucket"
+        )
     # A file may really be called "~".
     return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
 
