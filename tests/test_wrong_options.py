@@ -67,6 +67,13 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         rm.PathNotFoundError,
         "not URLs",
     ),
+    "open a dataset": (lambda: rm.open(data()), rm.OptionTypeError, "already open"),
+    "open a pipeline": (lambda: rm.open(data().batch(2)), rm.OptionTypeError, "from_batches"),
+    "convert a pipeline": (
+        lambda: rm.convert(data().batch(2), "y.npy"),
+        rm.OptionTypeError,
+        "from_batches",
+    ),
     "open an array": (opened(np.zeros((3, 2))), rm.OptionTypeError, 'from_arrays({"data": array})'),
     "open a table": (opened(pd.DataFrame({"x": [1]})), rm.OptionTypeError, "from_arrays(df"),
     "open arrays": (opened([np.zeros(9999)]), rm.OptionTypeError, "not ndarray"),
@@ -242,6 +249,18 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "weights as text": (lambda: rm.mix([data()], "a"), rm.OptionTypeError, "weights"),
     "length without end": (lambda: len(data().repeat()), rm.OptionTypeError, "length"),
 }
+
+
+def test_a_table_in_memory_is_a_dataset() -> None:
+    table = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5], "name": ["x", "y"]})
+    ds = rm.from_arrays(table)
+    assert str(ds.schema) == "Schema(a: int64, b: float64, name: bytes)"
+    assert ds[1] == {"a": 2, "b": 1.5, "name": b"y"}
+
+
+def test_the_batches_of_a_pipeline_can_be_saved() -> None:
+    rm.from_batches(data().batch(4)).save("y.npy")
+    assert np.load("y.npy").tolist() == list(range(6))
 
 
 @pytest.mark.parametrize("what", WRONG)

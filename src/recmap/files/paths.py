@@ -70,7 +70,7 @@ def as_paths(paths: Any) -> str | list[str]:
         # The names of a table's columns, or the rows of an array, would be taken for paths.
         table = hasattr(paths, "columns")
         if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
-            columns = 'df.to_dict("series")' if table else '{"data": array}'
+            columns = "df" if table else '{"data": array}'
             raise OptionTypeError(
                 f"give a path, not {type(paths).__name__}; data in memory is opened by "
                 f"rm.from_arrays({columns})"
