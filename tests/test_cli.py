@@ -162,6 +162,24 @@ def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3 sound records, 0 damaged" in capsys.readouterr().out
 
 
+def test_without_a_verb_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert "write any files as another format" in capsys.readouterr().err
+
+
+def test_what_verify_found_prints_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 3)
+    content = bytearray(Path("x.tfrecord").read_bytes())
+    content[13] ^= 1
+    Path("x.tfrecord").write_bytes(content)
+    assert main(["verify", "x.tfrecord"]) == 1
+    shown = capsys.readouterr().out
+    assert shown == f"{rm.verify('x.tfrecord')}\n"
+    assert "2 sound records, 1 damaged, in 1 file of" in shown
+
+
 def test_verify_finds_a_truncated_npy_file(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.zeros(100))
     os.truncate("x.npy", 500)

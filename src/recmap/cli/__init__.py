@@ -58,7 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Names in files may hold letters that the terminal does not.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
+    words = _joined(sys.argv[1:] if argv is None else argv)
+    command = parser()
+    if not words:
+        command.print_help(sys.stderr)
+        sys.exit(2)
+    args = command.parse_args(words)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(args)

@@ -53,15 +53,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_text({"ok": found.ok, **vars(found)}))
         return 0 if found.ok else 1
-    for damage in found.damage:
-        print(printable(str(damage)))
-    print(
-        f"{found.records:,} sound records, {len(found.damage):,} damaged, in {found.files:,} "
-        f"{'file' if found.files == 1 else 'files'} of {found.size:,} bytes"
-    )
-    if found.unchecked:
-        print(
-            f"not all of the data has checksums in {len(found.unchecked):,} of {found.files:,} "
-            f"{'file' if found.files == 1 else 'files'}: damage there may go unnoticed"
-        )
+    for line in str(found).split("\n"):
+        print(printable(line))
     return 0 if found.ok else 1
