@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,43 @@ def test_a_file_without_a_header_says_what_it_may_be(
     assert "6 rows of float32[3] (12 bytes each) and 8 bytes more" in capsys.readouterr().err
 
 
+def test_names_and_paths_with_the_words_of_options_are_not_rewritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = Path("errors=skip")
+    folder.mkdir()
+    wire.write(
+        folder / "format=raw.tfrecord", wire.example(**{"image/format": wire.bytes_list(b"x" * 8)})
+    )
+    path = "errors=skip/format=raw.tfrecord"
+    assert main(["info", path]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{path}\n")
+    assert "--field image/format=TYPE gives it a type" in out
+
+
+def test_a_word_of_four_letters_is_not_taken_for_a_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wire.write("x.tfrecord", wire.example(format=wire.bytes_list(b"jpeg")))
+    assert main(["info", "x.tfrecord"]) == 0
+    out = capsys.readouterr().out
+    assert "perhaps" not in out
+    assert "inferred from 1 record\n" in out
+
+
+def test_a_single_number_as_the_shape_is_not_taken_for_the_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.arange(40, dtype=np.float32).tofile("x.dat")
+    assert main(["convert", "x.dat", "x.npy", "--dtype", "float32", "--shape", "10"]) == 2
+    assert "such as -1,10" in capsys.readouterr().err
+    assert not Path("x.npy").exists()
+    for shape, rows in {"-1": 40, "-1,10": 4, "4,10": 4, "2,10": 2}.items():
+        assert main(["info", "x.dat", "--dtype", "float32", "--shape", shape, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == rows
+
+
 def test_options_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.zeros(3))
     for args in (
@@ -122,6 +160,56 @@ def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split() == [".x.tfrecord.recmap", "x.tfrecord.idx"]
     assert main(["verify", "x.tfrecord"]) == 0
     assert "3 sound records, 0 damaged" in capsys.readouterr().out
+
+
+def test_without_a_verb_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert "write any files as another format" in capsys.readouterr().err
+
+
+def test_what_verify_found_prints_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 3)
+    content = bytearray(Path("x.tfrecord").read_bytes())
+    content[13] ^= 1
+    Path("x.tfrecord").write_bytes(content)
+    assert main(["verify", "x.tfrecord"]) == 1
+    shown = capsys.readouterr().out
+    assert shown == f"{rm.verify('x.tfrecord')}\n"
+    assert "2 sound records, 1 damaged, in 1 file of" in shown
+
+
+def test_verify_finds_a_truncated_npy_file(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros(100))
+    os.truncate("x.npy", 500)
+    assert main(["verify", "x.npy"]) == 1
+    assert "the file has 500" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["verify x.dat", "verify x.f32", "repair x.dat y.tfrecord"])
+def test_verbs_for_records_advise_no_options_that_they_lack(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = verb.split()[1]
+    np.arange(40, dtype=np.float32).tofile(name)
+    assert main(verb.split()) == 2
+    error = capsys.readouterr().err
+    assert "no TFRecord records were found in it" in error
+    assert "--" not in error
+
+
+def test_verify_says_that_not_all_data_has_checksums(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.zeros(3))
+    np.savez("x.npz", x=np.zeros(3))
+    assert main(["verify", "x.npy", "x.npz"]) == 0
+    assert "not all of the data has checksums in 1 of 2 files" in capsys.readouterr().out
+
+
+def test_repairing_a_sound_file_finds_no_damage(capsys: pytest.CaptureFixture[str]) -> None:
+    wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
+    assert main(["repair", "x.tfrecord", "y.tfrecord"]) == 0
+    assert "no damage was found" in capsys.readouterr().out
 
 
 def test_verify_lists_damage_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,21 @@ def test_existing_files_are_not_replaced(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["convert", "x.npy", "y.npy", "--overwrite"]) == 0
 
 
+def test_a_finished_file_is_not_said_to_be_another_conversions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.save("x.npy", X)
+    for args in (["x.npy", "y.npz"], ["x.npy", "out/", "--shards", "2"]):
+        assert main(["convert", *args]) == 0
+    capsys.readouterr()
+    assert main(["convert", "x.npy", "y.npz"]) == 2
+    assert capsys.readouterr().err == (
+        "recmap convert: y.npz exists already (use --overwrite to replace it)\n"
+    )
+    assert main(["convert", "x.npy", "out/", "--shards", "2", "--rows", ":9"]) == 2
+    assert "was not made by this same conversion" in capsys.readouterr().err
+
+
 def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", X)
     rm.convert("x.npy", "x.tfrecord")

@@ -185,3 +185,16 @@ def test_files_without_a_column_are_refused() -> None:
         rm.DataError, match=r"no dataset that could be a column; left out: 'scalar'"
     ):
         rm.open("x.h5")
+
+
+def test_a_reason_is_given_once_for_all_that_are_left_out_for_it() -> None:
+    made({"x": np.arange(9), "a": 1, "b": 2.5, "c": np.arange(3)}).close()
+    text = left_out("x")
+    assert "left out: 'a', 'b' (it is a single value), 'c' (it has 3 rows, not 9)" in text
+    assert "fields=[...] chooses columns" in text
+
+
+def test_a_file_without_datasets_is_said_to_have_none() -> None:
+    made({}).close()
+    with pytest.raises(rm.DataError, match="the HDF5 file holds no datasets"):
+        rm.open("x.h5")

@@ -316,3 +316,9 @@ def test_an_iterator_of_paths_can_be_opened_again() -> None:
     np.save("x.npy", np.arange(4))
     ds = rm.open(path for path in ["x.npy"])
     assert pickle.loads(pickle.dumps(ds))[3]["data"] == 3
+
+
+def test_bytes_that_are_no_numbers_are_not_answered_with_the_type_that_was_given() -> None:
+    wire.write("x.tfrecord", wire.example(raw=wire.bytes_list(b"x" * 50)))
+    with pytest.raises(rm.FieldMismatchError, match=r'fields=\{"raw": "bytes\[\*\]"\}'):
+        rm.open("x.tfrecord", fields={"raw": "float32[*]"})[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import recmap
@@ -58,6 +59,42 @@ WHOLE = "whole number"
 WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     # Paths.
     "open an int": (opened(3), rm.OptionTypeError, "give a path"),
+    "open a URL": (opened("s3://bucket/x.tfrecord"), rm.PathNotFoundError, "not URLs"),
+    "open URLs": (opened(["https://x.org/x.npy"]), rm.PathNotFoundError, "not URLs"),
+    "write to a URL": (to("gs://bucket/out/"), rm.PathNotFoundError, "not URLs"),
+    "a writer of a URL": (
+        lambda: rm.TFRecordWriter("s3://bucket/x.tfrecord"),
+        rm.PathNotFoundError,
+        "not URLs",
+    ),
+    "open a dataset": (lambda: rm.open(data()), rm.OptionTypeError, "already open"),
+    "open a pipeline": (lambda: rm.open(data().batch(2)), rm.OptionTypeError, "from_batches"),
+    "convert a pipeline": (
+        lambda: rm.convert(data().batch(2), "y.npy"),
+        rm.OptionTypeError,
+        "from_batches",
+    ),
+    "open an array": (opened(np.zeros((3, 2))), rm.OptionTypeError, 'from_arrays({"data": array})'),
+    "open a table": (opened(pd.DataFrame({"x": [1]})), rm.OptionTypeError, "from_arrays(df"),
+    "open arrays": (opened([np.zeros(9999)]), rm.OptionTypeError, "not ndarray"),
+    "open field=": (opened("x.npy", field=["x"]), rm.OptionTypeError, "did you mean 'fields'"),
+    "open column=": (opened("x.npy", column=["x"]), rm.OptionTypeError, "fields, format"),
+    "a buffer by name": (
+        lambda: data().shuffle(buffer_size=1000),
+        rm.OptionError,
+        "exact and needs no buffer",
+    ),
+    "a wrong name": (lambda: data().shuffle(sed=1), rm.OptionTypeError, "did you mean 'seed'"),
+    "compress the output": (
+        to("y.tfrecord", compression="gzip"),
+        rm.OptionError,
+        'options={"compression": "gzip"}',
+    ),
+    "compress what is saved": (
+        lambda: data().save("y.tfrecord", compression="gzip"),
+        rm.OptionError,
+        'options={"compression": "gzip"}',
+    ),
     "open ints": (opened([1, 2]), rm.OptionTypeError, "give a path"),
     "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give a path"),
     "open a null character": (opened("a\0b"), rm.OptionError, "null character"),
@@ -214,6 +251,18 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
 }
 
 
+def test_a_table_in_memory_is_a_dataset() -> None:
+    table = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5], "name": ["x", "y"]})
+    ds = rm.from_arrays(table)
+    assert str(ds.schema) == "Schema(a: int64, b: float64, name: bytes)"
+    assert ds[1] == {"a": 2, "b": 1.5, "name": b"y"}
+
+
+def test_the_batches_of_a_pipeline_can_be_saved() -> None:
+    rm.from_batches(data().batch(4)).save("y.npy")
+    assert np.load("y.npy").tolist() == list(range(6))
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_option_is_refused_where_it_is_given(what: str) -> None:
     files()
@@ -221,6 +270,7 @@ def test_a_wrong_option_is_refused_where_it_is_given(what: str) -> None:
     with pytest.raises(error) as caught:
         call()
     assert word in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("suffix", ["tfrecord", "npz", "h5", "zarr"])

@@ -24,11 +24,10 @@ _PLAIN = ("positional arguments", "options")
 _BEGIN = """# The command line
 
 `recmap VERB ...`, or `python -m recmap VERB ...`. In a terminal there are tables and progress; in a
-pipe there are plain lines, or JSON with `--json`. `recmap VERB --help` prints what stands here.
+pipe there are plain lines, or JSON with `--json`. `recmap VERB --help` prints what this page says.
 
-It exits with 0 if all is well, with 1 if the data is not, with 2 if the call is not, and with 130
-if it was interrupted. An error is one line; `--debug`, before or after the verb, shows its trace.
-`recmap --version` prints the version.
+Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted. An error is one line; `--debug`,
+before or after the verb, shows its traceback. `recmap --version` prints the version.
 """
 
 

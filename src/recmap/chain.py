@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy.typing as npt
 
+from recmap.checks import unknown_option
 from recmap.types import FieldLike
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Verbs:
         seed: int | None = None,
         window: int | None = None,
         reshuffle: bool = True,
+        **unknown: Never,
     ) -> Pipeline:
         """All rows in a random order, another one in every epoch. The shuffle is exact and
         needs no buffer, so there is no size to give.
@@ -92,7 +94,11 @@ class Verbs:
         >>> [[row["x"].item() for row in shuffled] for epoch in range(2)]
         [[2, 0, 1, 4, 3], [0, 2, 1, 3, 4]]
         """
-        return self._then("shuffle", positional, seed, window, reshuffle)
+        for name in unknown:
+            if name != "buffer_size":  # tf.data's name for the number it takes first
+                raise unknown_option(name, ("reshuffle", "seed", "window"), "shuffle: ")
+        sizes = (*positional, *unknown.values())
+        return self._then("shuffle", sizes, seed, window, reshuffle)
 
     def map(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -112,7 +113,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
 def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
     """A dict."""
     if not isinstance(value, Mapping):
-        raise OptionTypeError(f"{name}={value!r}: give a dict, such as {example}")
+        raise OptionTypeError(f"{name}={reprlib.repr(value)}: give a dict, such as {example}")
     return dict(value)
 
 

@@ -118,7 +118,11 @@ def convert(
     options = None if options is None else as_mapping("options", options, '{"level": 3}')
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
-        raise OptionError(f"a dataset is open already: {', '.join(source)} came too late")
+        output = source.get("compression")
+        hint = f'; to compress the output: options={{"compression": "{output}"}}' if output else ""
+        raise OptionError(
+            f"the dataset is already open, so give {', '.join(source)} to rm.open instead{hint}"
+        )
     with _runner(engine, address, dataset.source, target, workers) as runner:
         chosen = transformed(
             dataset.source,

@@ -115,10 +115,16 @@ def open(
     array([10., 11., 12.], dtype=float32)
     """
     for name in unknown:
-        raise unknown_option(name, open.__kwdefaults__, "rm.open: ")
+        raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    if isinstance(path, Verbs):  # which gives rows, not paths
+        raise OptionTypeError(
+            "give a path: a dataset is already open"
+            if isinstance(path, Dataset)
+            else "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
+        )
     if not isinstance(path, Mapping):
         path = as_paths(path)
     options = OpenOptions(
@@ -213,12 +219,15 @@ def _again(reopen: Callable[[], Source], opened: dict[str, str], lasting: bool) 
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
-    """Columns in memory as a dataset, so that they can be saved.
+    """Columns in memory as a dataset, so that they can be saved: a dict of arrays, or a
+    DataFrame.
 
     >>> import recmap as rm
     >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
     Schema(x: float64[3], name: bytes)
     """
+    if hasattr(columns, "keys"):
+        columns = dict(columns)
     given = as_columns(as_mapping("columns", columns, '{"x": array}'))
     schema = infer_schema(given)
     batch, _ = fit(given, schema)

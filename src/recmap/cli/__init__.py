@@ -51,14 +51,19 @@ _SIGNED = ("--shape", "--rows")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; 0 if all is well, 1 if the data is not, 2 if the call is not, and
-    130 if it was interrupted.
+    """Run the command; returns 0 for success, 1 for bad data, 2 for a usage error, and 130
+    if it was interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         # Names in files may hold letters that the terminal does not.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
+    words = _joined(sys.argv[1:] if argv is None else argv)
+    command = parser()
+    if not words:
+        command.print_help(sys.stderr)
+        sys.exit(2)
+    args = command.parse_args(words)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(args)
@@ -68,11 +73,12 @@ def parser() -> argparse.ArgumentParser:
     """Every verb with its options."""
     command = argparse.ArgumentParser(
         prog="recmap",
-        description="Maps record and array files, and converts any into any other.",
+        description="Looks into TFRecord, .npy, .npz, HDF5, Zarr and raw files, checks them, and "
+        "converts any of them into any other.",
         epilog="recmap VERB --help says more, with examples.",
     )
     command.add_argument("--version", action="version", version=f"recmap {__version__}")
-    command.add_argument("--debug", action="store_true", help="show the trace of an error")
+    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = command.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in _VERBS:
         verb.add(verbs)

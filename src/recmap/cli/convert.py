@@ -35,9 +35,9 @@ def add(verbs: Any) -> None:
         run,
         help="write any files as another format",
         description=(
-            "Writes the rows of any files into files of any format, in bounded memory. A file has "
-            "its name only when it is whole and checked. If it is stopped, the same command goes "
-            "on from the finished files."
+            "Writes the rows of any files into files of any format, in bounded memory. A file gets "
+            "its name when it is complete and checked. If it is interrupted, run the same command "
+            "again; it resumes with the files that are missing."
         ),
         examples=_EXAMPLES,
     )
@@ -84,7 +84,9 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how to work")
     group.add_argument("--memory", default="512MB", metavar="SIZE", help="hold no more (512MB)")
     group.add_argument("--workers", type=int, metavar="N", help="files written at a time")
-    group.add_argument("--no-resume", action="store_true", help="do not go on from finished files")
+    group.add_argument(
+        "--no-resume", action="store_true", help="do not resume an interrupted conversion"
+    )
     group.add_argument(
         "--verify",
         choices=list(_VERIFY),

@@ -121,6 +121,13 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(int(axis) for axis in text.strip("()").split(",") if axis.strip())
+        axes = tuple(int(axis) for axis in text.strip("()").split(",") if axis.strip())
     except ValueError:
         raise OptionError(f"--shape {text}: write numbers, such as -1,10") from None
+    if len(axes) == 1 and axes[0] > 0:
+        # Most mean the length of a row, and would get so many single values.
+        raise OptionError(
+            f"--shape {text}: give all axes, rows first, such as -1,{axes[0]}; -1 alone means "
+            "rows of one value"
+        )
+    return axes

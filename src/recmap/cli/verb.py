@@ -29,7 +29,10 @@ def add_verb(
     )
     # May stand before the verb as well, where it must not be set back.
     parser.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the trace of an error"
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show the traceback of an error",
     )
     parser.set_defaults(run=run)
     return parser

@@ -43,22 +43,16 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
-    if all(detect(file) == "npy" for file in files):
-        raise OptionError(f"{files[0]} is npy, which has no checksums; TFRecord and .npz files do")
     with watching_bytes("verify") as watcher:
         found = verify(files, workers=args.workers, progress=watcher)
+    if found.ok and all(detect(file) == "npy" for file in files):
+        raise OptionError(
+            f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
+            "and .npz files have them"
+        )
     if args.json:
         print(json_text({"ok": found.ok, **vars(found)}))
         return 0 if found.ok else 1
-    for damage in found.damage:
-        print(printable(str(damage)))
-    print(
-        f"{found.records:,} sound records, {len(found.damage):,} damaged, in {found.files:,} "
-        f"{'file' if found.files == 1 else 'files'} of {found.size:,} bytes"
-    )
-    if found.unchecked:
-        print(
-            f"without checksums, so only that they can be read was checked: "
-            f"{len(found.unchecked):,} of {found.files:,} files"
-        )
+    for line in str(found).split("\n"):
+        print(printable(line))
     return 0 if found.ok else 1

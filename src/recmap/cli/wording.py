@@ -13,19 +13,22 @@ def _dtype_and_shape(found: re.Match[str]) -> str:
     return f"--dtype {shlex.quote(found[1])} --shape {found[2].replace(' ', '').rstrip(',')}"
 
 
-# How the library names an option, and how the command line does.
+# How the library names an option, and how the command line does. Paths and names of columns may
+# contain such words too: image/format, /data/format=raw.
 _OPTIONS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r'dtype="([^"]+)", shape=\(([-\d, ]+)\)', _dtype_and_shape),
     (r"fields=\[\.\.\.\]", "--field NAME"),
     (r"fields=\[('[^\]]*)\]", lambda found: _field_names(found[1])),
     (r'fields=\{("[^"]*"|\.\.\.): (.*?)\}(?=[,;:) ]|$)', lambda found: _field_options(found[0])),
     (r'encoding=\{"([^"]*)": "(\w+)"\}', r"--encoding \1=\2"),
-    (r"\boverwrite=True", "--overwrite"),
-    (r'\b(errors|casting|format|memory|to)=["\']?([\w.]+)["\']?', r"--\1 \2"),
-    (r"\bto=", "--to"),
-    (r"\boffset=([\d,]+)", r"--offset \1"),
-    (r"\bthe same call\b", "the same command"),
+    (r'options=\{"compression": "(\w+)"\}', r"--compression \1"),
+    (r"overwrite=True", "--overwrite"),
+    (r'(errors|casting|format|memory|to)=["\']?([\w.]+)["\']?(?![\w/-])', r"--\1 \2"),
+    (r"to=", "--to"),
+    (r"offset=([\d,]+)", r"--offset \1"),
+    (r"the same call\b", "the same command"),
 )
+_PATTERNS = [(re.compile(rf"(?<![\w./-]){pattern}"), option) for pattern, option in _OPTIONS]
 
 
 def _field_options(given: str) -> str:
@@ -36,7 +39,7 @@ def _field_options(given: str) -> str:
     """
     texts = []
     for name, field in re.findall(r'("[^"]*"|\.\.\.): ("[^"]*"|None|\.\.\.)', given):
-        typed = "" if field == "None" else "='" + field.strip('"') + "'"
+        typed = {"None": "", "...": "=TYPE"}.get(field, "='" + field.strip('"') + "'")
         texts.append(f"--field {name.strip(chr(34))}{typed}")
     return " ".join(texts)
 
@@ -56,9 +59,16 @@ def in_options(message: str) -> str:
     >>> in_options('out.npy exists already (use overwrite=True to replace it)')
     'out.npy exists already (use --overwrite to replace it)'
     """
-    for pattern, option in _OPTIONS:
-        message = re.sub(pattern, option, message)
-    return printable(message)
+    written, at = "", 0
+    while True:
+        found = [(m, option) for p, option in _PATTERNS if (m := p.search(message, at))]
+        if not found:
+            return printable(written + message[at:])
+        # What was rewritten is not searched again.
+        match, option = min(found, key=lambda one: one[0].start())
+        said = match.expand(option) if isinstance(option, str) else option(match)
+        written += message[at : match.start()] + said
+        at = match.end()
 
 
 def printable(text: str) -> str:

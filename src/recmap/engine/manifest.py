@@ -122,9 +122,10 @@ class Manifest:
                 raise OptionError(f"{path} would be written over while it is read")
         existing += older
         if existing and not overwrite:
+            # A single file that is finished leaves no manifest to compare with.
+            other = ", and was not made by this same conversion of the same files" if known else ""
             raise OutputExistsError(
-                f"{existing[0]} exists already, and was not made by this same conversion of the "
-                "same files (use overwrite=True to replace it)"
+                f"{existing[0]} exists already{other} (use overwrite=True to replace it)"
             )
         for path in planned:
             refuse_foreign_output(path, self._plan["format"])

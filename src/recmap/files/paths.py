@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -38,7 +40,7 @@ def as_path(path: Any, name: str = "path") -> str:
     if not isinstance(path, str | bytes | os.PathLike):
         file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
         raise OptionTypeError(
-            f"{name}={path!r}: give a path as text, bytes or pathlib.Path{file}, not "
+            f"{name}={reprlib.repr(path)}: give a path as text, bytes or pathlib.Path{file}, not "
             f"{type(path).__name__}"
         )
     text = os.fsdecode(path)
@@ -50,6 +52,12 @@ def as_path(path: Any, name: str = "path") -> str:
         os.fsencode(text)
     except UnicodeEncodeError as e:
         raise OptionError(f"{name}={text!r}: not the name of a file: {e}") from None
+    if re.match(r"[A-Za-z][\w+.-]*://", text) and not os.path.lexists(text):
+        # Else an output would go to a new folder called "s3:".
+        raise PathNotFoundError(
+            f"{name}={text!r}: recmap reads and writes local or mounted files, not URLs; copy the "
+            "file, or mount the bucket"
+        )
     # A file may really be called "~".
     return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
 
@@ -58,6 +66,15 @@ def as_paths(paths: Any) -> str | list[str]:
     """A path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_path(paths)
+    if hasattr(paths, "__array__"):
+        # The names of a table's columns, or the rows of an array, would be taken for paths.
+        table = hasattr(paths, "columns")
+        if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
+            columns = "df" if table else '{"data": array}'
+            raise OptionTypeError(
+                f"give a path, not {type(paths).__name__}; data in memory is opened by "
+                f"rm.from_arrays({columns})"
+            )
     if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # which says what is wrong
     return [as_path(path) for path in paths]

@@ -80,8 +80,15 @@ def look(path: str) -> Look | None:
     return found
 
 
-def unknown_format(path: str, found: Look | None) -> UnknownFormatError:
-    """The error for a file that recmap does not read."""
+def unknown_format(path: str, found: Look | None, records: bool = False) -> UnknownFormatError:
+    """The error for a file that recmap does not read, or that is searched for ``records``."""
+    if found is None and records:
+        return UnknownFormatError(
+            f"{path}: neither its name nor its first bytes tell its format, and no TFRecord "
+            "records were found in it; if it is a damaged TFRecord file, end its name with "
+            ".tfrecord",
+            file=path,
+        )
     if found is None:
         hint = size_hint(os.path.getsize(path))
         return UnknownFormatError(

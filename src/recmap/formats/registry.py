@@ -285,7 +285,9 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
         )
     if format != "tfrecord" and options.compression in ("gzip", "zlib"):
         raise OptionError(
-            f"compression={options.compression!r} is for TFRecord files; {files[0]} is {format}"
+            f"compression={options.compression!r} tells how TFRecord files that are read were "
+            f"compressed, but {files[0]} is {format}; to compress what is written: "
+            f'options={{"compression": "{options.compression}"}}'
             + (", which is mapped: decompress it first" if format == "raw" else "")
         )
     if format == "tfrecord":

@@ -163,7 +163,8 @@ class TFRecordSource:
             described = described_by(stored, stored.schema, skip)
             return stored.origin, Codec(stored.schema, None, kinds, unknown, described)
         summary = sample(self._shards, skip)
-        inferred = f"inferred from {summary.rows:,} records"
+        records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
+        inferred = f"inferred from {records}"
         if given is None:
             self._summary = summary
             return inferred, Codec(

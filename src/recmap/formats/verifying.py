@@ -11,6 +11,7 @@ from recmap.files.description import description_path
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import thread_count
 from recmap.files.paths import PathsLike, expand
+from recmap.files.sniff import look
 from recmap.files.threads import Threads
 from recmap.formats.npz import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source
@@ -61,11 +62,12 @@ def verify(
 
 
 def _format(file: str) -> str:
-    format = detect(file)
     # Without a description, bytes of any name may be records.
-    if format == "raw" and not os.path.exists(description_path(file)):
+    described = os.path.exists(description_path(file))
+    if not described and not os.path.isdir(file) and look(file) is None:
         return "tfrecord"
-    return format
+    format = detect(file)
+    return "tfrecord" if format == "raw" and not described else format
 
 
 def _verify_one(file: str, format: str) -> Verified:

@@ -84,7 +84,9 @@ def _opened(
     if isinstance(src, Opened):
         late = [*(["fields"] if fields is not None else []), *options]
         if late:
-            raise OptionError(f"a dataset is open already: {', '.join(late)} came too late")
+            raise OptionError(
+                f"the dataset is already open, so give {', '.join(late)} to rm.open instead"
+            )
         if src.reopen is None or not src.lasting:
             raise OptionError(
                 "rows in memory are not sent to Ray's workers; save them to a file that all of "

@@ -165,6 +165,8 @@ def _remedy(fault: Fault, name: str, field: Field, opened: Opened, kinds: Collec
         case FaultCode.wrong_count | FaultCode.not_multiple:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
+            if text == str(field):  # given already: the bytes are no numbers of this dtype
+                return f"read the bytes as they are, {typed('bytes[*]')}"
             return f"for lengths that differ, {typed(text)}"
         case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:
             rest = [other for other in opened.names if other != name]

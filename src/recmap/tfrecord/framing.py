@@ -52,7 +52,7 @@ def _check_content(path: str) -> None:
     if named_tfrecord(path) and (found is None or packed):
         return
     if found is not None or not holds_records(path):
-        raise unknown_format(path, found)
+        raise unknown_format(path, found, records=True)
 
 
 @overload

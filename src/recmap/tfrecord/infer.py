@@ -56,7 +56,8 @@ class FeatureSummary:
             return None
         low, high = self.string_size
         width = next((w for w in (8, 4) if self.string_size_bits % w == 0), None)
-        if width is None:
+        # Four bytes are more often a word, such as "jpeg", than a lone float32.
+        if width is None or high == 4:
             return None
         if low == high:
             texts = [f"float32[{low // 4}]"] + ([f"float64[{low // 8}]"] if width == 8 else [])

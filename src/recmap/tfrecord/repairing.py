@@ -40,11 +40,11 @@ class Repaired:
     damage: list[Skipped] = field(default_factory=list)
 
     def __str__(self) -> str:
+        kept = f"{self.records:,} sound records in {self.path}, {self.size:,} bytes"
+        if not self.damage:
+            return f"{kept}; no damage was found"
         places = "1 place" if len(self.damage) == 1 else f"{len(self.damage):,} places"
-        return (
-            f"{self.records:,} sound records in {self.path}, {self.size:,} bytes; "
-            f"damage at {places} was left out"
-        )
+        return f"{kept}; damage at {places} was left out"
 
 
 def repair(

@@ -32,6 +32,20 @@ class Verified:
         """Whether nothing is damaged."""
         return not self.damage
 
+    def __str__(self) -> str:
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        lines = [str(damage) for damage in self.damage]
+        lines.append(
+            f"{self.records:,} sound records, {len(self.damage):,} damaged, in {files} of "
+            f"{self.size:,} bytes"
+        )
+        if self.unchecked:
+            lines.append(
+                f"not all of the data has checksums in {len(self.unchecked):,} of {files}: damage "
+                "there may go unnoticed"
+            )
+        return "\n".join(lines)
+
 
 def verify_records(
     files: Sequence[str], *, workers: int | None = None, progress: SizeWatcher | None = None

@@ -93,7 +93,9 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
             tables.append(table)
     if not tables:
         raise DataError(
-            f"{file.path}: no dataset that could be a column{_listing(refused) or '; it has none'}",
+            f"{file.path}: no dataset that could be a column{_listing(refused)}"
+            if refused
+            else f"{file.path}: the HDF5 file holds no datasets",
             file=file.path,
         )
     if all(isinstance(table.order, np.integer) for table in tables):
@@ -101,8 +103,7 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     columns = _of_equal_length(tables, refused)
     if refused:
         warnings.warn(
-            f"{file.path}: not all of it is read{_listing(refused)}; name the columns that you "
-            "want to choose others",
+            f"{file.path}: not all of it is read{_listing(refused)} (fields=[...] chooses columns)",
             LeftOutWarning,
             stacklevel=2,
         )
@@ -173,6 +174,9 @@ def _there(file: Hdf5File) -> str:
 
 
 def _listing(refused: Mapping[str, str]) -> str:
-    some = [f"{name!r} ({why})" for name, why in list(refused.items())[:_LISTED]]
+    reasons: dict[str, list[str]] = {}
+    for name, why in list(refused.items())[:_LISTED]:
+        reasons.setdefault(why, []).append(repr(name))
+    some = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
     more = f" and {len(refused) - _LISTED:,} more" if len(refused) > _LISTED else ""
-    return f"; left out: {', '.join(some)}{more}" if some else ""
+    return f"; left out: {', '.join(some)}{more}"
