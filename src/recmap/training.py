@@ -282,7 +282,7 @@ class Pipeline(Verbs):
         states = [checked(each, plan.chain(), first, cuts) for each in _states(state)]
         seeds = self._compared(states) if check else []
         place = load(states, plan.share, plan.groups, plan.step, plan.repeat, check=check)
-        if place.left is not None and self._nobody_has_any(place):
+        if place.left is not None and place.at == 0 and self._nobody_has_any(place):
             place = place.following(plan.repeat)
         for seed, value in seeds:
             seed.value = value

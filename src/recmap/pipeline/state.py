@@ -229,7 +229,9 @@ def load(
     states = _in_one_epoch(states)
     first = states[0]
     old, left = _share_of(first, share), first["left"]
-    if all(_is_over(state, old, grouping) for state in states):
+    over = [state for state in states if _is_over(state, old, grouping)]
+    # A rank may have no rows at all.
+    if over and all(state in over or not replace(old, rank=state["rank"]) for state in states):
         return Cursor(epoch=first["epoch"], turn=first["turn"]).following(repeat)
     same = (old.world, old.block) == (share.world, share.block)
     own = [state for state in states if state["rank"] == share.rank]
@@ -283,7 +285,7 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
     return Cursor(
         epoch=state["epoch"],
         turn=state["turn"],
-        at=state["at"],
+        at=min(state["at"], len(replace(share, rank=state["rank"]))),
         held=state["held"],
         given=state["given"],
         kept=tuple(state["kept"]),
