@@ -147,6 +147,11 @@ class Plan:
             return Share(left, block=block, part=self.part)
         return Share(left, shard.rank, shard.world, block, shard.even, self.part)
 
+    def share_at(self, place: Cursor) -> Share:
+        """The rows of this rank in the epoch of a place, of which not all may be left."""
+        share = self.share if place.left is None else replace(self.share, left=place.left)
+        return share.behind(place.done)
+
     @property
     def pool(self) -> Workers:
         """Who does the work, also if nobody said so. Functions of users stay in the
@@ -231,8 +236,7 @@ class Plan:
 
     def rest(self, start: Cursor) -> int:
         """Batches of this rank that are left of an epoch, if that is known."""
-        share = self.share if start.left is None else replace(self.share, left=start.left)
-        rows = max(0, len(share) - start.at)
+        rows = max(0, len(self.share_at(start)) - start.at)
         if isinstance(self.groups, Batches):
             size = self.groups.block
             rows = rows // size if self.groups.drop_last else -(-rows // size)

@@ -301,7 +301,8 @@ def _share_of(state: Mapping[str, Any], share: Share) -> Share:
         runs = tuple((a, b) for a, b in state["left"]["runs"])
         left = Remaining(left.total, state["left"]["tail"], runs)
     rank, world, block = state["rank"], state["world"], state["block"]
-    return replace(share, left=left, rank=rank, world=world, block=block)
+    old = replace(share, left=left, rank=rank, world=world, block=block)
+    return old.behind(state["done"])
 
 
 def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
