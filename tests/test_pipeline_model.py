@@ -290,6 +290,17 @@ def test_ranks_restored_from_all_states_are_in_one_epoch_and_miss_no_row(
         assert epoch == {0} or sorted(had) == wanted
 
 
+def test_the_state_after_the_last_batch_does_not_wait_for_epochs_without_any() -> None:
+    # Of two rows one is left out, and this rank gets either.
+    train = dataset(2).shuffle(seed=4).filter(thirds).shard(0, 3).batch(2).repeat(2)
+    counts = set()
+    for iteration in range(20):
+        epochs = [train.state()["epoch"] for _ in train]
+        counts.add(len(epochs))
+        assert epochs[-1:] in ([], [2 * iteration + 2])
+    assert counts == {0, 1, 2}
+
+
 def test_an_epoch_is_over_when_the_ranks_that_have_rows_have_had_them() -> None:
     def rank(index: int, count: int) -> rm.Pipeline:
         return dataset(1).batch(4).shard(index, count)

@@ -190,14 +190,16 @@ class _Run:
                 yield waiting.popleft()
             raise
         if waiting:
-            yield self._closed(waiting)
+            # Epochs behind it may have had no batch.
+            made, turns = waiting.popleft(), self._repeat or 1
+            yield replace(made, after=Cursor(epoch=cursor.epoch - cursor.turn + turns))
 
     def _closed(self, waiting: deque[_Made]) -> _Made:
         """The first of those that wait, which is the last of its epoch if none of that
         follows it.
         """
-        made, epoch = waiting.popleft(), waiting[0].epoch if waiting else None
-        if made.epoch == epoch:
+        made = waiting.popleft()
+        if made.epoch == waiting[0].epoch:
             return made
         return replace(made, after=made.after.following(self._repeat))
 
