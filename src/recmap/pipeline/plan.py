@@ -14,7 +14,7 @@ from recmap.files.machine import parse_size
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Leaf, Rows, reach_of, sound_rows
+from recmap.pipeline.rows import Leaf, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import Said
 from recmap.pipeline.state import Cursor, digest
@@ -110,8 +110,7 @@ class Plan:
     @property
     def damaged(self) -> bool:
         """Whether the last row of an epoch is one that raises."""
-        rows = self.rows
-        return isinstance(rows, Leaf) and rows.damaged and self.remaining.total == rows.reach
+        return is_damaged(self.rows) and self.remaining.total == reach_of(self.rows)
 
     @property
     def count_rows(self) -> int | None:
