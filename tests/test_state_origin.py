@@ -396,6 +396,14 @@ def test_rows_held_back_that_cannot_be_are_refused(chain: str, held: Any, check:
         list(OLD_CHAINS[chain]().restore(state, check=check))
 
 
+def test_rows_left_that_are_not_there_are_refused_without_a_check_too() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    left = {"tail": 2**61, "runs": [[0, 2**61 - 1]]}
+    state = {**begun(ds.batch(4)), "left": left, "block": 2}
+    with pytest.raises(rm.OptionError, match="left"):
+        ds.batch(4).restore(state, check=False)
+
+
 def test_two_states_of_one_rank_are_refused() -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
     states = [begun(ds.batch(4), 1), begun(ds.batch(4), 2)]

@@ -325,7 +325,7 @@ def _other_verbs(
                 continue
         if here.text() != saved:
             return f"{saved} then, {here.text()} now", []
-    if isinstance(code, Mapping) and code.get("python") == _PYTHON:
+    if isinstance(code, Mapping) and str(code.get("python")) == _PYTHON:
         for number, each in enumerate(now):
             known = code.get(str(number))
             if isinstance(known, str) and each.code is not None and known != each.code:

@@ -160,8 +160,10 @@ def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
         raise OptionError(f"restore: a damaged state: 'held' is {_shown(held)}")
 
 
-def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None) -> None:
-    """Refuses numbers that no run of this pipeline comes to."""
+def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, all_: bool) -> None:
+    """Refuses numbers that no run of this pipeline comes to; if not ``all_``, only those
+    that would read rows which are not there.
+    """
     # Ranks that are filled up have a row more than others.
     most = len(replace(share, rank=state["rank"])) + share.block
     wrong = {
@@ -171,7 +173,7 @@ def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None) -
         "left": state["left"] is not None and state["left"]["tail"] > share.left.total,
     }
     for name, is_wrong in wrong.items():
-        if is_wrong:
+        if is_wrong and (all_ or name == "left"):
             raise OptionError(
                 f"restore: a damaged state: {name!r} is {_shown(state[name])}, which is nowhere in "
                 "this pipeline"
@@ -224,8 +226,7 @@ def load(
     """
     for state in states:
         _check_held(state, grouping)
-        if check:
-            _check_numbers(state, _share_of(state, share), repeat)
+        _check_numbers(state, _share_of(state, share), repeat, check)
     states = _in_one_epoch(states)
     first = states[0]
     old, left = _share_of(first, share), first["left"]
