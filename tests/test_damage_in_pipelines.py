@@ -194,27 +194,6 @@ def test_batches_in_front_of_the_damage_can_be_taken() -> None:
     assert len(taken) == 5
 
 
-@pytest.mark.parametrize(
-    "chain", ["batch", "map", "map rows", "filter", "filter rows", "threads", "not ahead"]
-)
-@pytest.mark.parametrize("pack", PACK)
-def test_no_row_comes_again_after_any_batch_in_front_of_the_damage(pack: str, chain: str) -> None:
-    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 29)))
-    train = CHAINS[chain](rm.open("x.tfrecord"))
-    seen: list[int] = []
-    states = [(0, train.state())]
-    with pytest.raises(rm.DataError):
-        for each in train:
-            seen += values([each])
-            states.append((len(seen), train.state()))
-    for taken, state in states:
-        again = CHAINS[chain](rm.open("x.tfrecord")).restore(state)
-        rest: list[int] = []
-        with pytest.raises(rm.DataError):
-            rest.extend(values(again))
-        assert seen[:taken] + rest == list(range(29))
-
-
 @pytest.mark.parametrize("pack", PACK)
 def test_a_state_in_front_of_the_damage_goes_on_there(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))

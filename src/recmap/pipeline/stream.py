@@ -327,11 +327,7 @@ class _Run:
             following = cursor.following(self._repeat)
             if plain and self._groups.drop_last and not self._plan.damaged:
                 end -= end % size
-            # A batch that is not whole lies in front of damage, and is not read again. Where
-            # rows are left out or held back, they are found again in their blocks.
-            start = min(end, cursor.at)
-            if not plain and start < end:
-                start -= start % size
+            start = end if cursor.at >= end else cursor.at - cursor.at % size
             if plain and cut:
                 stop = start + max(0, cut.stop - given) * size
                 start = min(end, start + max(0, cut.skip - given) * size)
@@ -344,7 +340,7 @@ class _Run:
             elif plain:
                 self._check_progress(cursor, end - start)
             while start < end or not plain:
-                stop = min(start + size * together - start % size, end)
+                stop = min(start + size * together, end)
                 yield _Ask(cursor, share, start, stop, stop >= end, given, following)
                 given += together
                 start = stop
