@@ -191,8 +191,8 @@ class _Run:
             raise
         if waiting:
             # Epochs behind it may have had no batch.
-            made, turns = waiting.popleft(), self._repeat or 1
-            yield replace(made, after=Cursor(epoch=cursor.epoch - cursor.turn + turns))
+            end = Cursor(epoch=cursor.epoch - cursor.turn + (self._repeat or 1))
+            yield replace(waiting.popleft(), after=end)
 
     def _closed(self, waiting: deque[_Made]) -> _Made:
         """The first of those that wait, which is the last of its epoch if none of that
