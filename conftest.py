@@ -24,6 +24,15 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """For tests that could hang."""
+    from tests import jobs
+
+    with jobs.deadline():
+        yield
+
+
 @pytest.fixture(scope="module")
 def frozen() -> Iterator[None]:
     """For tests of which others fork this process: what tests before have left over, such as

@@ -109,6 +109,72 @@ def test_a_dropped_last_batch_does_not_hide_the_damage() -> None:
         assert seen == list(range(20))
 
 
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+CUTS: dict[str, Chain] = {
+    "skip": lambda ds: ds.skip(5).batch(8),
+    "take": lambda ds: ds.skip(5).take(50).batch(8),
+    "rows": lambda ds: ds.skip(5).take(50),
+    "of a map": lambda ds: ds.map(same).skip(5).batch(8),
+    "of a map, chosen": lambda ds: ds.map(same).skip(5).select("a").batch(8),
+    "then a map": lambda ds: ds.skip(5).map(same).batch(8),
+    "then a filter": lambda ds: ds.skip(5).filter(lambda row: row["a"] >= 0).batch(8),
+    "twice": lambda ds: ds.skip(2).take(60).skip(3).take(70).batch(8),
+    "in processes": lambda ds: ds.skip(5).map(same, workers="fork:2").batch(8),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
+@pytest.mark.parametrize("chain", CUTS)
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("how", ["data", "length", "cut"])
+def test_rows_cut_out_in_front_of_the_damage_come_before_the_error(
+    how: str, pack: str, chain: str
+) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, 25)))
+    seen: list[int] = []
+    with pytest.raises(rm.DataError, match=r"x\.tfrecord"):
+        seen.extend(values(CUTS[chain](rm.open("x.tfrecord"))))
+    assert seen == list(range(5, 25))
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_rows_taken_in_front_of_the_damage_are_rows_like_others(pack: str) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
+    ds = rm.open("x.tfrecord")
+    for count in (0, 1, 20, 25):
+        assert list(values(ds.take(count))) == list(range(count))
+        assert list(values(ds.map(same).take(count))) == list(range(count))
+    assert len(ds.take(25).batch(4)) == 7
+    shuffled = ds.take(25).shuffle(seed=1, window=100).batch(4)
+    assert sorted(values(shuffled)) == list(range(25))
+    ranks = [ds.skip(5).take(20).batch(4).shard(rank, 2) for rank in range(2)]
+    assert sorted(value for rank in ranks for value in values(rank)) == list(range(5, 25))
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_skipping_the_damage_meets_it(pack: str) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
+    for skipped in (25, 26, 1000):
+        with pytest.raises(rm.DataError):
+            list(rm.open("x.tfrecord").skip(skipped).batch(4))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("workers", ["fork:2", "spawn:1"])
+def test_workers_hand_out_the_rows_in_front_of_the_damage(workers: str, pack: str) -> None:
+    Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
+    seen: list[int] = []
+    with pytest.raises(rm.DataError):
+        seen.extend(values(rm.open("x.tfrecord").map(same, workers=workers).batch(8)))
+    assert seen == list(range(25))
+
+
 @pytest.mark.parametrize("pack", PACK)
 def test_what_needs_all_rows_raises_at_once(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))

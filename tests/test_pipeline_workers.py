@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -19,19 +19,11 @@ import pytest
 
 import recmap as rm
 from tests import jobs
+from tests.processes import WITH_WORKERS
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
-]
+pytestmark = WITH_WORKERS
 
 KINDS = ["threads:3", 1, "fork:3", "spawn:2"]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
 
 
 def mapped(rows: int = 60) -> rm.Dataset:

@@ -91,6 +91,36 @@ def test_rows_that_share_a_value_stay_together_and_stay_when_rows_are_appended(k
         assert set(rows_of(part)) == {row for row in rows_of(more[name]) if row < 2000}
 
 
+ZERO, NAN = -0.0, float("nan")
+
+
+@pytest.mark.parametrize(
+    ("column", "groups"),
+    [
+        (np.array([0.0, ZERO, NAN, -NAN, 1.5] * 20, np.float16), [0, 0, 1, 1, 2]),
+        (np.array([0.0, ZERO, NAN, -NAN, 1.5] * 20, np.longdouble), [0, 0, 1, 1, 2]),
+        (np.array([0.0, complex(ZERO, ZERO), complex(0, ZERO), 1j] * 20), [0, 0, 0, 1]),
+        (np.array([[0.0, NAN], [ZERO, NAN], [1, 0]] * 20, ">f4"), [0, 0, 1]),
+        (np.array(["NaT", "2020-01-01"] * 20, "M8[s]"), [0, 1]),
+        (np.array([True, False] * 20), [0, 1]),
+        (rm.Ragged.from_rows([[0.0], [ZERO], [], [0.0, 0.0]] * 20), [0, 0, 1, 2]),
+        ([[b"a\0", b"b"], [b"a", b"\0b"], [b""], []] * 20, [0, 1, 2, 3]),
+    ],
+    ids=["float16", "longdouble", "complex", "vectors", "dates", "bools", "ragged", "lists"],
+)
+def test_values_that_are_equal_share_a_part_and_a_class(column: Any, groups: list[int]) -> None:
+    rows = len(column)
+    group = np.resize(groups, rows)
+    ds = rm.from_arrays({"x": np.arange(rows), "c": column})
+    for seed in range(20):
+        parts = ds.split({"a": 0.5, "b": 0.5}, seed=seed, by="c")
+        a, b = ({int(group[row]) for row in rows_of(part)} for part in parts.values())
+        assert not a & b
+    for part in ds.split({"a": 0.5, "b": 0.5}, stratify="c").values():
+        counts = np.bincount(group[rows_of(part)])
+        assert counts.tolist() == (np.bincount(group) // 2).tolist()
+
+
 @pytest.mark.parametrize("name", ["x.npy", "x.tfrecord", "x.tfrecord.gz", "x.h5", "x.npz"])
 @pytest.mark.parametrize("how", [{}, {"by": "x"}, {"stratify": "y"}], ids=str)
 def test_parts_of_files_are_datasets_like_others(name: str, how: Any) -> None:

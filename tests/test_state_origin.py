@@ -6,6 +6,8 @@ import functools
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,10 @@ def augment(row: dict[str, Any]) -> dict[str, Any]:
 
 def other(row: dict[str, Any]) -> dict[str, Any]:
     return row
+
+
+def applied(row: dict[str, Any], fn: Callable[[Any], Any]) -> dict[str, Any]:
+    return {"x": fn(row["x"])}
 
 
 def even(row: dict[str, Any]) -> bool:
@@ -224,6 +230,67 @@ def test_a_lambda_of_another_python_is_not_compared() -> None:
     ds.map(lambda row: {"x": row["x"] + 1}).batch(4).restore(state)
 
 
+FUNCTIONS = """
+import functools, json, os, sys
+import numpy as np
+import recmap as rm
+
+class Settings:
+    pass
+
+def augment(row, with_=None):
+    return row
+
+words = {"one", "two", "three", "four", "five"}
+ds = rm.from_arrays({"x": np.arange(30)})
+chains = [
+    ds.filter(lambda row: str(row["x"]) not in {"one", "two", "three", "four", "five"}),
+    ds.map(functools.partial(augment, with_=words)),
+    ds.map(functools.partial(augment, with_={"of": [words]})),
+    ds.map(functools.partial(augment, with_=Settings())),
+    ds.map(functools.partial(augment, with_=[Settings()])),
+    ds.map(functools.partial(augment, with_=lambda: words)),
+]
+if os.path.exists("states.json"):
+    with open("states.json") as file:
+        for chain, state in zip(chains, json.load(file), strict=True):
+            chain.restore(state)
+else:
+    for chain in chains:
+        next(iter(chain))
+    with open("states.json", "w") as file:
+        json.dump([chain.state() for chain in chains], file)
+"""
+
+
+def test_functions_are_the_same_in_another_process() -> None:
+    Path("program.py").write_text(FUNCTIONS)
+    # Texts have another order in sets with every seed.
+    for seed in "123":
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "program.py"], check=True, env=environment)
+
+
+def test_another_lambda_inside_a_partial_is_refused() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+
+    def chain(fn: Callable[[int], int]) -> rm.Pipeline:
+        return ds.map(functools.partial(applied, fn=fn)).batch(4)
+
+    state = begun(chain(lambda x: x * 2))
+    chain(lambda x: x * 2).restore(state)
+    with pytest.raises(rm.OptionError, match="another function"):
+        chain(lambda x: x * 3).restore(state)
+
+
+def test_one_other_value_among_few_in_memory_is_refused() -> None:
+    values = np.arange(1000)
+    state = begun(rm.from_arrays({"x": values}).batch(4))
+    changed = np.where(values == 7, 0, values)
+    with pytest.raises(rm.OptionError, match="rows in memory"):
+        rm.from_arrays({"x": changed}).batch(4).restore(state)
+
+
 def test_a_state_of_many_files_and_columns_stays_small() -> None:
     for i in range(300):
         np.save(f"{i:03}.npy", np.arange(3))
@@ -251,6 +318,18 @@ def test_a_state_of_many_files_and_columns_stays_small() -> None:
         {"data": [{}]},
         {"verbs": [1]},
         {"kept": [1, 2]},
+        {"version": True},
+        {"version": np.array([1, 2])},
+        {"epoch": 0, "turn": 1},
+        {"at": 1000},
+        {"at": 2**62},
+        {"held": [0]},
+        {"held": [[0], [1]]},
+        {"left": {"tail": 1000, "runs": []}},
+        {"left": {"tail": 20, "runs": [[0, 10], [5, 15]]}},
+        {"left": {"tail": 20, "runs": [[10, 12], [0, 5]]}},
+        {"left": {"tail": 5, "runs": [[0, 2**61]]}},
+        {"world": 2**40},
     ],
     ids=str,
 )
@@ -259,6 +338,77 @@ def test_a_damaged_state_is_refused(damage: dict[str, Any]) -> None:
     state = {**begun(ds.batch(4)), **damage}
     with pytest.raises(rm.OptionError, match="restore"):
         ds.batch(4).restore(state)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"files": []},
+        {"files": [None]},
+        {"files": ["a.npy", "b.npy"]},
+        {"files": "a.npy"},
+        {"count": 7},
+        {"count": 0},
+        {"rows": -1},
+    ],
+    ids=str,
+)
+def test_a_state_whose_files_cannot_be_told_is_refused(damage: dict[str, Any]) -> None:
+    files("a.npy")
+    state = begun(rm.open("a.npy").batch(4))
+    state["data"][0] |= damage
+    with pytest.raises(rm.OptionError, match="restore"):
+        rm.open("a.npy").batch(4).restore(state)
+
+
+def _nested() -> Any:
+    value: Any = []
+    for _ in range(10_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    "held",
+    [
+        _nested(),
+        [[], [2**40]],
+        [[]],
+        [[], ["0"]],
+        {"open": [], "full": []},
+        {"open": [[[0, 0]]], "full": []},
+        {"open": [[[0, 0, [1]]]], "full": []},
+        {"open": [[[2**40, 0, 1]]], "full": []},
+        {"open": [[[0, 3, 1]]], "full": []},
+        {"open": []},
+        {"open": 3, "full": []},
+    ],
+    ids=["nested", *map(str, range(10))],
+)
+@pytest.mark.parametrize("chain", ["bucket", "pack"])
+def test_rows_held_back_that_cannot_be_are_refused(chain: str, held: Any, check: bool) -> None:
+    state = {**begun(OLD_CHAINS[chain]()), "held": held}
+    if chain == "pack" and held == {"open": [], "full": []}:
+        OLD_CHAINS[chain]().restore(state)  # nothing is held
+        return
+    with pytest.raises(rm.RecmapError):
+        list(OLD_CHAINS[chain]().restore(state, check=check))
+
+
+def test_rows_left_that_are_not_there_are_refused_without_a_check_too() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    left = {"tail": 2**61, "runs": [[0, 2**61 - 1]]}
+    state = {**begun(ds.batch(4)), "left": left, "block": 2}
+    with pytest.raises(rm.OptionError, match="left"):
+        ds.batch(4).restore(state, check=False)
+
+
+def test_two_states_of_one_rank_are_refused() -> None:
+    ds = rm.from_arrays({"x": np.arange(30)})
+    states = [begun(ds.batch(4), 1), begun(ds.batch(4), 2)]
+    with pytest.raises(rm.OptionError, match="ranks"):
+        ds.batch(4).restore(states)
 
 
 @pytest.mark.parametrize("missing", ["version", "epoch", "at", "rank", "data", "verbs", "left"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -73,3 +75,23 @@ def test_damage_is_reported_the_same_whatever_the_threads() -> None:
     for _ in range(20):
         with pytest.raises(rm.FieldMismatchError, match="record 12,345 "):
             ds[:]
+
+
+ENDS = """
+import atexit, itertools, threading
+
+@atexit.register
+def told():  # after all that was registered later
+    print([thread.name for thread in threading.enumerate() if "ahead" in thread.name])
+
+from recmap.files.ahead import read_ahead
+
+numbers = read_ahead(itertools.count(), 3)
+next(numbers)
+"""
+
+
+def test_a_program_that_ends_waits_for_reads_ahead() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+    assert done.stderr == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -240,3 +241,47 @@ def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.D
     next(iter(begun))
     with pytest.raises(rm.OptionError, match="num_workers=0"):
         make().restore(begun.state()).part(0, 2)
+
+
+@pytest.mark.parametrize("rows", [7, 30, 44])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_parts_take_turns_from_one_epoch_to_the_next(
+    rows: int, drop_last: bool, parts: int
+) -> None:
+    chain = numbered(rows).select("id").shuffle(seed=2).batch(4, drop_last=drop_last).repeat(3)
+    whole = ids(chain)
+    each = [ids(chain.part(i, parts)) for i in range(parts)]
+    assert [each[i % parts][i // parts] for i in range(len(whole))] == whole
+    assert sum(map(len, each)) == len(whole)
+    # Each goes on from its own states, in any epoch.
+    for part in range(parts):
+        for taken in range(len(each[part]) + 1):
+            mine = chain.part(part, parts)
+            batches = iter(mine)
+            for _ in range(taken):
+                next(batches)
+            again = chain.part(part, parts).restore(mine.state())
+            if taken < len(each[part]):
+                assert ids(again) == each[part][taken:]
+
+
+def test_the_state_after_batches_of_workers_in_a_later_epoch_of_repeat() -> None:
+    ds = numbered(20).select("id")
+
+    def make() -> rm.Pipeline:
+        return ds.shuffle(seed=2).batch(4).repeat(3)
+
+    whole = ids(make())
+    chain = make()
+    received = ids(
+        itertools.islice(DataLoader(chain.to_torch(), batch_size=None, num_workers=2), 8)
+    )
+    assert received == whole[:8]
+    assert ids(make().restore(chain.state(batches=8))) == whole[8:]
+
+
+def test_fewer_batches_than_workers_are_repeated_without_end() -> None:
+    chain = numbered(3).select("id").batch(4).repeat()
+    loader = DataLoader(chain.to_torch(), batch_size=None, num_workers=2)
+    assert ids(itertools.islice(loader, 5)) == [[0, 1, 2]] * 5

@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,19 +17,9 @@ from recmap.pipeline.workers import Pool, Request
 from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
+from tests.processes import PROCESSES, WITH_WORKERS, running
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
-]
-
-PROCESSES = ["fork:2", "spawn:2"]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
+pytestmark = WITH_WORKERS
 
 
 def workers_of(pool: Pool, count: int = 2) -> list[int]:
@@ -146,25 +135,9 @@ WORK_ON = "for _ in zip(one.run(jobs.requests(), 9), two.run(jobs.requests(), 9)
 @contextlib.contextmanager
 def program(kind: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A process that prints those of its workers, and then does something."""
-    with open("program.py", "w") as file:
-        file.write(PROGRAM.replace("{then}", then))
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = [root, os.environ.get("PYTHONPATH", "")]
-    with subprocess.Popen(
-        [sys.executable, "program.py", kind],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    ) as parent:
+    with running(PROGRAM.replace("{then}", then), kind) as parent:
         assert parent.stdout is not None
-        try:
-            yield parent, [int(process) for process in parent.stdout.readline().split()]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(parent.pid, signal.SIGKILL)
+        yield parent, [int(process) for process in parent.stdout.readline().split()]
 
 
 # A fork of the program that lives on, and has all that was open when it was made.

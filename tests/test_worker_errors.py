@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,20 +11,12 @@ from recmap.pipeline.workers import Request
 from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
+from tests.processes import WITH_WORKERS
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
-]
+pytestmark = WITH_WORKERS
 
 KINDS = ["here", "threads:2", "fork:2", "spawn:2"]
 PROCESSES = KINDS[2:]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,18 +18,12 @@ from recmap.pipeline.workers import Pool, Request
 from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
+from tests.processes import WITH_WORKERS
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+    *WITH_WORKERS,
     pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="looks into /proc"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
 
 
 def run(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,19 +16,9 @@ import recmap as rm
 from recmap.pipeline import patience
 from tests import jobs
 from tests.jobs import pool_of
+from tests.processes import PROCESSES, WITH_WORKERS, running
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
-]
-
-PROCESSES = ["fork:2", "spawn:2"]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
+pytestmark = WITH_WORKERS
 
 
 def numbers(rows: int = 20) -> rm.Dataset:
@@ -287,25 +274,17 @@ def test_workers_in_the_middle_of_work_end_when_their_parent_is_killed(
     kind: str, work: str, where: str
 ) -> None:
     shared = jobs.shared_memory()
-    with open("program.py", "w") as file:
-        file.write(PROGRAM)
-    with subprocess.Popen(
-        [sys.executable, "program.py", kind, work, where], start_new_session=True
-    ) as parent:
-        try:
-            workers: list[int] = []
+    with running(PROGRAM, kind, work, where) as parent:
+        workers: list[int] = []
 
-            def working() -> bool:
-                names = [name for name in os.listdir() if name.startswith("worker-")]
-                workers[:] = [int(name.removeprefix("worker-")) for name in names]
-                return bool(workers)
+        def working() -> bool:
+            names = [name for name in os.listdir() if name.startswith("worker-")]
+            workers[:] = [int(name.removeprefix("worker-")) for name in names]
+            return bool(workers)
 
-            jobs.until(working)
-            parent.kill()
-            jobs.until(lambda: not any(map(jobs.alive, workers)))
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(parent.pid, signal.SIGKILL)
+        jobs.until(working)
+        parent.kill()
+        jobs.until(lambda: not any(map(jobs.alive, workers)))
     assert jobs.shared_memory() <= shared
 
 

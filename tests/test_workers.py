@@ -16,20 +16,12 @@ from recmap.pipeline.workers import Request, Workers, parse_workers
 from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
+from tests.processes import WITH_WORKERS
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
-]
+pytestmark = WITH_WORKERS
 
 KINDS = ["here", "threads:3", "fork:3", "spawn:2"]
 POOLS = KINDS[1:]
-
-
-@pytest.fixture(autouse=True)
-def _in_time() -> Iterator[None]:
-    with jobs.deadline():
-        yield
 
 
 def test_what_workers_can_be() -> None:

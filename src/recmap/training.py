@@ -281,8 +281,8 @@ class Pipeline(Verbs):
         first, cuts = plan.remaining.tail, len(plan.kept)
         states = [checked(each, plan.chain(), first, cuts) for each in _states(state)]
         seeds = self._compared(states) if check else []
-        place = load(states, plan.share, plan.groups, plan.step, plan.repeat)
-        if place.left is not None and self._nobody_has_any(place):
+        place = load(states, plan.share, plan.groups, plan.step, plan.repeat, check=check)
+        if place.left is not None and place.at == 0 and self._nobody_has_any(place):
             place = place.following(plan.repeat)
         for seed, value in seeds:
             seed.value = value
@@ -398,7 +398,7 @@ def mix(
 
     Without weights all rows come. With weights the mix ends when one of them has no more
     rows, so that the shares hold to the end; ``until="all"`` goes on with the others.
-    ``repeat()`` them for a mix without end.
+    ``repeat()`` them for a mix without end. A dataset without rows takes no part.
 
     Each dataset is spread evenly over the whole epoch, in its own order: any stretch of
     rows holds its share, give or take a few rows, however small the weight. The pattern

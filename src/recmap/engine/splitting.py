@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -215,18 +215,28 @@ def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
 
 
 def _spelled(value: Any) -> bytes:
-    """A value in bytes, the same on every machine."""
+    """A value in bytes, the same on every machine, and for values that are equal."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, float):
-        return repr(math.nan if math.isnan(value) else value + 0.0).encode()
+        return value.encode(errors="surrogatepass")
     if isinstance(value, np.ndarray) and value.ndim:
-        return b"\0".join(_spelled(each) for each in value.reshape(-1).tolist())
+        return _joined(value.reshape(-1).tolist())
     if isinstance(value, Ragged):
-        return b"\1".join(_spelled(value[i]) for i in range(len(value)))
-    return str(value.item() if isinstance(value, np.ndarray | np.generic) else value).encode()
+        return _joined(value[i] for i in range(len(value)))
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if isinstance(value, complex | np.complexfloating):
+        return _joined([value.real, value.imag])
+    if isinstance(value, float | np.floating):  # not -0.0, and one of many NaNs
+        return b"nan" if math.isnan(value) else str(value + 0).encode()
+    return str(value).encode()
+
+
+def _joined(values: Iterable[Any]) -> bytes:
+    """Several values, told apart whatever they hold."""
+    parts = [_spelled(value) for value in values]
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 def _by_value(

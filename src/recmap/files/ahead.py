@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -12,6 +16,12 @@ from recmap.files.threads import start_thread
 __all__ = ["read_ahead"]
 
 _T = TypeVar("_T")
+
+# Seconds that the end of a program waits for threads in the middle of a read: one that
+# comes back from native code after the interpreter has ended aborts the process.
+_GRACE = 5.0
+# The threads that read, with what tells each to end.
+_reading: dict[threading.Thread, tuple[threading.Event, SimpleQueue[None]]] = {}
 
 
 def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
@@ -48,6 +58,7 @@ def _work(
     room: SimpleQueue[None],
     stop: threading.Event,
 ) -> None:
+    _reading[threading.current_thread()] = stop, room
     try:
         for item in items:
             room.get()
@@ -59,3 +70,21 @@ def _work(
         ready.put([])
     except BaseException as e:  # raised in the reader's thread
         ready.put(e)
+    finally:
+        _reading.pop(threading.current_thread(), None)
+
+
+def _end_all() -> None:
+    threads = list(_reading.items())
+    for _, (stop, room) in threads:
+        stop.set()
+        room.put(None)
+    deadline = time.monotonic() + _GRACE
+    for thread, _ in threads:
+        with suppress(RuntimeError):  # one that has not quite started
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_end_all)
+# The threads do not run in a fork.
+os.register_at_fork(after_in_child=_reading.clear)

@@ -91,7 +91,7 @@ class Grouping(Protocol):
     def start(self) -> Grouper: ...
 
     def held_numbers(self, held: Any) -> list[int]:
-        """The rows that are held, by number."""
+        """The rows that are held, by number; ValueError if none are held so."""
         ...
 
     def describe(self) -> list[Any]: ...
@@ -115,7 +115,9 @@ class Singles:
         return _Single()
 
     def held_numbers(self, held: Any) -> list[int]:
-        return list(held)
+        if held:
+            raise ValueError("nothing is held back")
+        return []
 
     def describe(self) -> list[Any]:
         return ["rows"]
@@ -164,7 +166,9 @@ class Batches:
         return _Batcher(self.size, self.drop_last)
 
     def held_numbers(self, held: Any) -> list[int]:
-        return list(held)
+        if held:
+            raise ValueError("nothing is held back")
+        return []
 
     def describe(self) -> list[Any]:
         return ["batch", self.size, self.drop_last]
@@ -248,6 +252,8 @@ class Buckets:
         return _Bucketer(self)
 
     def held_numbers(self, held: Any) -> list[int]:
+        if held and len(held) != len(self.sizes):
+            raise ValueError("there are other buckets")
         return [number for bucket in held for number in bucket]
 
     def describe(self) -> list[Any]:

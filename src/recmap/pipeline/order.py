@@ -10,7 +10,7 @@ import numpy as np
 from recmap.errors import OptionError
 from recmap.permutation import Permutation
 from recmap.pipeline.gathering import interleave
-from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.rows import Positions, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.signature import Seed
 from recmap.types import Batch, Schema
 
@@ -21,8 +21,13 @@ class _Reordered:
     """Rows over others: what does not change with the order."""
 
     def __init__(self, rows: Rows, count: int | None) -> None:
-        self._rows = rows
-        self.count, self.in_order, self.ours = count, rows.in_order, rows.ours
+        self._rows, self._count = rows, count
+        self.in_order, self.ours = rows.in_order, rows.ours
+
+    @property
+    def count(self) -> int | None:
+        """How many; None if there is no end."""
+        return self._count
 
     @property
     def schema(self) -> Schema:
@@ -81,11 +86,23 @@ class Picked(Rearranged):
 
 
 class Stretch(Rearranged):
-    """The rows from ``start`` to ``stop``."""
+    """The rows from ``start`` to ``stop``, within reach."""
 
     def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
-        super().__init__(rows, None if stop is None else stop - start)
+        self.reach = None if stop is None else stop - start
+        super().__init__(rows, self.reach)
         self._start, self._stop = start, stop
+        #: Whether the row that raises is the last of these.
+        self.damaged = is_damaged(rows) and stop == reach_of(rows) and self.reach != 0
+
+    @property
+    def count(self) -> int | None:
+        """How many; the damage is raised that keeps it from being known."""
+        return self._rows.count if self.damaged else self.reach
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        return sound_rows(self._rows, positions + self._start)
 
     def _over(self, rows: Rows) -> Rows:
         return Stretch(rows, self._start, self._stop)
@@ -95,13 +112,14 @@ class Stretch(Rearranged):
         return positions + self._start
 
     def describe(self) -> list[Any]:
-        return ["stretch", self._rows.describe(), self._start, self.count]
+        return ["stretch", self._rows.describe(), self._start, self.reach]
 
 
 def cut(rows: Rows, skip: int, take: int | None) -> Rows:
     """The rows without the first ``skip``, and of those the first ``take``."""
-    count = rows.count
-    start = skip if count is None else min(skip, count)
+    count = reach_of(rows)
+    # Nobody knows what lies behind a bad row: who skips it meets it.
+    start = skip if count is None else min(skip, count - is_damaged(rows))
     stop = count if take is None else start + take
     if count is not None and stop is not None:
         stop = min(stop, count)

@@ -53,7 +53,10 @@ class Packs:
     def held_numbers(self, held: Any) -> list[int]:
         if not held:
             return []
-        return sorted({piece[0] for rows in held.values() for row in rows for piece in row})
+        pieces = [piece for kind in ("open", "full") for row in held[kind] for piece in row]
+        if not all(type(number) is int for piece in pieces for number in piece):
+            raise ValueError("pieces are a row number, and where they begin and end")
+        return sorted({number for number, _, _ in pieces})
 
     def describe(self) -> list[Any]:
         options = [self.length, self.columns, self.fill, self.long, self.size, self.drop_last]

@@ -14,7 +14,7 @@ from recmap.files.machine import parse_size
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Leaf, Rows, reach_of, sound_rows
+from recmap.pipeline.rows import Leaf, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import Said
 from recmap.pipeline.state import Cursor, digest
@@ -110,8 +110,7 @@ class Plan:
     @property
     def damaged(self) -> bool:
         """Whether the last row of an epoch is one that raises."""
-        rows = self.rows
-        return isinstance(rows, Leaf) and rows.damaged and self.remaining.total == rows.reach
+        return is_damaged(self.rows) and self.remaining.total == reach_of(self.rows)
 
     @property
     def count_rows(self) -> int | None:
@@ -146,6 +145,11 @@ class Plan:
         if shard is None:
             return Share(left, block=block, part=self.part)
         return Share(left, shard.rank, shard.world, block, shard.even, self.part)
+
+    def share_at(self, place: Cursor) -> Share:
+        """The rows of this rank in the epoch of a place, of which not all may be left."""
+        share = self.share if place.left is None else replace(self.share, left=place.left)
+        return share.behind(place.done)
 
     @property
     def pool(self) -> Workers:
@@ -231,8 +235,7 @@ class Plan:
 
     def rest(self, start: Cursor) -> int:
         """Batches of this rank that are left of an epoch, if that is known."""
-        share = self.share if start.left is None else replace(self.share, left=start.left)
-        rows = max(0, len(share) - start.at)
+        rows = max(0, len(self.share_at(start)) - start.at)
         if isinstance(self.groups, Batches):
             size = self.groups.block
             rows = rows // size if self.groups.drop_last else -(-rows // size)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,17 @@ from recmap.tfrecord.example import Allocate
 from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Schema
 
-__all__ = ["Leaf", "Positions", "Rows", "Selected", "only_a_few_rows", "reach_of", "sound_rows"]
+__all__ = [
+    "InOrder",
+    "Leaf",
+    "Positions",
+    "Rows",
+    "Selected",
+    "is_damaged",
+    "only_a_few_rows",
+    "reach_of",
+    "sound_rows",
+]
 
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
@@ -156,11 +166,11 @@ class Leaf:
     def _same(self, source: Source) -> Source:
         """A source that was opened again, if it still has the rows it had."""
         rows = source.known_rows()
-        changed = f"{rows:,} rows" if rows not in (None, self.count) else ""
+        changed = f"{rows:,} rows" if rows not in (None, self.reach) and not self.damaged else ""
         if source.schema != self.schema:
             changed = str(source.schema)
         if changed:
-            had = f"{self.count:,} rows of {self.schema}"
+            had = f"{self.reach:,} rows of {self.schema}"
             raise DataError(
                 f"{self._files[0]}: the data changed while it was read: it had {had}, and a worker "
                 f"that opened it found {changed}; open it again",
@@ -236,16 +246,40 @@ class Leaf:
         return state
 
 
+@runtime_checkable
+class InOrder(Protocol):
+    """Rows in the order of their files, the last of which may be one that raises."""
+
+    @property
+    def reach(self) -> int | None:
+        """How many may be asked for; None if there is no end."""
+        ...
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the last row within reach is one that raises."""
+        ...
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        ...
+
+
 def reach_of(rows: Rows) -> int | None:
     """How many rows may be asked for in order; None if there is no end."""
-    return rows.reach if isinstance(rows, Leaf) else rows.count
+    return rows.reach if isinstance(rows, InOrder) else rows.count
+
+
+def is_damaged(rows: Rows) -> bool:
+    """Whether the last row within reach is one that raises."""
+    return isinstance(rows, InOrder) and rows.damaged
 
 
 def sound_rows(rows: Rows, positions: Positions) -> int:
     """How many of the first rows can be read. Only rows in the order of their files are
     told apart.
     """
-    return rows.sound(positions) if isinstance(rows, Leaf) else 0
+    return rows.sound(positions) if isinstance(rows, InOrder) else 0
 
 
 def _run(positions: Positions) -> range | None:
@@ -267,7 +301,17 @@ class Selected:
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
         self.schema = rows.schema.select(columns)
-        self.count, self.in_order, self.ours = rows.count, rows.in_order, rows.ours
+        self.in_order, self.ours = rows.in_order, rows.ours
+        self.reach, self.damaged = reach_of(rows), is_damaged(rows)
+
+    @property
+    def count(self) -> int | None:
+        """How many; the damage is raised that keeps it from being known."""
+        return self._rows.count
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        return sound_rows(self._rows, positions)
 
     def take(self, positions: Positions, epoch: int) -> Batch:
         batch = self._rows.take(positions, epoch)

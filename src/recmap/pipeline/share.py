@@ -86,6 +86,17 @@ class Share:
         if self.even not in ("uneven", "pad", "drop"):
             raise OptionError(f'even={self.even!r}: use "uneven", "pad" or "drop"')
 
+    def batches(self, drop_last: bool) -> int:
+        """Batches of the whole rank, if each is a block."""
+        return self._of_rank // self.block if drop_last else -(-self._of_rank // self.block)
+
+    def behind(self, batches: int) -> Share:
+        """The share in an epoch that so many batches of the rank come before: its processes
+        go on taking turns where they were.
+        """
+        part, parts = self.part
+        return replace(self, part=((part - batches) % parts, parts)) if parts > 1 else self
+
     @cached_property
     def _rounds(self) -> int:
         return len(self.left) // (self.block * self.world)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from types import CodeType
@@ -30,8 +30,12 @@ __all__ = ["Said", "Seed", "compare", "data_of", "drawn_seed", "of_parts", "sign
 _NAMES, _LETTERS = 6, 120
 # Files of which some bytes are looked at, how many, and in how many places of each.
 _LOOKED_AT, _BYTES, _PLACES = 64, 4096, 3
-# Rows in memory, and entries of a folder, that are looked at.
-_ROWS, _ENTRIES = 16, 256
+# Rows in memory that are looked at: so many, or more up to so many bytes.
+_ROWS, _ROWS_SIZE = 16, 1 << 20
+# Entries of a folder that are looked at.
+_ENTRIES = 256
+# What tells objects without a text of their own apart, in one process only.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 # What bytecode depends on: that of another Python cannot be compared.
 _PYTHON = str(sys.implementation.cache_tag)
 
@@ -133,18 +137,23 @@ def _name(fn: Any) -> str:
 
 
 def _code(fn: Any) -> str | None:
-    """A digest of the code of a lambda; None of a function that has a name."""
-    while isinstance(fn, partial):
-        fn = fn.func
+    """A digest of the code of a lambda, or of those a partial holds; None if there is none."""
+    parts = [_parts_of(code) for code in _lambdas(fn)]
+    return _digest(repr(parts[0] if len(parts) == 1 else parts))[:8] if parts else None
+
+
+def _lambdas(fn: Any) -> Iterator[CodeType]:
+    if isinstance(fn, partial):
+        for each in (fn.func, *fn.args, *fn.keywords.values()):
+            yield from _lambdas(each)
     code = getattr(fn, "__code__", None)
-    if getattr(fn, "__name__", "") != "<lambda>" or not isinstance(code, CodeType):
-        return None
-    return _digest(repr(_parts_of(code)))[:8]
+    if getattr(fn, "__name__", "") == "<lambda>" and isinstance(code, CodeType):
+        yield code
 
 
 def _parts_of(code: CodeType) -> list[Any]:
     constants = [
-        _parts_of(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts
+        _parts_of(each) if isinstance(each, CodeType) else _shown(each) for each in code.co_consts
     ]
     return [code.co_code, code.co_names, constants]
 
@@ -161,6 +170,8 @@ def _shown(value: Any) -> str:
         return _shown(value.tolist())
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, set | frozenset):  # whose order differs from run to run
+        return f"{{{', '.join(sorted(map(_shown, value)))}}}"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {_shown(each)}' for key, each in value.items())}}}"
     if is_dataclass(value) and not isinstance(value, type):
@@ -168,7 +179,7 @@ def _shown(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(given)})"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
-    return _name(value) if callable(value) else str(value)
+    return _name(value) if callable(value) else _ADDRESS.sub("", str(value))
 
 
 def _short(text: str) -> str:
@@ -236,8 +247,8 @@ def _folder(path: str) -> str:
 
 def _sampled(source: Source) -> str:
     """Some rows of what is in memory."""
-    count = len(source)
-    rows = np.unique(np.linspace(0, max(0, count - 1), min(count, _ROWS)).astype(np.int64))
+    count, most = len(source), max(_ROWS, _ROWS_SIZE // max(1, source.row_bytes()))
+    rows = np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(np.int64))
     batch = source.take(rows) if count else {}
     return _digest("\0".join(f"{name} {_bytes_of(column)}" for name, column in batch.items()))
 
@@ -284,6 +295,7 @@ def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | 
                 return f"{files}, the same in another order"
             what = f"the contents of {_files(here)}" if here["count"] else "the rows in memory"
             return f"{what} are not those it was saved over"
+        return files
     return None
 
 
@@ -313,10 +325,10 @@ def _other_verbs(
                 continue
         if here.text() != saved:
             return f"{saved} then, {here.text()} now", []
-    if isinstance(code, Mapping) and code.get("python") == _PYTHON:
+    if isinstance(code, Mapping) and str(code.get("python")) == _PYTHON:
         for number, each in enumerate(now):
             known = code.get(str(number))
-            if known is not None and each.code is not None and known != each.code:
+            if isinstance(known, str) and each.code is not None and known != each.code:
                 return f"{each.text()} is another function now", []
     return None, seeds
 

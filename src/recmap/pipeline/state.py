@@ -19,7 +19,7 @@ __all__ = ["Cursor", "checked", "digest", "load", "redealt", "save"]
 
 _VERSION = 2
 # More than any cluster has: a damaged number of ranks would be counted through.
-_MOST_RANKS = 1 << 24
+_MOST_RANKS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
     ``cuts`` how often rows are counted behind filters.
     """
     version = state.get("version")
-    if version not in (1, _VERSION):
-        newer = isinstance(version, int) and version > _VERSION
+    if type(version) is not int or version not in (1, _VERSION):
+        newer = type(version) is int and version > _VERSION
         raise OptionError(
             f"restore: a state of version {version}, and this recmap knows {_VERSION}; update it"
             if newer
@@ -91,7 +91,7 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
         if name not in state or not fits(state[name]):
             raise OptionError(
                 f"restore: a damaged state: {name!r} is "
-                f"{ascii(state[name])[:60] if name in state else 'missing'}"
+                f"{_shown(state[name]) if name in state else 'missing'}"
             )
     if not state["rank"] < state["world"] <= _MOST_RANKS or state["block"] < 1:
         raise OptionError("restore: a damaged state: its rank, world and block do not fit")
@@ -139,41 +139,70 @@ def _is_left(value: Any) -> bool:
     if not isinstance(value, Mapping) or not _is_whole(value.get("tail")):
         return False
     runs = value.get("runs")
-    return isinstance(runs, list | tuple) and all(
-        _are_whole(run) and len(run) == 2 and run[0] < run[1] for run in runs
-    )
+    if not isinstance(runs, list | tuple):
+        return False
+    if not all(_are_whole(run) and len(run) == 2 for run in runs):
+        return False
+    # They follow each other, and all come before the tail.
+    edges = [edge for run in runs for edge in run]
+    return edges == sorted(set(edges)) and max(edges, default=0) <= value["tail"]
 
 
-def _is_held(value: Any) -> bool:
-    """Numbers in lists, or in a dict of lists."""
-    if isinstance(value, Mapping):
-        return set(value) == {"open", "full"} and all(map(_is_held, value.values()))
-    return _is_whole(value) or (isinstance(value, list | tuple) and all(map(_is_held, value)))
-
-
-def _check_held(held: Any, grouping: Grouping) -> None:
+def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
+    """Refuses rows held back that this grouping does not hold so, or that come later."""
+    held = state["held"]
     try:
-        fits = _are_whole(grouping.held_numbers(held))
-    except (TypeError, KeyError, IndexError, AttributeError):
+        numbers = grouping.held_numbers(held)
+        fits = _are_whole(numbers) and max(numbers, default=-1) < state["at"]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
         fits = False
     if not fits:
-        raise OptionError(f"restore: a damaged state: 'held' is {ascii(held)[:60]}")
+        raise OptionError(f"restore: a damaged state: 'held' is {_shown(held)}")
+
+
+def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, all_: bool) -> None:
+    """Refuses numbers that no run of this pipeline comes to; if not ``all_``, only those
+    that would read rows which are not there.
+    """
+    # Ranks that are filled up have a row more than others.
+    most = len(replace(share, rank=state["rank"])) + share.block
+    wrong = {
+        "at": state["version"] != 1 and state["at"] > most,
+        "turn": state["turn"] > state["epoch"] or (repeat or ENDLESS) <= state["turn"] > 0,
+        "kept": max(state["kept"], default=0) > state["at"],
+        "left": state["left"] is not None and state["left"]["tail"] > share.left.total,
+    }
+    for name, is_wrong in wrong.items():
+        if is_wrong and (all_ or name == "left"):
+            raise OptionError(
+                f"restore: a damaged state: {name!r} is {_shown(state[name])}, which is nowhere in "
+                "this pipeline"
+            )
+
+
+def _shown(value: Any) -> str:
+    try:
+        return ascii(value)[:60]
+    except RecursionError:
+        return "nested without end"
 
 
 def _is_data(value: Any) -> bool:
     texts, numbers = ("schema", "names", "set", "content"), ("count", "rows")
     return isinstance(value, list | tuple) and all(
         isinstance(each, Mapping)
-        and isinstance(each.get("files"), list)
+        and isinstance(files := each.get("files"), list)
+        and all(isinstance(name, str) for name in files)
         and all(isinstance(each.get(name), str) for name in texts)
         and all(_is_whole(each.get(name)) for name in numbers)
+        and min(1, each["count"]) <= len(files) <= each["count"]
         for each in value
     )
 
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("epoch", "turn", "at", "given", "done", "rank", "world", "block"), _is_whole),
-    "held": lambda value: not _is_whole(value) and _is_held(value),
+    "held": lambda value: isinstance(value, list | tuple | Mapping),  # _check_held looks closer
     "kept": lambda value: _is_whole(value) or _are_whole(value),
     "left": _is_left,
 }
@@ -185,26 +214,25 @@ def load(
     grouping: Grouping,
     step: int | None,
     repeat: int | None,
+    *,
+    check: bool = True,
 ) -> Cursor:
     """Where a rank goes on. ``step`` is how many rows all ranks take together, so that
-    the state of one tells those of all; None if they do not go in step.
+    the state of one tells those of all; None if they do not go in step. Without
+    ``check`` the state may be of another pipeline.
 
     All ranks are in one epoch: that of the state, or of the rank that is furthest behind.
     A rank that has come to the end of it has nothing left of it.
     """
     for state in states:
-        _check_held(state["held"], grouping)
+        _check_held(state, grouping)
+        _check_numbers(state, _share_of(state, share), repeat, check)
     states = _in_one_epoch(states)
     first = states[0]
-    left = _remaining(first, share.left.total)
-    old = replace(
-        share,
-        left=share.left if left is None else left,
-        rank=first["rank"],
-        world=first["world"],
-        block=first["block"],
-    )
-    if all(_is_over(state, old, grouping) for state in states):
+    old, left = _share_of(first, share), first["left"]
+    over = [state for state in states if _is_over(state, old, grouping)]
+    # A rank may have no rows at all.
+    if over and all(state in over or not replace(old, rank=state["rank"]) for state in states):
         return Cursor(epoch=first["epoch"], turn=first["turn"]).following(repeat)
     same = (old.world, old.block) == (share.world, share.block)
     own = [state for state in states if state["rank"] == share.rank]
@@ -258,7 +286,7 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
     return Cursor(
         epoch=state["epoch"],
         turn=state["turn"],
-        at=state["at"],
+        at=min(state["at"], len(replace(share, rank=state["rank"]))),
         held=state["held"],
         given=state["given"],
         kept=tuple(state["kept"]),
@@ -267,11 +295,15 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
     )
 
 
-def _remaining(state: Mapping[str, Any], total: int) -> Remaining | None:
-    left = state["left"]
-    if left is None:
-        return None
-    return Remaining(total, left["tail"], tuple((a, b) for a, b in left["runs"]))
+def _share_of(state: Mapping[str, Any], share: Share) -> Share:
+    """The share of the rank that a state was saved on."""
+    left = share.left
+    if state["left"] is not None:
+        runs = tuple((a, b) for a, b in state["left"]["runs"])
+        left = Remaining(left.total, state["left"]["tail"], runs)
+    rank, world, block = state["rank"], state["world"], state["block"]
+    old = replace(share, left=left, rank=rank, world=world, block=block)
+    return old.behind(state["done"])
 
 
 def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -279,6 +311,9 @@ def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     an epoch, while others are in the one before, has taken all of that.
     """
     ranks = sorted(states, key=lambda state: int(state["rank"]))
+    numbers = [state["rank"] for state in ranks]
+    if len(set(numbers)) < len(numbers):
+        raise OptionError(f"restore: the states are of ranks {numbers}; give one of each")
     epoch = min(int(state["epoch"]) for state in ranks)
     here = next(state for state in ranks if state["epoch"] == epoch)
     everything = {"at": ENDLESS, "held": [], "given": 0}

@@ -12,7 +12,14 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError
 from recmap.pipeline.gathering import pick
-from recmap.pipeline.rows import Positions, Rows, Selected, reach_of, sound_rows
+from recmap.pipeline.rows import (
+    Positions,
+    Rows,
+    Selected,
+    is_damaged,
+    reach_of,
+    sound_rows,
+)
 from recmap.pipeline.trial import Found, tried
 from recmap.pipeline.workers import Workers
 from recmap.types import Batch, Schema
@@ -141,8 +148,18 @@ class Stepped:
 
     def __init__(self, rows: Rows, steps: Sequence[Step], workers: Workers | None = None) -> None:
         self._rows, self._given, self._workers = rows, list(steps), workers
-        self.count, self.in_order = rows.count, rows.in_order
+        self.in_order = rows.in_order
+        self.reach, self.damaged = reach_of(rows), is_damaged(rows)
         self.ours = rows.ours and all(step.ours for step in steps)
+
+    @property
+    def count(self) -> int | None:
+        """How many; the damage is raised that keeps it from being known."""
+        return self._rows.count
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        return sound_rows(self._rows, positions)
 
     @cached_property
     def _settled(self) -> Found:

@@ -190,14 +190,16 @@ class _Run:
                 yield waiting.popleft()
             raise
         if waiting:
-            yield self._closed(waiting)
+            # Epochs behind it may have had no batch.
+            end = Cursor(epoch=cursor.epoch - cursor.turn + (self._repeat or 1))
+            yield replace(waiting.popleft(), after=end)
 
     def _closed(self, waiting: deque[_Made]) -> _Made:
         """The first of those that wait, which is the last of its epoch if none of that
         follows it.
         """
-        made, epoch = waiting.popleft(), waiting[0].epoch if waiting else None
-        if made.epoch == epoch:
+        made = waiting.popleft()
+        if made.epoch == waiting[0].epoch:
             return made
         return replace(made, after=made.after.following(self._repeat))
 
@@ -320,10 +322,9 @@ class _Run:
         """The blocks of this run, in order; of every epoch one at least."""
         size, plain, cut = self._groups.block, self._plan.plain, self._plan.given
         while self._repeat is None or cursor.turn < self._repeat:
-            share = self._plan.share
-            if cursor.left is not None:
-                share = replace(share, left=cursor.left)
+            share = self._plan.share_at(cursor)
             end, given = len(share), cursor.given
+            following = cursor.following(self._repeat)
             if plain and self._groups.drop_last and not self._plan.damaged:
                 end -= end % size
             start = end if cursor.at >= end else cursor.at - cursor.at % size
@@ -331,9 +332,13 @@ class _Run:
                 stop = start + max(0, cut.stop - given) * size
                 start = min(end, start + max(0, cut.skip - given) * size)
                 end, given = max(start, min(end, stop)), max(given, cut.skip)
-            if plain:
+            if plain and share.part[1] > 1:
+                # Another process of the rank takes the next batch after the last of all.
+                batches = share.batches(self._groups.drop_last)
+                self._check_progress(cursor, batches)
+                following = replace(following, done=cursor.done + batches if following.turn else 0)
+            elif plain:
                 self._check_progress(cursor, end - start)
-            following = cursor.following(self._repeat)
             while start < end or not plain:
                 stop = min(start + size * together, end)
                 yield _Ask(cursor, share, start, stop, stop >= end, given, following)
@@ -341,7 +346,7 @@ class _Run:
                 start = stop
                 if stop >= end:
                     break
-            cursor = Cursor(epoch=cursor.epoch + 1, turn=cursor.turn + 1)
+            cursor = Cursor(cursor.epoch + 1, cursor.turn + 1, done=following.done)
 
     def _results(
         self, task: RowsTask, asks: Iterator[_Ask], failures: list[DataError]

@@ -1,0 +1,48 @@
+"""What tests of worker processes share: marks, and programs that are run and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+__all__ = ["PROCESSES", "WITH_WORKERS", "running"]
+
+PROCESSES = ["fork:2", "spawn:2"]
+
+#: For ``pytestmark``: a hang is a failure, and warnings of forks are not.
+WITH_WORKERS = [
+    pytest.mark.usefixtures("in_time"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning"),
+]
+
+
+@contextlib.contextmanager
+def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs in a session of its own, and can import the tests. It is ended
+    with all that it has started.
+    """
+    with open("program.py", "w") as file:
+        file.write(program)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [root, os.environ.get("PYTHONPATH", "")]
+    with subprocess.Popen(
+        [sys.executable, "program.py", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    ) as parent:
+        try:
+            yield parent
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
