@@ -172,6 +172,13 @@ def mapped(fn: Callable[..., Any], **options: Any) -> rm.Pipeline:
     return rm.from_arrays({"x": np.arange(3)}).map(fn, **options)
 
 
+def saved_in_two(x: Any) -> list[str]:
+    names = ["first.npy", "second.npy"]
+    for name, part in zip(names, (x[:1], x[1:]), strict=True):
+        np.save(name, part)
+    return names
+
+
 MASKED: list[Callable[[Any], Any]] = [
     lambda x: rm.from_arrays({"x": x}),
     lambda x: rm.from_arrays({"x": list(x)}),
@@ -189,6 +196,11 @@ MASKED: list[Callable[[Any], Any]] = [
     lambda x: list(mapped(lambda _: {"y": x}, batched=True)),
     lambda x: list(rm.from_arrays({"x": np.arange(3)}).filter(lambda _: x > 0, batched=True)),
     lambda x: rm.from_arrays({"x": np.arange(3)})[x > 0],
+    lambda x: rm.Ragged.from_rows([[1], [2], [3]])[x > 0],
+    lambda x: rm.from_arrays({"x": rm.Ragged.from_rows([[1], [2], [3]])})["x"][x > 0],
+    lambda x: rm.open(saved_in_two(np.arange(3)))["data"][x > 0],
+    lambda x: rm.Ragged(np.ones((4, 3)), [0, 4]).pad(5, fill=x),
+    lambda x: rm.Ragged(np.arange(9), np.cumsum(np.ma.filled(x, 3)).astype(int) * (x > 0)),
 ]
 
 

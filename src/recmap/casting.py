@@ -182,7 +182,7 @@ def refuse_masked(value: Any) -> None:
     if isinstance(value, ma.MaskedArray):
         if bool(np.any(ma.getmaskarray(value))):
             raise ColumnError(
-                "a masked array: its mask cannot be stored; fill it first, with "
+                "a masked array: its mask would be lost; fill it first, with "
                 "array.filled(value), and keep the mask as a column of its own if you need it"
             )
     elif isinstance(value, list | tuple):

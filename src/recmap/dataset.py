@@ -17,6 +17,7 @@ from recmap.checks import (
     as_dtype,
     as_list,
     as_mapping,
+    as_row,
     as_slice,
     as_whole,
     check_choice,
@@ -371,11 +372,11 @@ class Dataset(Verbs):
             if view is not None:
                 return view if not view.flags.writeable else _read_only(view)
             return ColumnView(Dataset(self._source.select([key])), key, field)
-        if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
-            row = self._row_number(int(key))
-            batch = self._source.take(np.array([row], dtype=np.int64))
-            return {name: column[0] for name, column in batch.items()}
-        return self._rows(key)
+        number = as_row(key)
+        if number is None:
+            return self._rows(key)
+        batch = self._source.take(np.array([self._row_number(number)], dtype=np.int64))
+        return {name: column[0] for name, column in batch.items()}
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a column of this name."""
