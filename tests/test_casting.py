@@ -142,12 +142,35 @@ def holds_same(a: Any, b: Any) -> bool:
         [np.array([np.datetime64("2020")]), [1.5]],
         [np.ma.array([1, 2], mask=[False, True])],
         [[1], [np.ma.masked]],
+        [[1, [2]]],
+        [[np.timedelta64(3, "D")], [1]],
+        [[np.datetime64("2020")], [np.timedelta64(3, "D")]],
     ],
     ids=str,
 )
 def test_rows_that_no_dtype_holds_are_refused(rows: list[Any]) -> None:
     with pytest.raises(rm.ColumnError):
         rm.Ragged.from_rows(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([np.uint64(5), np.int64(-3)], "int64"),
+        ([np.uint64(5), -3, True], "int64"),
+        ([np.uint64(2**64 - 1), np.int64(3)], "uint64"),
+        ([np.True_, 2**64 - 1], "uint64"),
+        ([[np.uint64(5)], [np.int64(-3)]], "int64"),
+        ([np.array([5], np.uint64), np.array([-3])], "int64"),
+    ],
+    ids=str,
+)
+def test_lists_of_integers_stay_integers(values: list[Any], dtype: str) -> None:
+    column = rm.from_arrays({"x": values})["x"]
+    flat = [int(value) for value in np.array(values, object).flat]
+    assert (column.dtype, column.ravel().tolist()) == (dtype, flat)
+    row = rm.Ragged.from_rows([np.array(values, object).ravel().tolist()])
+    assert (row.dtype, row.tolist()) == (dtype, [flat])
 
 
 def test_rows_of_different_dtypes_keep_their_values() -> None:
@@ -226,6 +249,14 @@ LISTS: list[list[Any]] = [
     [0.5, None],
     [{}, {}],
     [1, [2]],
+    ["a", None],
+    [b"a", None],
+    [["a"], ["b", None]],
+    [True, 2**64],
+    [np.True_, 2**63, -1],
+    [np.datetime64("2020"), np.timedelta64(3, "D")],
+    [np.timedelta64(3, "D"), 5],
+    [np.datetime64("5000", "Y"), np.datetime64("2020-01-01T00:00:00.000000001")],
 ]
 
 

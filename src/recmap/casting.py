@@ -103,7 +103,8 @@ def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         return next(iter(dtypes))
-    if any(dtype.kind in "SUOV" for dtype in dtypes):
+    kinds = {dtype.kind for dtype in dtypes}
+    if not kinds.isdisjoint("SUOV") or (len(kinds) > 1 and not kinds.isdisjoint("mM")):
         raise ColumnError(f"values of different kinds: {_listed(dtypes)}")
     try:
         choices = [np.result_type(*dtypes)]
@@ -135,25 +136,56 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
     if isinstance(value, _ONE_NUMBER):
         return np.asarray(value)
     refuse_masked(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except OverflowError as e:  # True beside 2**63
+        if isinstance(value, list | tuple) and _all_whole(value):
+            return _whole_array(value)
+        raise ColumnError(f"numbers of which no dtype holds all: {e}") from None
+    if not isinstance(value, list | tuple) or not array.size:
+        return array
     kind = array.dtype.kind
-    if kind in "fc" and isinstance(value, list | tuple):
+    if kind == "f" and _all_whole(value):
+        return _whole_array(value)
+    if kind in "fc":
         with np.errstate(invalid="ignore"):
             large = bool((np.abs(array) >= _EXACT).any())
-        if large and not _refuse_rounded(value, array.dtype):
-            raise ColumnError(
-                "integers of which no dtype holds all: some are negative, and some "
-                "are 2**63 or more"
-            )
-    elif kind in "SU" and isinstance(value, list | tuple):
+        if large:
+            _refuse_rounded(value, array.dtype)
+    elif kind in "mM":
+        _refuse_other_dates(value, array.dtype)
+    elif kind in "SU":
         _refuse_numbers(value)
     return array
 
 
-def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Refuses integers that become other floats; whether there are floats at all."""
+def _all_whole(value: Any) -> bool:
+    """Whether there are only integers: of uint64 and int64, NumPy makes floats."""
+    if not isinstance(value, list | tuple):
+        return np.asarray(value).dtype.kind in "biu"
+    # One look at the types tells of most lists of floats.
+    if any(issubclass(kind, float | np.floating) for kind in set(map(type, value))):
+        return False
+    return all(map(_all_whole, value))
+
+
+def _whole_array(value: Any) -> npt.NDArray[Any]:
+    objects = np.array(value, dtype=object)
+    numbers = [int(number) for number in objects.flat]
+    dtype = np.dtype(np.int64 if max(numbers) < 1 << 63 else np.uint64)
+    if min(numbers) < np.iinfo(dtype).min or max(numbers) > np.iinfo(dtype).max:
+        raise ColumnError(
+            "integers of which no dtype holds all: some are negative, and some are 2**63 or more"
+        )
+    return np.array(numbers, dtype).reshape(objects.shape)
+
+
+def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> None:
+    """Refuses integers that become other floats."""
     if isinstance(value, list | tuple):
-        return max([_refuse_rounded(item, dtype) for item in value], default=False)
+        for item in value:
+            _refuse_rounded(item, dtype)
+        return
     inner = np.asarray(value)
     lost = first_lost(inner, dtype) if inner.dtype.kind in "iu" else None
     whole = isinstance(value, int) and inner.dtype.kind == "O"
@@ -162,7 +194,17 @@ def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> bool:
             f"{value if lost is None else lost[1]} stands beside floats, and {dtype} cannot hold "
             "it exactly; make the integers floats yourself, or keep them in a column of their own"
         )
-    return inner.dtype.kind in "fc"
+
+
+def _refuse_other_dates(value: Any, dtype: np.dtype[Any]) -> None:
+    """NumPy makes dates of numbers and durations that stand beside dates."""
+    for item in value:
+        if isinstance(item, list | tuple):
+            _refuse_other_dates(item, dtype)
+        elif getattr(item, "dtype", None) != dtype:
+            inner = np.asarray(item)
+            if inner.dtype.kind != dtype.kind or first_lost(inner, dtype) is not None:
+                raise ColumnError(f"{item!r} stands among {dtype}, which cannot hold it")
 
 
 def _refuse_numbers(value: Any) -> None:

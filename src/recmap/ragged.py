@@ -62,7 +62,10 @@ class Ragged:
         Rows of different dtypes get one that holds all values; if there is none, as for
         ``2**53 + 1`` beside ``0.5``, that is a ``ColumnError``.
         """
-        arrays = [exact_array(row) for row in as_list("rows", rows, "[[1, 2], [3]]")]
+        arrays = [
+            _row_array(number, row)
+            for number, row in enumerate(as_list("rows", rows, "[[1, 2], [3]]"))
+        ]
         if dtype is not None:
             dtype = as_dtype("dtype", dtype)
             if dtype.kind in "SUO" or dtype.names is not None:
@@ -298,6 +301,15 @@ def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     offsets = np.zeros(len(steps) + 1, dtype=np.int64)
     np.cumsum(steps, out=offsets[1:])
     return offsets
+
+
+def _row_array(number: int, row: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(row)
+    except ColumnError as e:
+        raise ColumnError(f"row {number:,}: {e}") from None
+    except (TypeError, ValueError) as e:
+        raise ColumnError(f"row {number:,} is no array of numbers: {e}") from None
 
 
 def _of_dtype(array: npt.NDArray[Any], dtype: np.dtype[Any], row: int) -> npt.NDArray[Any]:
