@@ -168,9 +168,9 @@ def test_rows_that_no_dtype_holds_are_refused(rows: list[Any]) -> None:
 def test_lists_of_integers_stay_integers(values: list[Any], dtype: str) -> None:
     column = rm.from_arrays({"x": values})["x"]
     flat = [int(value) for value in np.array(values, object).flat]
-    assert (column.dtype, column.ravel().tolist()) == (dtype, flat)
+    assert (column.dtype.name, column.ravel().tolist()) == (dtype, flat)
     row = rm.Ragged.from_rows([np.array(values, object).ravel().tolist()])
-    assert (row.dtype, row.tolist()) == (dtype, [flat])
+    assert (row.dtype.name, row.tolist()) == (dtype, [flat])
 
 
 def test_rows_of_different_dtypes_keep_their_values() -> None:

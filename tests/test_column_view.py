@@ -380,7 +380,8 @@ def test_operands_that_do_not_fit_a_column_are_errors_of_recmap() -> None:
 def test_a_column_equals_no_text_or_none_as_an_array_does_not() -> None:
     array = np.arange(6.0)
     column = npys(array)["x"]
-    for other in ("a", b"a", None, {}):
+    others: list[Any] = ["a", b"a", None, {}]
+    for other in others:
         same(column == other, array == other)
         same(column != other, array != other)
 
@@ -401,10 +402,12 @@ def test_a_row_number_may_be_an_array_without_axes() -> None:
 
 def test_a_truth_value_is_no_row_number() -> None:
     ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3]])})
-    for key in (True, np.True_, np.array(True), (True, 0), (0, 1), (0, None)):
+    truths: list[Any] = [True, np.True_, np.array(True)]
+    tuples: list[Any] = [(True, 0), (0, 1), (0, None)]
+    for key in truths + tuples:
         with pytest.raises(rm.RowNotFoundError):
             ds[:]["t"][key]
-    for key in (True, np.True_, np.array(True)):
+    for key in truths:
         with pytest.raises(rm.RecmapError):
             ds[key]
         with pytest.raises(rm.RowNotFoundError):

@@ -192,8 +192,7 @@ def _runner(
     engine: Engine, address: str | None, source: Source, dst: str, workers: int | None
 ) -> AbstractContextManager[Runner | None]:
     """Who writes the files; None for this process."""
-    if engine not in ("local", "ray"):
-        raise OptionError(f'engine={engine!r}: use "local" or "ray"')
+    check_choice("engine", engine, ("local", "ray"))
     if engine == "local":
         if address is not None:
             raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')

@@ -217,12 +217,13 @@ class Ragged:
             try:
                 given = exact_array(fill)
                 lost = first_lost(given, values.dtype, rounds=True)
-                if lost is None:
-                    item = np.full(values.shape[1:], given, values.dtype)
+                if lost is not None:
+                    raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
+                item = np.full(values.shape[1:], given, values.dtype)
+            except OptionError:
+                raise
             except (TypeError, ValueError) as e:
                 raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
-            if lost is not None:
-                raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
         return out
 

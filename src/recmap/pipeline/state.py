@@ -79,7 +79,7 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
     ``cuts`` how often rows are counted behind filters.
     """
     version = state.get("version")
-    if version not in (1, _VERSION):
+    if type(version) is not int or version not in (1, _VERSION):
         newer = isinstance(version, int) and version > _VERSION
         raise OptionError(
             f"restore: a state of version {version}, and this recmap knows {_VERSION}; update it"
