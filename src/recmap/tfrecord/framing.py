@@ -94,8 +94,7 @@ def records(
     """
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
-    for name, flag in {"view": view, "verify": verify}.items():
-        check_flag(name, flag)
+    view, verify = check_flag("view", view), check_flag("verify", verify)
     shards = [open_shard(file, verify, compression) for file in expand(path)]
     views = (
         record
