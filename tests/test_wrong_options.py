@@ -253,6 +253,10 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         "version",
     ),
     "schema names": (lambda: rm.Schema({}).select(None), rm.OptionTypeError, "names"),
+    "dtype of a comma": (opened("x.bin", dtype=","), rm.OptionTypeError, "dtype"),
+    "field of a comma": (lambda: rm.Field(","), rm.FieldTextError, "dtype"),
+    "cast to a comma": (to("y.npy", cast={"data": ","}), rm.OptionError, "dtype"),
+    "rows of a comma": (lambda: rm.Ragged.from_rows([[1]], dtype=","), rm.OptionError, "dtype"),
     "length without end": (lambda: len(data().repeat()), rm.OptionTypeError, "length"),
 }
 
@@ -316,6 +320,10 @@ def test_numbers_of_numpy_are_numbers(integer: Callable[[int], Any]) -> None:
 COMMANDS = [
     "info no.npy",
     "info x.npy --dtype bogus",
+    "info x.bin --dtype ,",
+    "info x.bin --dtype 1,a",
+    "info x.bin --dtype \udc80",
+    "repair x.tfrecord y.tfrecord --report a\0b",
     "info x.bin --dtype f4 --shape a",
     "info x.npy --format bogus",
     "head x.npy -n -1",

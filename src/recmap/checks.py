@@ -136,7 +136,7 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
     try:
         made: np.dtype[Any] = np.dtype(value)
         return made
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # SyntaxError of ",", and others that NumPy lets through
         found = _extension_dtype(value)
         if found is None:
             raise OptionTypeError(

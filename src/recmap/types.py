@@ -180,12 +180,9 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
         return BYTES
     try:
-        made = np.dtype(dtype)
-    except (TypeError, ValueError):
-        try:
-            made = as_dtype("dtype", dtype)
-        except OptionError:
-            raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+        made = as_dtype("dtype", dtype)
+    except OptionError:
+        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
     if made == BYTES:
         return BYTES
     if made.hasobject or made.names is not None or made.kind in "SU":
