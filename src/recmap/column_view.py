@@ -43,7 +43,8 @@ class ColumnView(NDArrayOperatorsMixin):
     Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
     ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
     other reductions read the column block by block, so memory stays bounded; floating-point
-    sums are at least as exact as NumPy's, and may differ from them in the last digits.
+    sums are at least as exact as NumPy's, and may differ from them in the last digits. With
+    ``where=`` or ``initial=`` they load the whole column.
 
     Arithmetic, comparisons, ``np.asarray`` and other functions of NumPy load the whole
     column. Columns are read-only.

@@ -87,7 +87,10 @@ def open(
 
     ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
     other; or a dict of columns from different files: ``{"image": "images.npy",
-    "label": "labels.npy"}``. The format is seen from the file, or given:
+    "label": "labels.npy"}``. A path is a ``str``, ``bytes`` or a ``pathlib.Path``, here and
+    wherever recmap takes one, and ``~`` is your home folder.
+
+    The format is seen from the file, or given:
     ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``.
 
     ``fields`` names the columns to read and gives types to TFRecord features stored
@@ -545,7 +548,7 @@ class Dataset(Verbs):
 
     def save(self, dst: PathLike, **options: Any) -> Report:
         """Writes all rows to ``dst``, in any format and in bounded memory: the options
-        are those of ``rm.convert``.
+        are those of ``rm.convert``. ``dst`` is a ``str``, ``bytes`` or a ``pathlib.Path``.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows
