@@ -235,6 +235,68 @@ def test_a_masked_array_is_refused_unless_nothing_is_masked(use: Callable[[Any],
     use(np.ma.array([1.0, 2.0, 3.0]))
 
 
+def test_a_mask_of_the_fields_of_a_structured_array_is_refused_too() -> None:
+    masked: Any = np.ma.array([(1, 2)], mask=[(False, True)], dtype="i4,i4")
+    with pytest.raises(rm.ColumnError, match="filled"):
+        rm.from_arrays({"x": masked})
+
+
+class Nullable:
+    """As pandas, Polars and Arrow keep integers some of which are missing."""
+
+    dtype = "Int64"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array([1, math.nan, 2**53 + 1], np.float64)
+
+    def __iter__(self) -> Any:
+        return iter([1, None, 2**53 + 1])
+
+
+def missing() -> list[Any]:
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
+    values = [1, None, 2**53 + 1]
+    return [
+        pandas.array(values, dtype="Int64"),
+        pandas.Series(values, dtype="Int64"),
+        pandas.Series(values, dtype="int64[pyarrow]"),
+        arrow.array(values),
+        arrow.chunked_array([values]),
+    ]
+
+
+def test_integers_of_which_some_are_missing_do_not_become_floats() -> None:
+    for column in [Nullable(), *missing()]:
+        with pytest.raises(rm.ColumnError, match="'x': .*missing"):
+            rm.from_arrays({"x": column})
+        with pytest.raises(rm.RecmapError, match="missing"):
+            list(mapped(lambda _, column=column: {"y": column}))
+
+
+def test_a_column_of_a_set_is_refused_because_it_has_no_order() -> None:
+    for column in ({1, 2}, frozenset([1, 2])):
+        with pytest.raises(rm.ColumnError, match="'x': .*order"):
+            rm.from_arrays({"x": column})
+    assert rm.from_arrays({"x": {2: "a", 1: "b"}.keys()})["x"].tolist() == [2, 1]
+
+
+def test_strings_of_numpy_without_a_width_are_strings() -> None:
+    strings = np.array(["a", "", "bcd"], dtype=np.dtypes.StringDType())
+    assert rm.from_arrays({"x": strings})[:]["x"].tolist() == [b"a", b"", b"bcd"]
+    some = np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None))
+    with pytest.raises(rm.ColumnError, match="None"):
+        rm.from_arrays({"x": some})
+
+
+def test_tensors_that_numpy_cannot_take_are_refused_by_name() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):
+        for column in (tensor, [tensor, tensor]):
+            with pytest.raises(rm.ColumnError, match="'x': no array"):
+                rm.from_arrays({"x": column})
+
+
 LISTS: list[list[Any]] = [
     [2**53 + 1, 0.5],
     [[2**53 + 1], [0.5]],

@@ -132,7 +132,8 @@ def _listed(dtypes: set[np.dtype[Any]]) -> str:
 def exact_array(value: Any) -> npt.NDArray[Any]:
     """``np.asarray``, which must not drop a mask or round an integer that stands beside floats."""
     if type(value) is np.ndarray:
-        return value
+        # NumPy's strings of any length, which no cast knows.
+        return value.astype(object) if value.dtype.kind == "T" else value
     if isinstance(value, _ONE_NUMBER):
         return np.asarray(value)
     refuse_masked(value)
@@ -142,7 +143,12 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
         if isinstance(value, list | tuple) and _all_whole(value):
             return _whole_array(value)
         raise ColumnError(f"numbers of which no dtype holds all: {e}") from None
-    if not isinstance(value, list | tuple) or not array.size:
+    except (RuntimeError, TypeError) as e:  # a tensor that NumPy cannot take
+        raise ColumnError(f"no array can be made of {type(value).__name__}: {e}") from e
+    if not isinstance(value, list | tuple):
+        _refuse_missing(value, array)
+        return array
+    if not array.size:
         return array
     kind = array.dtype.kind
     if kind == "f" and _all_whole(value):
@@ -157,6 +163,19 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
     elif kind in "SU":
         _refuse_numbers(value)
     return array
+
+
+def _refuse_missing(value: Any, array: npt.NDArray[Any]) -> None:
+    """pandas, Polars and Arrow make floats of integers some of which are missing."""
+    if array.dtype.kind != "f":
+        return
+    own = str(getattr(value, "dtype", getattr(value, "type", "")))
+    if own.lower().startswith(("int", "uint")):
+        raise ColumnError(
+            "integers of which some are missing: fill them first (.fillna(0) in pandas, "
+            ".fill_null(0) in Arrow and Polars), and keep a mask as a column of its own if you "
+            "need it"
+        )
 
 
 def _all_whole(value: Any) -> bool:
@@ -222,7 +241,9 @@ def refuse_masked(value: Any) -> None:
     if ma is None or type(value) is np.ndarray:
         return
     if isinstance(value, ma.MaskedArray):
-        if bool(np.any(ma.getmaskarray(value))):
+        mask = ma.getmaskarray(value)
+        # That of a structured array has a field for each of its fields.
+        if bool(mask.any() if mask.dtype == bool else mask.tobytes().strip(b"\0")):
             raise ColumnError(
                 "a masked array: its mask would be lost; fill it first, with "
                 "array.filled(value), and keep the mask as a column of its own if you need it"

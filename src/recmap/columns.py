@@ -90,6 +90,8 @@ def _column(name: str, value: Any) -> Column:
         raise ColumnError(
             f"field {name!r}: a column has a value for every row, not one {type(value).__name__}"
         )
+    if isinstance(value, set | frozenset):
+        raise ColumnError(f"field {name!r}: a set has no order; give a list, or sorted(...)")
     if hasattr(value, "__array__"):
         array = _exact(name, value)
     else:
