@@ -73,7 +73,7 @@ def _part(case: Case, side: int) -> Any:
     kind = case.pick(["number", "number", "slice", "slice", "list", "mask", "array", "outside"])
     if kind == "number":
         number = case.between(-side, max(side - 1, -side))
-        return case.pick([int, np.int64, np.array])(number)
+        return case.pick([number, np.int64(number), np.array(number)])
     if kind == "slice":
         start, stop = (case.pick([None, case.between(-side - 2, side + 2)]) for _ in range(2))
         return slice(start, stop, case.pick([None, 1, 2, -1, -3]))
