@@ -3,10 +3,47 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable
 
+import recmap as rm
 from hostile.case import Case
+from hostile.table import Table, assert_same, plain
 
-__all__ = ["damage"]
+__all__ = ["check_damaged", "damage"]
+
+
+def check_damaged(
+    case: Case, path: str, read: Callable[[], Table], *, checksums: bool = False
+) -> None:
+    """Damage a file, and read it whole: that gives what ``read`` does, or what it did before,
+    or an error. With ``checksums``, it is an error wherever ``read`` has one.
+    """
+    before = read()
+    damage(case, path)
+    case.say("oracle")  # the word by which the runner knows who crashed
+    wanted: Table | None = None
+    try:
+        wanted = read()
+    except Exception as e:
+        case.say(f"oracle: {e!r}")
+    case.say("recmap")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rm.LeftOutWarning)
+            ds = rm.open(path)
+        batches = list(ds.batches(case.between(1, 100)))
+    except rm.RecmapError as e:
+        case.say(f"refused: {e}")
+        case.outcome = "refused"
+        return
+    if wanted is None and checksums:
+        raise AssertionError("the reference refuses the file, and a full pass says nothing")
+    for name, column in (wanted or {}).items():
+        if name in ds.schema:
+            found = [row for batch in batches for row in batch[name]]
+            if list(map(plain, found)) != list(map(plain, before.get(name, ()))):
+                assert_same(found, column, f"damaged {name!r}")
 
 
 def damage(case: Case, path: str) -> None:

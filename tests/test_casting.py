@@ -142,12 +142,35 @@ def holds_same(a: Any, b: Any) -> bool:
         [np.array([np.datetime64("2020")]), [1.5]],
         [np.ma.array([1, 2], mask=[False, True])],
         [[1], [np.ma.masked]],
+        [[1, [2]]],
+        [[np.timedelta64(3, "D")], [1]],
+        [[np.datetime64("2020")], [np.timedelta64(3, "D")]],
     ],
     ids=str,
 )
 def test_rows_that_no_dtype_holds_are_refused(rows: list[Any]) -> None:
     with pytest.raises(rm.ColumnError):
         rm.Ragged.from_rows(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([np.uint64(5), np.int64(-3)], "int64"),
+        ([np.uint64(5), -3, True], "int64"),
+        ([np.uint64(2**64 - 1), np.int64(3)], "uint64"),
+        ([np.True_, 2**64 - 1], "uint64"),
+        ([[np.uint64(5)], [np.int64(-3)]], "int64"),
+        ([np.array([5], np.uint64), np.array([-3])], "int64"),
+    ],
+    ids=str,
+)
+def test_lists_of_integers_stay_integers(values: list[Any], dtype: str) -> None:
+    column = rm.from_arrays({"x": values})["x"]
+    flat = [int(value) for value in np.array(values, object).flat]
+    assert (column.dtype.name, column.ravel().tolist()) == (dtype, flat)
+    row = rm.Ragged.from_rows([np.array(values, object).ravel().tolist()])
+    assert (row.dtype.name, row.tolist()) == (dtype, [flat])
 
 
 def test_rows_of_different_dtypes_keep_their_values() -> None:
@@ -172,6 +195,13 @@ def mapped(fn: Callable[..., Any], **options: Any) -> rm.Pipeline:
     return rm.from_arrays({"x": np.arange(3)}).map(fn, **options)
 
 
+def saved_in_two(x: Any) -> list[str]:
+    names = ["first.npy", "second.npy"]
+    for name, part in zip(names, (x[:1], x[1:]), strict=True):
+        np.save(name, part)
+    return names
+
+
 MASKED: list[Callable[[Any], Any]] = [
     lambda x: rm.from_arrays({"x": x}),
     lambda x: rm.from_arrays({"x": list(x)}),
@@ -189,6 +219,11 @@ MASKED: list[Callable[[Any], Any]] = [
     lambda x: list(mapped(lambda _: {"y": x}, batched=True)),
     lambda x: list(rm.from_arrays({"x": np.arange(3)}).filter(lambda _: x > 0, batched=True)),
     lambda x: rm.from_arrays({"x": np.arange(3)})[x > 0],
+    lambda x: rm.Ragged.from_rows([[1], [2], [3]])[x > 0],
+    lambda x: rm.from_arrays({"x": rm.Ragged.from_rows([[1], [2], [3]])})["x"][x > 0],
+    lambda x: rm.open(saved_in_two(np.arange(3)))["data"][x > 0],
+    lambda x: rm.Ragged(np.ones((4, 3)), [0, 4]).pad(5, fill=x),
+    lambda x: rm.Ragged(np.arange(9), np.cumsum(np.ma.filled(x, 3)).astype(int) * (x > 0)),
 ]
 
 
@@ -198,6 +233,68 @@ def test_a_masked_array_is_refused_unless_nothing_is_masked(use: Callable[[Any],
         use(np.ma.array([1.0, np.nan, 3.0], mask=[False, True, False]))
     use(np.ma.array([1.0, 2.0, 3.0], mask=[False, False, False]))
     use(np.ma.array([1.0, 2.0, 3.0]))
+
+
+def test_a_mask_of_the_fields_of_a_structured_array_is_refused_too() -> None:
+    masked: Any = np.ma.array([(1, 2)], mask=[(False, True)], dtype="i4,i4")
+    with pytest.raises(rm.ColumnError, match="filled"):
+        rm.from_arrays({"x": masked})
+
+
+class Nullable:
+    """As pandas, Polars and Arrow keep integers some of which are missing."""
+
+    dtype = "Int64"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array([1, math.nan, 2**53 + 1], np.float64)
+
+    def __iter__(self) -> Any:
+        return iter([1, None, 2**53 + 1])
+
+
+def missing() -> list[Any]:
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
+    values = [1, None, 2**53 + 1]
+    return [
+        pandas.array(values, dtype="Int64"),
+        pandas.Series(values, dtype="Int64"),
+        pandas.Series(values, dtype="int64[pyarrow]"),
+        arrow.array(values),
+        arrow.chunked_array([values]),
+    ]
+
+
+def test_integers_of_which_some_are_missing_do_not_become_floats() -> None:
+    for column in [Nullable(), *missing()]:
+        with pytest.raises(rm.ColumnError, match="'x': .*missing"):
+            rm.from_arrays({"x": column})
+        with pytest.raises(rm.RecmapError, match="missing"):
+            list(mapped(lambda _, column=column: {"y": column}))
+
+
+def test_a_column_of_a_set_is_refused_because_it_has_no_order() -> None:
+    for column in ({1, 2}, frozenset([1, 2])):
+        with pytest.raises(rm.ColumnError, match="'x': .*order"):
+            rm.from_arrays({"x": column})
+    assert rm.from_arrays({"x": {2: "a", 1: "b"}.keys()})["x"].tolist() == [2, 1]
+
+
+def test_strings_of_numpy_without_a_width_are_strings() -> None:
+    strings = np.array(["a", "", "bcd"], dtype=np.dtypes.StringDType())
+    assert rm.from_arrays({"x": strings})[:]["x"].tolist() == [b"a", b"", b"bcd"]
+    some = np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None))
+    with pytest.raises(rm.ColumnError, match="None"):
+        rm.from_arrays({"x": some})
+
+
+def test_tensors_that_numpy_cannot_take_are_refused_by_name() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):
+        for column in (tensor, [tensor, tensor]):
+            with pytest.raises(rm.ColumnError, match="'x': no array"):
+                rm.from_arrays({"x": column})
 
 
 LISTS: list[list[Any]] = [
@@ -214,6 +311,14 @@ LISTS: list[list[Any]] = [
     [0.5, None],
     [{}, {}],
     [1, [2]],
+    ["a", None],
+    [b"a", None],
+    [["a"], ["b", None]],
+    [True, 2**64],
+    [np.True_, 2**63, -1],
+    [np.datetime64("2020"), np.timedelta64(3, "D")],
+    [np.timedelta64(3, "D"), 5],
+    [np.datetime64("5000", "Y"), np.datetime64("2020-01-01T00:00:00.000000001")],
 ]
 
 

@@ -215,17 +215,18 @@ def test_an_index_reads_the_rows_it_needs(key: Any, rows: int) -> None:
         *(1.5, "x", {}, len, [1.5], ["a"], [[1], [2, 3]], np.array([]), (0, 0, 0), (0, "a")),
         *(slice(1.5, None), slice(None, None, 0), slice("a", "b"), np.zeros(5, bool), (..., ...)),
         *(23, -24, [23], [0, -24], (0, 4), ([1, 2], [1, 2, 3]), np.array([2**63], np.uint64)),
+        *((slice(None), 2**63), (2**63, [True]), ([0], -(10**30)), (0, np.uint64(2**63))),
     ],
     ids=repr,
 )
 def test_a_wrong_index_is_refused_as_numpy_refuses_it(key: Any) -> None:
     array = np.arange(92).reshape(23, 4)
     column = npys(array)["x"]
-    with pytest.raises((IndexError, TypeError, ValueError)) as numpy_error:
+    with pytest.raises((IndexError, TypeError, ValueError, OverflowError)) as numpy_error:
         array[key]
-    builtin: type[Exception] = next(
-        kind for kind in (IndexError, TypeError, ValueError) if isinstance(numpy_error.value, kind)
-    )
+    kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError)
+    # NumPy has an OverflowError for some numbers that are too large, an IndexError for others.
+    builtin = next((kind for kind in kinds if isinstance(numpy_error.value, kind)), IndexError)
     if isinstance(key, list) and key == [[1], [2, 3]]:
         builtin = LookupError  # NumPy cannot make an array of it: recmap says it is no index
     with pytest.raises(builtin) as error:
@@ -322,6 +323,95 @@ def test_options_of_reductions_are_those_of_numpy() -> None:
     same(column.sum(where=array > 5), array.sum(where=array > 5))
     with pytest.raises(rm.OptionTypeError, match="bogus"):
         column.sum(bogus=1)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_fills_no_out_array_of_another_shape(name: str) -> None:
+    column = npys(np.arange(60).reshape(20, 3))["x"]
+    for out, axis in (np.zeros(3), None), (np.zeros((2, 3)), 0), (np.zeros((1, 3)), 0):
+        with pytest.raises(rm.OptionError, match="shape"):
+            getattr(column, name)(axis=axis, out=out)
+    with pytest.raises(rm.OptionTypeError, match="out"):
+        column.sum(out="x")
+
+
+def test_a_wider_out_array_keeps_sums_from_overflowing() -> None:
+    array = np.full(4, 2**62, np.int64)
+    for name in ("sum", "prod"):
+        wide = getattr(npys(array)["x"], name)(out=np.zeros(()))
+        same(wide, getattr(array, name)(out=np.zeros(())))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("var", {"ddof": None}),
+        ("std", {"ddof": "a"}),
+        ("sum", {"dtype": "O"}),
+        ("mean", {"dtype": object}),
+        ("sum", {"dtype": "bogus"}),
+        ("min", {"initial": -3.5}),
+        ("max", {"axis": 1.5}),
+        ("max", {"axis": 7}),
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 20])
+def test_wrong_options_of_reductions_are_errors_of_recmap(
+    name: str, options: dict[str, Any], rows: int
+) -> None:
+    column = npys(np.zeros((rows, 2), "uint8"))["x"]
+    with pytest.raises(rm.OptionError, match=r"dtype|\w+: "):
+        getattr(column, name)(**options)
+
+
+def test_operands_that_do_not_fit_a_column_are_errors_of_recmap() -> None:
+    column = npys(np.arange(6.0))["x"]
+    wrong: list[Callable[[], Any]] = [
+        lambda: column + np.arange(2),
+        lambda: column & 1,
+        lambda: "a" * column,
+        lambda: [1, 2] in column,
+    ]
+    for call in wrong:
+        with pytest.raises(rm.OptionError, match="column 'x'"):
+            call()
+
+
+def test_a_column_equals_no_text_or_none_as_an_array_does_not() -> None:
+    array = np.arange(6.0)
+    column = npys(array)["x"]
+    others: list[Any] = ["a", b"a", None, {}]
+    for other in others:
+        same(column == other, array == other)
+        same(column != other, array != other)
+
+
+def test_ufuncs_do_not_change_a_copy_of_a_column() -> None:
+    column = npys(np.arange(6))["x"]
+    with pytest.raises(rm.OptionError, match="read-only"):
+        np.add.at(column, [0], 1)
+
+
+def test_a_row_number_may_be_an_array_without_axes() -> None:
+    torch = pytest.importorskip("torch")
+    ds = rm.from_arrays({"x": np.arange(6), "t": rm.Ragged.from_rows([[i] for i in range(6)])})
+    for number in (np.array(2), np.array(2, "uint8"), torch.tensor(2)):
+        assert ds[number]["x"] == ds["t"][number].item() == ds[:]["t"][number].item() == 2
+        assert npys(np.arange(6))["x"][number] == 2
+
+
+def test_a_truth_value_is_no_row_number() -> None:
+    ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3]])})
+    truths: list[Any] = [True, np.True_, np.array(True)]
+    tuples: list[Any] = [(True, 0), (0, 1), (0, None)]
+    for key in truths + tuples:
+        with pytest.raises(rm.RowNotFoundError):
+            ds[:]["t"][key]
+    for key in truths:
+        with pytest.raises(rm.RecmapError):
+            ds[key]
+        with pytest.raises(rm.RowNotFoundError):
+            ds["t"][key]
 
 
 def test_a_column_computes_like_an_array() -> None:

@@ -215,6 +215,8 @@ def test_a_header_that_is_cut_is_refused(version: tuple[int, int], size: int) ->
         header(descr="'<f7'"),
         header(descr="None"),
         header(descr="5"),
+        header(descr="()"),
+        header(descr="','"),
         header(descr="[('a', '<f8'), ('a', '<f8')]"),
         header(descr="('<f8', (-1,))"),
         header(descr="'<f8'", shape=str((1,) * 100)),

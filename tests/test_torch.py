@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from typing import Any
@@ -279,3 +280,13 @@ except rm.MissingPackageError as e:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "to_torch() needs PyTorch: pip install recmap[torch]"
+
+
+@pytest.mark.parametrize("option", ["features", "label"])
+def test_names_of_columns_that_are_no_texts_are_refused(option: str) -> None:
+    ds: Any = rm.from_arrays({"x": np.arange(3)})
+    for wrong in (3, math.nan, [1], [["x"]], {"x": 1}):
+        with pytest.raises(rm.OptionTypeError, match=option):
+            ds.to_torch(**{option: wrong})
+    with pytest.raises(rm.OptionError, match="ragged"):
+        ds.to_torch(ragged=np.arange(2))

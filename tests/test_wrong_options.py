@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pathlib
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -247,6 +248,52 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "zip ints": (lambda: rm.zip(3), rm.OptionTypeError, "datasets"),
     "weights": (lambda: rm.mix([data(), data()], ["a", 1]), rm.OptionTypeError, "weights"),
     "weights as text": (lambda: rm.mix([data()], "a"), rm.OptionTypeError, "weights"),
+    "records view": (lambda: rm.tfrecord.records("x.tfrecord", view=2), rm.OptionTypeError, "view"),
+    "records verify": (
+        lambda: rm.tfrecord.records("x.tfrecord", verify=None),
+        rm.OptionTypeError,
+        "verify",
+    ),
+    "records errors": (
+        lambda: rm.tfrecord.records("x.tfrecord", errors=np.arange(2)),
+        rm.OptionError,
+        "errors",
+    ),
+    "records packed": (
+        lambda: rm.tfrecord.records("x.tfrecord", compression=np.arange(2)),
+        rm.OptionError,
+        "compression",
+    ),
+    "engine": (to("y.npy", engine=np.arange(2)), rm.OptionError, "engine"),
+    "index progress": (lambda: rm.index("x.tfrecord", progress={}), rm.OptionError, "progress"),
+    "verify progress": (lambda: rm.verify("x.tfrecord", progress={}), rm.OptionError, "progress"),
+    "repair progress": (
+        lambda: rm.repair("x.tfrecord", "y.tfrecord", progress={}),
+        rm.OptionError,
+        "progress",
+    ),
+    "repair durable": (
+        lambda: rm.repair("x.tfrecord", "y.tfrecord", durable=None),
+        rm.OptionError,
+        "durable",
+    ),
+    "run epochs": (lambda: data().batch(2).run(1.5), rm.OptionTypeError, "epochs"),
+    "run progress": (lambda: data().batch(2).run(progress="no"), rm.OptionTypeError, "progress"),
+    "restore check": (
+        lambda: data().batch(2).restore(data().batch(2).state(), check="no"),
+        rm.OptionTypeError,
+        "check",
+    ),
+    "restore version": (
+        lambda: data().batch(2).restore({"version": np.arange(2)}),
+        rm.OptionError,
+        "version",
+    ),
+    "schema names": (lambda: rm.Schema({}).select(None), rm.OptionTypeError, "names"),
+    "dtype of a comma": (opened("x.bin", dtype=","), rm.OptionTypeError, "dtype"),
+    "field of a comma": (lambda: rm.Field(","), rm.FieldTextError, "dtype"),
+    "cast to a comma": (to("y.npy", cast={"data": ","}), rm.OptionError, "dtype"),
+    "rows of a comma": (lambda: rm.Ragged.from_rows([[1]], dtype=","), rm.OptionError, "dtype"),
     "length without end": (lambda: len(data().repeat()), rm.OptionTypeError, "length"),
 }
 
@@ -323,6 +370,10 @@ def test_numbers_of_numpy_are_numbers(integer: Callable[[int], Any]) -> None:
 COMMANDS = [
     "info no.npy",
     "info x.npy --dtype bogus",
+    "info x.bin --dtype ,",
+    "info x.bin --dtype 1,a",
+    "info x.bin --dtype \udc80",
+    "repair x.tfrecord y.tfrecord --report a\0b",
     "info x.bin --dtype f4 --shape a",
     "info x.npy --format bogus",
     "head x.npy -n -1",
@@ -368,6 +419,75 @@ def test_schemas_compare_with_anything() -> None:
     assert hash(schema) == hash(turned)
     assert schema == {"x": "int64", "y": "bytes"}
     assert schema not in ({"x": 3}, {1: 2}, {"x": "no[field"}, None, 3, "x")
+    others: list[Any] = [{}, [], None, 3, b"x", ("x",)]
+    for nothing in others:
+        assert nothing not in schema
+        assert nothing not in data()
+
+
+@pytest.mark.parametrize("fill", [0, [1, 2], (1, 2), np.array([1, 2]), float("nan")], ids=str)
+def test_fields_with_a_fill_value_compare_and_hash(fill: Any) -> None:
+    field = rm.Field("float32", (2,), fill=fill)
+    again = rm.Field("float32", (2,), fill=list(np.broadcast_to(np.array(fill, "f4"), 2)))
+    assert field == again
+    assert hash(field) == hash(again)
+    assert {field: 1}[again] == 1
+    assert rm.Schema({"x": field}) == {"x": again}
+    assert field not in (rm.Field("float32", (2,)), rm.Field("float32", (2,), fill=5), None)
+
+
+BAD_PLACES = {
+    "below a file": "a-file/sub/y",
+    "in a system folder": "/proc/y",
+    "with too long a name": "y" * 300,
+}
+
+
+@pytest.mark.parametrize("place", BAD_PLACES)
+@pytest.mark.parametrize(
+    "suffix", [".npy", ".npz", ".h5", ".zarr", ".bin", ".tfrecord", ".tfrecord.gz"]
+)
+def test_an_output_that_cannot_be_written_is_an_error_that_names_it(
+    place: str, suffix: str
+) -> None:
+    pathlib.Path("a-file").touch()
+    dst = BAD_PLACES[place] + suffix
+    calls: list[Callable[[], Any]] = [lambda: data().save(dst)]
+    if "tfrecord" in suffix:
+        files()
+        calls.append(lambda: rm.TFRecordWriter(dst))
+        calls.append(lambda: rm.tfrecord.write_records(dst, [b"x"]))
+        calls.append(lambda: rm.repair("x.tfrecord", dst))
+    before = sorted(os.listdir())
+    for call in calls:
+        with pytest.raises(rm.OutputError, match="cannot be written") as caught:
+            call()
+        assert os.path.dirname(dst)[:6] in str(caught.value)
+        assert caught.value.errno
+    assert sorted(os.listdir()) == before
+
+
+def test_a_folder_is_not_replaced_by_a_file() -> None:
+    os.mkdir("folder")
+    with pytest.raises(rm.OutputError, match="folder"):
+        rm.tfrecord.write_records("folder", [b"x"], overwrite=True)
+    assert os.listdir() == ["folder"]
+
+
+def test_a_file_that_outgrows_its_limit_is_an_output_error() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(rm.OutputError, match="y.tfrecord"):
+            rm.tfrecord.write_records("y.tfrecord", [bytes(1 << 20)])
+        with pytest.raises(rm.OutputError, match="(File too large)"):
+            rm.from_arrays({"x": np.zeros(1 << 18)}).save("y.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert os.listdir() == []
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ def case(case: Case) -> None:
             case.say(f"{array.dtype} {array.shape} [{key!r}]")
             run: Callable[[Any], Any] = partial(_indexed, key=key)
         else:
-            name, axis = case.pick(REDUCTIONS), case.pick([None, 0, -1])
-            case.say(f"{array.dtype} {array.shape} {name}(axis={axis})")
-            run = partial(_reduced, name=name, axis=axis)
+            name, options = case.pick(REDUCTIONS), _options(case, array.shape)
+            case.say(f"{array.dtype} {array.shape} {name}({options})")
+            run = partial(_reduced, name=name, options=options)
         _compare(run, array, column)
     if case.chance(0.3):
         case.say("arithmetic")
@@ -63,7 +63,7 @@ def _key(case: Case, shape: tuple[int, ...]) -> Any:
     axes = case.between(1, len(shape))
     parts = [_part(case, side) for side in shape[:axes]]
     if case.chance(0.15):
-        parts.insert(case.between(0, len(parts)), case.pick([None, ...]))
+        parts.insert(case.between(0, len(parts)), case.pick([None, ..., True, np.False_]))
     if len(parts) == 1 and case.chance(0.7):
         return parts[0]
     return tuple(parts)
@@ -72,7 +72,8 @@ def _key(case: Case, shape: tuple[int, ...]) -> Any:
 def _part(case: Case, side: int) -> Any:
     kind = case.pick(["number", "number", "slice", "slice", "list", "mask", "array", "outside"])
     if kind == "number":
-        return case.between(-side, max(side - 1, -side))
+        number = case.between(-side, max(side - 1, -side))
+        return case.pick([number, np.int64(number), np.array(number)])
     if kind == "slice":
         start, stop = (case.pick([None, case.between(-side - 2, side + 2)]) for _ in range(2))
         return slice(start, stop, case.pick([None, 1, 2, -1, -3]))
@@ -82,15 +83,25 @@ def _part(case: Case, side: int) -> Any:
         return case.rng.random(side) < 0.5
     if kind == "array":
         return case.rng.integers(0, max(side, 1), (2, 1))
-    return side + case.between(0, 3)
+    return case.pick([side + case.between(0, 3), 2**63, -(10**30), 1.5, "a", np.uint64(2**63)])
 
 
 def _indexed(values: Any, key: Any) -> Any:
     return values[key]
 
 
-def _reduced(values: Any, name: str, axis: int | None) -> Any:
-    return getattr(values, name)(axis=axis)
+def _options(case: Case, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Options of a reduction, perhaps with an array for the result that does not fit."""
+    options: dict[str, Any] = {"axis": case.pick([None, 0, -1, len(shape), ()])}
+    if case.chance(0.3):
+        options["keepdims"] = True
+    if case.chance(0.2):
+        options["out"] = np.zeros(case.pick([(), shape[1:], (3,)]), np.complex128)
+    return options
+
+
+def _reduced(values: Any, name: str, options: dict[str, Any]) -> Any:
+    return getattr(values, name)(**options)
 
 
 def _compare(run: Callable[[Any], Any], array: npt.NDArray[Any], column: Any) -> None:

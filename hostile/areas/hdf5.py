@@ -12,9 +12,9 @@ import numpy.typing as npt
 import recmap as rm
 from hostile import arrays
 from hostile.case import Case, OracleError
-from hostile.damage import damage
+from hostile.damage import check_damaged
 from hostile.reading import check_some_ways
-from hostile.table import Table, assert_same, table_of
+from hostile.table import Table, table_of
 
 __all__ = ["case"]
 
@@ -36,7 +36,7 @@ def case(case: Case) -> None:
     except (ValueError, TypeError, OSError, RuntimeError) as e:
         raise OracleError(repr(e)) from e
     if case.chance(0.25):
-        _damaged(case, path, names)
+        check_damaged(case, path, lambda: _read(path, names))
         return
     wanted = _read(path, names)
     with warnings.catch_warnings():
@@ -143,28 +143,3 @@ def _read(path: str, names: list[str]) -> Table:
             else:
                 table.update(table_of({name: array}))
     return table
-
-
-def _damaged(case: Case, path: str, names: list[str]) -> None:
-    """What can still be read is what h5py reads."""
-    damage(case, path)
-    case.say("oracle")
-    try:
-        wanted: Table | None = _read(path, names)
-    except Exception as e:
-        case.say(f"h5py: {e!r}")
-        wanted = None
-    case.say("recmap")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", rm.LeftOutWarning)
-            ds = rm.open(path)
-        read = list(ds.batches(case.between(1, 50)))
-    except rm.RecmapError as e:
-        case.say(f"refused: {e}")
-        case.outcome = "refused"
-        return
-    for name in ds.schema:
-        if wanted is not None and name in wanted:
-            found = [row for batch in read for row in batch[name]]
-            assert_same(found, wanted[name], f"damaged {name!r}")

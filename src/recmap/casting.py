@@ -103,7 +103,8 @@ def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         return next(iter(dtypes))
-    if any(dtype.kind in "SUOV" for dtype in dtypes):
+    kinds = {dtype.kind for dtype in dtypes}
+    if not kinds.isdisjoint("SUOV") or (len(kinds) > 1 and not kinds.isdisjoint("mM")):
         raise ColumnError(f"values of different kinds: {_listed(dtypes)}")
     try:
         choices = [np.result_type(*dtypes)]
@@ -131,29 +132,79 @@ def _listed(dtypes: set[np.dtype[Any]]) -> str:
 def exact_array(value: Any) -> npt.NDArray[Any]:
     """``np.asarray``, which must not drop a mask or round an integer that stands beside floats."""
     if type(value) is np.ndarray:
-        return value
+        # NumPy's strings of any length, which no cast knows.
+        return value.astype(object) if value.dtype.kind == "T" else value
     if isinstance(value, _ONE_NUMBER):
         return np.asarray(value)
     refuse_masked(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except OverflowError as e:  # True beside 2**63
+        if isinstance(value, list | tuple) and _all_whole(value):
+            return _whole_array(value)
+        raise ColumnError(f"numbers of which no dtype holds all: {e}") from None
+    except (RuntimeError, TypeError) as e:  # a tensor that NumPy cannot take
+        raise ColumnError(f"no array can be made of {type(value).__name__}: {e}") from e
+    if not isinstance(value, list | tuple):
+        _refuse_missing(value, array)
+        return array
+    if not array.size:
+        return array
     kind = array.dtype.kind
-    if kind in "fc" and isinstance(value, list | tuple):
+    if kind == "f" and _all_whole(value):
+        return _whole_array(value)
+    if kind in "fc":
         with np.errstate(invalid="ignore"):
             large = bool((np.abs(array) >= _EXACT).any())
-        if large and not _refuse_rounded(value, array.dtype):
-            raise ColumnError(
-                "integers of which no dtype holds all: some are negative, and some "
-                "are 2**63 or more"
-            )
-    elif kind in "SU" and isinstance(value, list | tuple):
+        if large:
+            _refuse_rounded(value, array.dtype)
+    elif kind in "mM":
+        _refuse_other_dates(value, array.dtype)
+    elif kind in "SU":
         _refuse_numbers(value)
     return array
 
 
-def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Refuses integers that become other floats; whether there are floats at all."""
+def _refuse_missing(value: Any, array: npt.NDArray[Any]) -> None:
+    """pandas, Polars and Arrow make floats of integers some of which are missing."""
+    if array.dtype.kind != "f":
+        return
+    own = str(getattr(value, "dtype", getattr(value, "type", "")))
+    if own.lower().startswith(("int", "uint")):
+        raise ColumnError(
+            "integers of which some are missing: fill them first (.fillna(0) in pandas, "
+            ".fill_null(0) in Arrow and Polars), and keep a mask as a column of its own if you "
+            "need it"
+        )
+
+
+def _all_whole(value: Any) -> bool:
+    """Whether there are only integers: of uint64 and int64, NumPy makes floats."""
+    if not isinstance(value, list | tuple):
+        return np.asarray(value).dtype.kind in "biu"
+    # One look at the types tells of most lists of floats.
+    if any(issubclass(kind, float | np.floating) for kind in set(map(type, value))):
+        return False
+    return all(map(_all_whole, value))
+
+
+def _whole_array(value: Any) -> npt.NDArray[Any]:
+    objects = np.array(value, dtype=object)
+    numbers = [int(number) for number in objects.flat]
+    dtype = np.dtype(np.int64 if max(numbers) < 1 << 63 else np.uint64)
+    if min(numbers) < np.iinfo(dtype).min or max(numbers) > np.iinfo(dtype).max:
+        raise ColumnError(
+            "integers of which no dtype holds all: some are negative, and some are 2**63 or more"
+        )
+    return np.array(numbers, dtype).reshape(objects.shape)
+
+
+def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> None:
+    """Refuses integers that become other floats."""
     if isinstance(value, list | tuple):
-        return max([_refuse_rounded(item, dtype) for item in value], default=False)
+        for item in value:
+            _refuse_rounded(item, dtype)
+        return
     inner = np.asarray(value)
     lost = first_lost(inner, dtype) if inner.dtype.kind in "iu" else None
     whole = isinstance(value, int) and inner.dtype.kind == "O"
@@ -162,7 +213,17 @@ def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> bool:
             f"{value if lost is None else lost[1]} stands beside floats, and {dtype} cannot hold "
             "it exactly; make the integers floats yourself, or keep them in a column of their own"
         )
-    return inner.dtype.kind in "fc"
+
+
+def _refuse_other_dates(value: Any, dtype: np.dtype[Any]) -> None:
+    """NumPy makes dates of numbers and durations that stand beside dates."""
+    for item in value:
+        if isinstance(item, list | tuple):
+            _refuse_other_dates(item, dtype)
+        elif getattr(item, "dtype", None) != dtype:
+            inner = np.asarray(item)
+            if inner.dtype.kind != dtype.kind or first_lost(inner, dtype) is not None:
+                raise ColumnError(f"{item!r} stands among {dtype}, which cannot hold it")
 
 
 def _refuse_numbers(value: Any) -> None:
@@ -180,9 +241,11 @@ def refuse_masked(value: Any) -> None:
     if ma is None or type(value) is np.ndarray:
         return
     if isinstance(value, ma.MaskedArray):
-        if bool(np.any(ma.getmaskarray(value))):
+        mask = ma.getmaskarray(value)
+        # That of a structured array has a field for each of its fields.
+        if bool(mask.any() if mask.dtype == bool else mask.tobytes().strip(b"\0")):
             raise ColumnError(
-                "a masked array: its mask cannot be stored; fill it first, with "
+                "a masked array: its mask would be lost; fill it first, with "
                 "array.filled(value), and keep the mask as a column of its own if you need it"
             )
     elif isinstance(value, list | tuple):

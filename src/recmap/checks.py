@@ -22,6 +22,7 @@ __all__ = [
     "as_list",
     "as_mapping",
     "as_names",
+    "as_row",
     "as_slice",
     "as_whole",
     "check_choice",
@@ -44,6 +45,20 @@ def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> 
     if most is not None and int(value) > most:
         raise OptionError(f"{name}={value}: give a whole number up to {most:,}")
     return int(value)
+
+
+def as_row(key: Any) -> int | None:
+    """The number of a row, if an index is one: of Python, NumPy, or a tensor without axes."""
+    if isinstance(key, int | np.integer):
+        return None if isinstance(key, bool) else int(key)
+    if isinstance(key, list | slice | np.bool_) or not hasattr(key, "__index__"):
+        return None
+    if np.asarray(key).dtype == bool:
+        return None
+    try:
+        return operator.index(key)
+    except (TypeError, ValueError):  # an array of several numbers
+        return None
 
 
 def check_flag(name: str, value: Any, use: str = "True or False") -> bool:
@@ -122,7 +137,7 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
     try:
         made: np.dtype[Any] = np.dtype(value)
         return made
-    except (TypeError, ValueError) as e:
+    except Exception as e:  # SyntaxError of ",", and others that NumPy lets through
         found = _extension_dtype(value)
         if found is None:
             raise OptionTypeError(

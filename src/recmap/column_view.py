@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from recmap.checks import as_dtype, as_row
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.indexing import RowReader, index_array
@@ -26,12 +28,14 @@ __all__ = ["ColumnView"]
 # place are missing, because they would change a copy.
 _OF_ARRAY = frozenset(
     [
-        *("T", "argpartition", "argsort", "astype", "choose", "clip", "compress", "conj"),
-        *("conjugate", "copy", "cumprod", "cumsum", "diagonal", "dot", "flat", "flatten", "imag"),
-        *("item", "nonzero", "ravel", "real", "repeat", "reshape", "round", "searchsorted"),
-        *("squeeze", "swapaxes", "take", "tobytes", "tolist", "trace", "transpose", "view"),
+        *("T", "argpartition", "argsort", "astype", "byteswap", "choose", "clip", "compress"),
+        *("conj", "conjugate", "copy", "cumprod", "cumsum", "diagonal", "dot", "flat", "flatten"),
+        *("imag", "item", "mT", "nonzero", "ravel", "real", "repeat", "reshape", "round"),
+        *("searchsorted", "squeeze", "swapaxes", "take", "tobytes", "tofile", "tolist", "trace"),
+        *("transpose", "view"),
     ]
 )
+_EQUALITY = {np.equal: operator.eq, np.not_equal: operator.ne}
 
 
 class ColumnView(NDArrayOperatorsMixin):
@@ -40,7 +44,8 @@ class ColumnView(NDArrayOperatorsMixin):
     Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
     ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
     other reductions read the column block by block, so memory stays bounded; floating-point
-    sums are at least as exact as NumPy's, and may differ from them in the last digits.
+    sums are at least as exact as NumPy's, and may differ from them in the last digits. With
+    ``where=`` or ``initial=`` they load the whole column.
 
     Arithmetic, comparisons, ``np.asarray`` and other functions of NumPy load the whole
     column. Columns are read-only.
@@ -99,8 +104,9 @@ class ColumnView(NDArrayOperatorsMixin):
         return len(self._dataset)
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
-            return self._dataset[key][self.name]
+        number = as_row(key)
+        if number is not None:
+            return self._dataset[number][self.name]
         if isinstance(key, slice) and key.step in (None, 1):
             return self._dataset[key][self.name]
         if not self._is_array:
@@ -123,16 +129,17 @@ class ColumnView(NDArrayOperatorsMixin):
             return self[key[0]]
         if key is Ellipsis or (isinstance(key, tuple) and not key):
             return self[:]
-        if isinstance(key, tuple) and isinstance(key[0], int | np.integer):
-            row = self[key[0]]
+        number = as_row(key[0]) if isinstance(key, tuple) else None
+        if number is not None:
+            row = self[number]
             if isinstance(row, np.ndarray):
                 try:
                     return row[key[1:]]
                 except (IndexError, TypeError, ValueError) as e:
-                    raise RowNotFoundError(f"column {self.name!r}: row {key[0]}: {e}") from None
+                    raise RowNotFoundError(f"column {self.name!r}: row {number}: {e}") from None
             if isinstance(row, Ragged) and len(key) == 2:
                 return row[key[1]]
-        if isinstance(key, tuple) or key is None or isinstance(key, bool | np.bool_):
+        if isinstance(key, tuple | str) or key is None or isinstance(key, bool | np.bool_):
             raise RowNotFoundError(
                 f"column {self.name!r} is {self.field}: index its rows by number, slice, list or "
                 f"mask, and then a row: ds[{self.name!r}][7][:3]"
@@ -153,7 +160,10 @@ class ColumnView(NDArrayOperatorsMixin):
     def __contains__(self, value: object) -> bool:
         if self.field.is_bytes:
             return any(_equal(row, value) for row in self)
-        return any(bool(np.any(block == value)) for block in self._blocks())
+        try:
+            return any(bool(np.any(block == value)) for block in self._blocks())
+        except ValueError as e:
+            raise OptionError(f"column {self.name!r}: {e}") from None
 
     def __bool__(self) -> bool:
         if self._is_array and self.size == 1:
@@ -177,14 +187,24 @@ class ColumnView(NDArrayOperatorsMixin):
         strings = self._compared(ufunc, method, inputs)
         if strings is not None:
             return strings
+        if method == "at" and inputs[0] is self:
+            self[...] = None
         arrays = [np.asarray(x) if isinstance(x, ColumnView) else x for x in inputs]
-        return getattr(ufunc, method)(*arrays, **options)
+        try:
+            if ufunc in _EQUALITY and method == "__call__" and not options:
+                # The operator has an answer for every other operand, the ufunc has not.
+                return _EQUALITY[ufunc](*arrays)
+            return getattr(ufunc, method)(*arrays, **options)
+        except TypeError as e:
+            raise OptionTypeError(f"column {self.name!r}: {e}") from e
+        except ValueError as e:
+            raise OptionError(f"column {self.name!r}: {e}") from e
 
     def _compared(
         self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...]
     ) -> npt.NDArray[np.bool_] | None:
         """``column == b"cat"`` of byte strings; None if something else was asked for."""
-        if method != "__call__" or ufunc not in (np.equal, np.not_equal) or self.field.shape:
+        if method != "__call__" or ufunc not in _EQUALITY or self.field.shape:
             return None
         other = next((x for x in inputs if isinstance(x, str | bytes)), None)
         if other is None or not self.field.is_bytes:
@@ -245,7 +265,13 @@ class ColumnView(NDArrayOperatorsMixin):
     ) -> Any:
         keepdims = bool(options.pop("keepdims", False))
         shape = self._reduced_shape(name, axis, keepdims)
-        given = {key: value for key, value in known.items() if value is not None}
+        if name in ("sum", "prod") and known["dtype"] is None and isinstance(out, np.ndarray):
+            known["dtype"] = out.dtype  # as NumPy does, so that a wider out= does not overflow
+        if known.get("dtype") is not None:
+            known["dtype"] = as_dtype("dtype", known["dtype"])
+            if known["dtype"].hasobject:
+                raise OptionError(f"{name}: dtype={known['dtype']}: use a dtype of numbers")
+        given = {key: value for key, value in known.items() if value is not None or key == "ddof"}
         if options:  # where=, initial= and such
             try:
                 return getattr(np.asarray(self), name)(
@@ -253,7 +279,7 @@ class ColumnView(NDArrayOperatorsMixin):
                 )
             except TypeError as e:
                 raise OptionTypeError(f"{name}: {e}") from None
-            except ValueError as e:
+            except (ValueError, ArithmeticError) as e:
                 raise OptionError(f"{name}: {e}") from None
         with Guard():
             return reduce_blocks(
@@ -291,7 +317,8 @@ class ColumnView(NDArrayOperatorsMixin):
     def _fixed(self, what: str) -> tuple[int, ...]:
         """The shape, if it is that of an array."""
         if not self._is_array:
-            how = f"ds[:][{self.name!r}].pad()" if self.field.ragged else f"ds[:][{self.name!r}]"
+            padded = self.field.ragged == 1 and not self.field.is_bytes
+            how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")
             raise OptionError(
                 f"{what}: column {self.name!r} is {self.field}: rows of different lengths are no "
                 f"array; use {how}"

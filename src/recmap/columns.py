@@ -90,6 +90,8 @@ def _column(name: str, value: Any) -> Column:
         raise ColumnError(
             f"field {name!r}: a column has a value for every row, not one {type(value).__name__}"
         )
+    if isinstance(value, set | frozenset):
+        raise ColumnError(f"field {name!r}: a set has no order; give a list, or sorted(...)")
     if hasattr(value, "__array__"):
         array = _exact(name, value)
     else:
@@ -195,10 +197,9 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
 
 
 def _strings(name: str, rows: Sequence[Any]) -> Ragged:
-    wrong = next((row for row in rows if not isinstance(row, _STRINGS)), None)
-    if wrong is not None:
-        # bytes(5) would be five zeros.
-        raise ColumnError(f"field {name!r}: {type(wrong).__name__} among strings: {wrong!r}")
+    for row in rows:
+        if not isinstance(row, _STRINGS):  # bytes(5) would be five zeros
+            raise ColumnError(f"field {name!r}: {type(row).__name__} among strings: {row!r}")
     try:
         return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
     except UnicodeEncodeError as e:

@@ -68,8 +68,9 @@ def convert(
 ) -> Report:
     """Writes the rows of any files, or of a dataset, into files of any format.
 
-    The format is that of the end of ``dst``, or ``to``; a folder (``"out/"``) gets
-    TFRecord files. ``shards``, ``rows_per_shard`` or ``shard_size`` make several files.
+    Paths are ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~``. The format is
+    that of the end of ``dst``, or ``to``; a folder (``"out/"``) gets TFRecord files.
+    ``shards``, ``rows_per_shard`` or ``shard_size`` make several files.
     No more than ``memory`` is held, whatever the size of the input.
 
     A file has its name only when it is whole and has been checked: its rows and CRCs
@@ -196,8 +197,7 @@ def _runner(
     engine: Engine, address: str | None, source: Source, dst: str, workers: int | None
 ) -> AbstractContextManager[Runner | None]:
     """Who writes the files; None for this process."""
-    if engine not in ("local", "ray"):
-        raise OptionError(f'engine={engine!r}: use "local" or "ray"')
+    check_choice("engine", engine, ("local", "ray"))
     if engine == "local":
         if address is not None:
             raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')

@@ -17,6 +17,7 @@ from recmap.checks import (
     as_dtype,
     as_list,
     as_mapping,
+    as_row,
     as_slice,
     as_whole,
     check_choice,
@@ -87,7 +88,10 @@ def open(
 
     ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
     other; or a dict of columns from different files: ``{"image": "images.npy",
-    "label": "labels.npy"}``. The format is seen from the file, or given:
+    "label": "labels.npy"}``. A path is a ``str``, ``bytes`` or a ``pathlib.Path``, here and
+    wherever recmap takes one, and ``~`` is your home folder.
+
+    The format is seen from the file, or given:
     ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``.
 
     ``fields`` names the columns to read and gives types to TFRecord features stored
@@ -381,11 +385,11 @@ class Dataset(Verbs):
             if view is not None:
                 return view if not view.flags.writeable else _read_only(view)
             return ColumnView(Dataset(self._source.select([key])), key, field)
-        if isinstance(key, int | np.integer) and not isinstance(key, bool | np.bool_):
-            row = self._row_number(int(key))
-            batch = self._source.take(np.array([row], dtype=np.int64))
-            return {name: column[0] for name, column in batch.items()}
-        return self._rows(key)
+        number = as_row(key)
+        if number is None:
+            return self._rows(key)
+        batch = self._source.take(np.array([self._row_number(number)], dtype=np.int64))
+        return {name: column[0] for name, column in batch.items()}
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a column of this name."""
@@ -555,7 +559,7 @@ class Dataset(Verbs):
 
     def save(self, dst: PathLike, **options: Any) -> Report:
         """Writes all rows to ``dst``, in any format and in bounded memory: the options
-        are those of ``rm.convert``.
+        are those of ``rm.convert``. ``dst`` is a ``str``, ``bytes`` or a ``pathlib.Path``.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.casting import exact_array
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 
 __all__ = ["RowReader", "index_array"]
@@ -62,13 +63,13 @@ def _item(item: Any) -> Any:
         return bool(item)
     if not isinstance(item, np.ndarray):
         try:
-            return operator.index(item)
+            return _number(operator.index(item))
         except TypeError:
             pass
     try:
-        array = np.asarray(item)
+        array = exact_array(item)
     except ValueError as e:
-        raise RowNotFoundError(f"cannot index with {item!r}: {e}") from None
+        raise RowNotFoundError(f"cannot index with {type(item).__name__}: {e}") from None
     if array.size == 0 and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iub":
@@ -77,10 +78,17 @@ def _item(item: Any) -> Any:
             "or arrays of integers or booleans"
         )
     if array.ndim == 0:
-        return array.item()
-    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and int(array.max(initial=0)) >> 63:
-        raise RowNotFoundError(f"index {int(array.max())} is out of bounds")
+        return array.item() if array.dtype == bool else _number(array.item())
+    if array.dtype.kind == "u":
+        _number(int(array.max(initial=0)))
     return array if array.dtype == bool else array.astype(np.int64, copy=False)
+
+
+def _number(number: int) -> int:
+    """An index that NumPy can take; larger ones would be an OverflowError."""
+    if not -(1 << 63) <= number < 1 << 63:
+        raise RowNotFoundError(f"index {number} is out of bounds")
+    return number
 
 
 def _shape(shape: tuple[int, ...], items: tuple[Any, ...]) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import pad_rows
-from recmap.casting import exact_array, first_lost, joint_dtype
-from recmap.checks import as_dtype, as_list, as_slice, as_whole, check_choice
+from recmap.casting import exact_array, first_lost, joint_dtype, refuse_masked
+from recmap.checks import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
 from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
@@ -49,7 +49,7 @@ class Ragged:
         self.values: Column = values if isinstance(values, Ragged) else exact_array(values)
         self.offsets: npt.NDArray[np.int64] = (
             offsets
-            if isinstance(offsets, np.ndarray) and offsets.dtype == np.int64
+            if type(offsets) is np.ndarray and offsets.dtype == np.int64
             else _whole_offsets(offsets)
         )
         if self.offsets.ndim != 1 or self.offsets.size == 0:
@@ -62,7 +62,10 @@ class Ragged:
         Rows of different dtypes get one that holds all values; if there is none, as for
         ``2**53 + 1`` beside ``0.5``, that is a ``ColumnError``.
         """
-        arrays = [exact_array(row) for row in as_list("rows", rows, "[[1, 2], [3]]")]
+        arrays = [
+            _row_array(number, row)
+            for number, row in enumerate(as_list("rows", rows, "[[1, 2], [3]]"))
+        ]
         if dtype is not None:
             dtype = as_dtype("dtype", dtype)
             if dtype.kind in "SUO" or dtype.names is not None:
@@ -136,22 +139,24 @@ class Ragged:
         self, key: slice | npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | Sequence[int]
     ) -> Ragged: ...
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, int | np.integer):
-            row = int(key) + len(self) if key < 0 else int(key)
+        number = key if type(key) is int else as_row(key)
+        if number is not None:
+            row = number + len(self) if number < 0 else number
             if not 0 <= row < len(self):
-                raise RowNotFoundError(f"row {key:,} of a Ragged of {len(self):,} rows")
+                raise RowNotFoundError(f"row {number:,} of a Ragged of {len(self):,} rows")
             items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
             return items.tobytes() if self.is_bytes and isinstance(items, np.ndarray) else items
         try:
             if isinstance(key, slice) and key.step in (None, 1):
                 start, stop, _ = key.indices(len(self))
                 return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
+            refuse_masked(key)
             rows = np.arange(len(self))[key]
         except (IndexError, ValueError, TypeError) as e:
             if isinstance(key, slice):
                 as_slice("rows", key)
             raise RowNotFoundError(f"a Ragged of {len(self):,} rows: {e}") from None
-        if rows.ndim != 1:
+        if rows.ndim != 1 or (isinstance(key, tuple) and len(key) > 1):
             raise RowNotFoundError("a Ragged is indexed by a row, a slice, or a list of rows")
         return self._take(rows)
 
@@ -209,10 +214,14 @@ class Ragged:
                 "contiguous and writable"
             )
         if out.size:
-            if (lost := first_lost(np.asarray(fill), values.dtype, rounds=True)) is not None:
-                raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
             try:
-                item = np.full(values.shape[1:], fill, values.dtype)
+                given = exact_array(fill)
+                lost = first_lost(given, values.dtype, rounds=True)
+                if lost is not None:
+                    raise OptionError(f"fill={lost[1]!r}: {values.dtype} cannot hold it")
+                item = np.full(values.shape[1:], given, values.dtype)
+            except OptionError:
+                raise
             except (TypeError, ValueError) as e:
                 raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
             pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
@@ -274,9 +283,11 @@ def _not_bytes(strings: Sequence[Any]) -> ColumnError:
 
 def _whole_offsets(offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
     try:
-        given = np.asarray(offsets)
+        given = exact_array(offsets)
     except (TypeError, ValueError) as e:
         raise ColumnError(f"offsets of a Ragged: {e}") from None
+    if given.dtype == np.int64:
+        return given
     if given.dtype.kind not in "iuf":
         raise ColumnError(f"offsets of a Ragged are whole numbers, not {given.dtype}")
     with np.errstate(invalid="ignore"):
@@ -291,6 +302,15 @@ def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     offsets = np.zeros(len(steps) + 1, dtype=np.int64)
     np.cumsum(steps, out=offsets[1:])
     return offsets
+
+
+def _row_array(number: int, row: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(row)
+    except ColumnError as e:
+        raise ColumnError(f"row {number:,}: {e}") from None
+    except (TypeError, ValueError) as e:
+        raise ColumnError(f"row {number:,} is no array of numbers: {e}") from None
 
 
 def _of_dtype(array: npt.NDArray[Any], dtype: np.dtype[Any], row: int) -> npt.NDArray[Any]:

@@ -48,13 +48,20 @@ def reduce_blocks(
             made = _reduce(name, blocks, shape, dtype, axis, keepdims, options)
     except TypeError as e:
         raise OptionTypeError(f"{name}: {e}") from None
-    except ValueError as e:
+    except (ValueError, ArithmeticError) as e:
         raise OptionError(f"{name}: {e}") from None
-    if out is None:
-        return made
+    return made if out is None else _into(out, made, name)
+
+
+def _into(out: Any, made: Any, name: str) -> Array:
+    if not isinstance(out, np.ndarray):
+        raise OptionTypeError(f"{name}: out= is a NumPy array, not {type(out).__name__}")
+    # np.copyto would repeat the result to fill a larger array.
+    if out.shape != np.shape(made):
+        raise OptionError(f"{name}: out= has shape {out.shape}, the result has {np.shape(made)}")
     try:
         np.copyto(out, made, casting="same_kind")
-    except (TypeError, ValueError, AttributeError) as e:
+    except (TypeError, ValueError) as e:
         raise OptionTypeError(f"{name}: out= cannot take the result: {e}") from None
     return out
 

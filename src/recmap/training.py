@@ -11,7 +11,7 @@ from typing import Any
 
 from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
-from recmap.checks import as_whole, check_choice, is_iterable
+from recmap.checks import as_whole, check_choice, check_flag, is_iterable
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.notebook import table
 from recmap.pipeline import verbs
@@ -194,7 +194,10 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
         [[0, 1], [2], [0, 1], [2]]
         """
-        for _ in range(as_whole("epochs", epochs)):
+        return self._epochs(as_whole("epochs", epochs), check_flag("progress", progress))
+
+    def _epochs(self, epochs: int, progress: bool) -> Iterator[dict[str, Any]]:
+        for _ in range(epochs):
             bar = Bar(self._plan.count()) if progress else None
             batches = iter(self)
             while batch := list(islice(batches, 1)):
@@ -277,6 +280,7 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in again]
         [[5, 1], [4, 3]]
         """
+        check_flag("check", check)
         plan = self._plan
         first, cuts = plan.remaining.tail, len(plan.kept)
         states = [checked(each, plan.chain(), first, cuts) for each in _states(state)]
@@ -356,6 +360,8 @@ class Pipeline(Verbs):
         """Every ``count``-th batch, for processes of one rank that take turns. Each does
         its own work: most of them may not start others.
         """
+        count = as_whole("count", count, 1)
+        index = as_whole("index", index, 0, count - 1)
         plan = self._plan
         if plan.kept or plan.given or plan.overall:
             raise OptionError(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.casting import exact_array, first_lost
-from recmap.checks import as_dtype, as_whole, is_iterable
+from recmap.checks import as_dtype, as_names, as_whole, is_iterable
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.notebook import table
 from recmap.ragged import Column
@@ -36,7 +36,7 @@ _TEXT = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Field:
     """The type of one column: what a row holds.
 
@@ -137,6 +137,19 @@ class Field:
         except (TypeError, ValueError) as e:
             raise FieldTextError(f"field {self}: {self.fill!r} cannot fill a row: {e}") from e
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Field):
+            return NotImplemented
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if self.fill is None or other.fill is None:
+            return self.fill is other.fill
+        # By the row that they mean: a fill may be an array, and NaN is not equal to itself.
+        return _plain(self.fill_row()) == _plain(other.fill_row())
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
+
     def __str__(self) -> str:
         name = "bytes" if self.is_bytes else _dtype_text(self.dtype)
         axes = ",".join("*" if axis is None else str(axis) for axis in self.shape)
@@ -152,6 +165,10 @@ class Field:
         return f"Field({str(self)!r})"
 
 
+def _plain(row: npt.NDArray[Any] | bytes) -> bytes:
+    return row if isinstance(row, bytes) else row.tobytes()
+
+
 def as_field(field: FieldLike) -> Field:
     """A field, or the field its text means."""
     if not isinstance(field, Field | str):
@@ -163,12 +180,9 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
         return BYTES
     try:
-        made = np.dtype(dtype)
-    except (TypeError, ValueError):
-        try:
-            made = as_dtype("dtype", dtype)
-        except OptionError:
-            raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+        made = as_dtype("dtype", dtype)
+    except OptionError:
+        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
     if made == BYTES:
         return BYTES
     if made.hasobject or made.names is not None or made.kind in "SU":
@@ -239,13 +253,13 @@ class Schema(Mapping[str, Field]):
 
     def select(self, names: Iterable[str]) -> Schema:
         """These fields, in this order."""
-        return Schema({name: self[name] for name in names})
+        return Schema({name: self[name] for name in as_names("names", names)})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._fields
+        return isinstance(name, str) and name in self._fields
 
     def __len__(self) -> int:
         return len(self._fields)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from recmap.checks import as_names
 from recmap.errors import FieldNotFoundError, OptionError
 
 __all__ = ["Names", "Pairs", "as_pairs"]
@@ -53,7 +54,7 @@ def as_pairs(columns: Collection[str], features: Names, label: Names) -> Pairs:
 def _checked(
     columns: Collection[str], names: str | Sequence[str], argument: str
 ) -> str | tuple[str, ...]:
-    chosen = names if isinstance(names, str) else tuple(names)
+    chosen = names if isinstance(names, str) else tuple(as_names(argument, names))
     if not chosen:
         raise OptionError(f"{argument}={names!r}: the name of a column, or of several")
     for name in _several(chosen):

@@ -10,6 +10,7 @@ import numpy as np
 from recmap.adapters.feed import Feed
 from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
+from recmap.checks import check_choice
 from recmap.errors import OptionError, RowNotFoundError
 
 __all__ = ["TorchRows", "TorchStream", "to_torch"]
@@ -22,8 +23,7 @@ def to_torch(
     feed: Feed, features: Names, label: Names, ragged: RaggedAs
 ) -> TorchRows | TorchStream:
     """Rows by number where they have one, else a stream of rows or batches."""
-    if ragged not in ("nested", "list", "parts"):
-        raise OptionError(f'ragged={ragged!r}: use "nested", "list" or "parts"')
+    check_choice("ragged", ragged, ("nested", "list", "parts"))
     pairs = as_pairs(feed.sample(), features, label)
     if not feed.numbered:
         return TorchStream(feed, pairs, ragged)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
-import numpy as np
-
+from recmap.checks import as_dtype
 from recmap.dataset import Dataset
 from recmap.dataset import open as open_dataset
 from recmap.errors import OptionError
@@ -110,10 +109,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _dtype(text: str | None) -> str | None:
     if text is not None:
-        try:
-            np.dtype(text)
-        except TypeError as e:
-            raise OptionError(f"--dtype {text}: {e}") from e
+        as_dtype("--dtype", text)
     return text
 
 

@@ -9,7 +9,9 @@ from recmap.cli.jsonable import json_text
 from recmap.cli.progress import watching_bytes
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
+from recmap.files.disk import writing
 from recmap.files.output import refuse_existing
+from recmap.files.paths import as_path
 from recmap.tfrecord.repairing import repair
 
 __all__ = ["add"]
@@ -38,12 +40,13 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.report is not None:
-        refuse_existing(args.report, args.overwrite)
+    report = None if args.report is None else as_path(args.report, "--report")
+    if report is not None:
+        refuse_existing(report, args.overwrite)
     with watching_bytes("repair") as watcher:
         done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
-    if args.report is not None:
-        with open(args.report, "w", encoding="utf-8") as file:
+    if report is not None:
+        with writing(report), open(report, "w", encoding="utf-8") as file:
             file.writelines(f"{json_text(damage)}\n" for damage in done.damage)
     for damage in done.damage:
         print(printable(str(damage)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from recmap.errors import OutputExistsError
-from recmap.files.disk import remove
+from recmap.files.disk import remove, writing
 
 __all__ = ["Mark"]
 
@@ -22,9 +22,11 @@ class Mark:
 
     def hold(self) -> None:
         """Sets it."""
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-        with open(self.path, "w", encoding="utf-8"):
-            self._held = True
+        folder = os.path.dirname(self.path) or "."
+        with writing(folder):
+            os.makedirs(folder, exist_ok=True)
+            with open(self.path, "w", encoding="utf-8"):
+                self._held = True
 
     def release(self) -> None:
         """Removes it; whether it had been lost before is still known then."""

@@ -11,15 +11,18 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from uuid import uuid4
 
+from recmap.errors import OutputError, RecmapError
+
 __all__ = [
     "Process",
     "acting_for",
+    "make_folder",
     "names_of",
     "process_of",
     "put_in_place",
@@ -30,6 +33,7 @@ __all__ = [
     "sync",
     "temporary_path",
     "this_process",
+    "writing",
 ]
 
 _END = ".tmp"
@@ -200,6 +204,30 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn errors of the operating system into one that names the output."""
+    try:
+        yield
+    except RecmapError:
+        raise
+    except OSError as e:
+        reason = e.strerror or str(e)
+        if e.errno in (errno.EEXIST, errno.ENOTDIR):
+            reason = "a part of its path is a file, not a folder"
+        failed = OutputError(f"{path} cannot be written: {reason}")
+        failed.errno, failed.strerror = e.errno, e.strerror
+        raise failed from e
+
+
+def make_folder(path: str) -> None:
+    """Make the folder of an output, and refuse a name that no file can have."""
+    with writing(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.lstat(path)
+
+
 def put_in_place(temporary: str, path: str) -> None:
     """Give a file its name. One that is there already hands down its permissions, and a
     link stays a link: what it leads to is replaced.
@@ -211,6 +239,7 @@ def put_in_place(temporary: str, path: str) -> None:
         os.replace(temporary, target)
     except OSError as e:
         if e.errno != errno.EXDEV:
+            remove(temporary)
             raise
         # A link to another file system: only there can it be replaced at once.
         near = temporary_path(target)

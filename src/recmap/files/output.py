@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
-from recmap.errors import OptionError, OutputExistsError
+from recmap.errors import OptionError, OutputError, OutputExistsError
 from recmap.files.deflater import Deflater
-from recmap.files.disk import put_in_place, remove, sync, temporary_path
+from recmap.files.disk import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.files.threads import start_thread
 
 __all__ = [
@@ -126,9 +126,12 @@ class OutputFile:
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_folder(path)
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder: give the name of a file")
         self.temporary = temporary_path(path, ".member" if unnamed else "")
-        self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by commit
+        with writing(path):
+            self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by commit
         if unnamed:
             os.unlink(self.temporary)
         self._deflater = Deflater(compression) if compression is not None else None
@@ -168,11 +171,12 @@ class OutputFile:
 
     def _write_all(self, data: Buffer) -> None:
         view = np.frombuffer(data, np.uint8).data
-        self._reserve(len(view))
-        while view:
-            count = self._file.write(view)
-            self.written += count
-            view = view[count:]
+        with writing(self.path):
+            self._reserve(len(view))
+            while view:
+                count = self._file.write(view)
+                self.written += count
+                view = view[count:]
 
     def _reserve(self, size: int) -> None:
         if self._reserved is None or self.written + size < max(self._reserved, _PIECE):
@@ -195,17 +199,19 @@ class OutputFile:
         if self._deflater is not None:
             for part in self._deflater.finish():
                 self._write_all(part)
-        if self._reserved:  # gives back what was not used
-            os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
-        if durable:
-            os.fsync(self._file.fileno())
+        with writing(self.path):
+            if self._reserved:  # gives back what was not used
+                os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
+            if durable:
+                os.fsync(self._file.fileno())
         self._file.close()
 
     def commit(self, durable: bool) -> None:
         """Gives the finished file its name."""
-        put_in_place(self.temporary, self.path)
-        if durable:
-            sync(os.path.dirname(self.path))
+        with writing(self.path):
+            put_in_place(self.temporary, self.path)
+            if durable:
+                sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
         """Leaves nothing behind."""

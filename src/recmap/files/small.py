@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from recmap.files.disk import remove, temporary_path
+from recmap.files.disk import make_folder, remove, temporary_path, writing
 
 __all__ = ["read_whole", "write_whole"]
 
@@ -22,10 +22,10 @@ def read_whole(path: str, most: int) -> str:
 
 def write_whole(path: str, text: str) -> None:
     """Writes a file under a temporary name, and renames it; a failure leaves nothing."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    make_folder(path)
     temporary = temporary_path(path)
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with writing(path), open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -75,7 +75,10 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
         raise fail("it is cut")
     try:
         return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
-    except (MemoryError, RecursionError, SyntaxError, TypeError, ValueError) as e:
+    # Of a descr that is none, NumPy raises errors of many kinds.
+    except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
+        raise fail(str(e)) from e
+    except (TypeError, ValueError) as e:
         raise fail(str(e)) from e
 
 

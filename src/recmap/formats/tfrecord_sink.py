@@ -36,6 +36,8 @@ _CHUNK = 8 << 20
 class TFRecordWriter:
     """Writes batches of columns as TFRecord files.
 
+    ``path`` is a ``str``, ``bytes`` or a ``pathlib.Path``, and may begin with ``~``.
+
     The files appear under their names when the ``with`` block ends without an
     exception; otherwise nothing does. ``schema`` is that of the first batch if
     not given. With ``shards`` rows are dealt out one by one, or, if the number of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from recmap.checks import as_whole
+from recmap.checks import as_whole, check_function
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.description import description_path
 from recmap.files.disk import size_on_disk
@@ -44,6 +44,7 @@ def verify(
     True
     """
     workers = None if workers is None else as_whole("workers", workers, 1)
+    check_function("progress", progress)
     files = expand(path)
     formats = {file: _format(file) for file in files}
     records = [file for file in files if formats[file] == "tfrecord"]

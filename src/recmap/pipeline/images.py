@@ -51,11 +51,13 @@ class ImageDecoder:
     ``size`` is (height, width); None keeps the size of the images, which may differ: the
     column is then ragged, rows of lines of pixels.
 
-    Resizing is bilinear and antialiased: each value is within 1 level of
+    Resizing is bilinear and antialiased, in whole levels of 0 to 255: each is within 1 of
     ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
-    included. ``fast=True`` decodes JPEGs much larger than ``size`` at a half, a quarter or
-    an eighth of theirs, which is several times as fast and differs by several levels where
-    there is fine detail.
+    included. JPEGs are decoded by libjpeg's accurate transform, which is
+    ``dct_method="INTEGER_ACCURATE"`` in TensorFlow and not its default. ``fast=True``
+    decodes those at least twice as large as ``size`` at a half, a quarter or an eighth of
+    theirs, which is two or three times as fast and differs by several levels where there
+    is fine detail.
 
     ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA); images of any kind are converted:
     alpha is dropped or made opaque, palettes are looked up, CMYK becomes RGB, and of 16

@@ -9,8 +9,8 @@ from typing import Literal, overload
 import numpy as np
 
 from recmap._core import frame
-from recmap.checks import check_flag, check_iterable
-from recmap.errors import ColumnError, OptionError, UnknownFormatError
+from recmap.checks import check_choice, check_flag, check_iterable
+from recmap.errors import ColumnError, UnknownFormatError
 from recmap.files.output import (
     Compression,
     OutputFile,
@@ -92,8 +92,9 @@ def records(
     >>> list(rm.tfrecord.records("raw.tfrecord"))
     [b'one', b'two']
     """
-    if errors not in ("raise", "skip"):
-        raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
+    check_choice("errors", errors, ("raise", "skip"))
+    check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    view, verify = check_flag("view", view), check_flag("verify", verify)
     shards = [open_shard(file, verify, compression) for file in expand(path)]
     views = (
         record

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import numpy as np
 
-from recmap.checks import check_flag
+from recmap.checks import check_flag, check_function
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
@@ -52,6 +52,7 @@ def index(path: PathsLike, *, text: bool = False, progress: SizeWatcher | None =
     '0 16\\n16 19\\n'
     """
     check_flag("text", text)
+    check_function("progress", progress)
     files = expand(path)
     tally = Tally(files, progress)
     return [_index_text(file, tally) if text else _index(file, tally) for file in files]

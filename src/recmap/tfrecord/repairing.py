@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
-from recmap.checks import check_flag
+from recmap.checks import check_flag, check_function
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
 from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
@@ -79,6 +79,8 @@ def repair(
     if os.path.exists(target) and any(os.path.samefile(file, target) for file in files):
         raise OptionError(f"{target} is the file to be repaired: write to another one")
     refuse_existing(target, check_flag("overwrite", overwrite))
+    check_flag("durable", durable)
+    check_function("progress", progress)
     tally = Tally(files, progress)
     spooler = Spooler()
     output = OutputFile(target, choose_compression(target, None), spooler)

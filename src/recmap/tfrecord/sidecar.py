@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import IndexFileError, StaleIndexWarning
-from recmap.files.disk import temporary_path
+from recmap.files.disk import remove, temporary_path, writing
 from recmap.files.mapped import MappedFile
 from recmap.tfrecord.description import parse_schema, schema_texts
 from recmap.tfrecord.index import Index
@@ -130,9 +130,14 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     head = _HEAD.pack(_MAGIC, _VERSION, len(text), _crc(text), _crc(marks))
     target = sidecar_path(beside or path)
     temporary = temporary_path(beside or path, ".recmap")
-    with open(temporary, "wb") as file:
-        file.write(head + text + marks)
-    os.replace(temporary, target)
+    with writing(target):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(head + text + marks)
+            os.replace(temporary, target)
+        except OSError:
+            remove(temporary)
+            raise
     return target
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from recmap.checks import as_whole, check_choice, check_flag
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
-from recmap.files.disk import put_in_place, remove, sync, temporary_path
+from recmap.files.disk import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
 from recmap.formats.hdf5.output import Hdf5Output
 from recmap.formats.hdf5.package import h5py, keep_little
@@ -51,9 +51,10 @@ class Hdf5Sink:
         _check_names(path, schema)
         self.path, self.schema, self.rows = path, schema, 0
         self._durable, self._finished = durable, False
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_folder(path)
         self._temporary = temporary_path(path)
-        self._output = Hdf5Output(self._temporary)
+        with writing(path):
+            self._output = Hdf5Output(self._temporary)
         self._file: Any = None
         try:
             room = _HELD // len(schema)
@@ -120,9 +121,10 @@ class Hdf5Sink:
     def commit(self) -> None:
         """Finishes the file and gives it its name."""
         self.finish()
-        put_in_place(self._temporary, self.path)
-        if self._durable:
-            sync(os.path.dirname(self.path))
+        with writing(self.path):
+            put_in_place(self._temporary, self.path)
+            if self._durable:
+                sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
         """Leaves nothing behind."""

@@ -17,7 +17,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from recmap.checks import as_whole, check_choice
 from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
-from recmap.files.disk import remove, sync, temporary_path
+from recmap.files.disk import make_folder, remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
 from recmap.formats.stores import refuse_foreign
 from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
@@ -80,7 +80,7 @@ class ZarrSink:
         self._finished = False
         self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
         check_names(schema)
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        make_folder(self.path)
         self._temporary = temporary_path(self.path)
         codec = _CODECS[number][compression]()
         paths = _paths(schema)
