@@ -390,14 +390,55 @@ def test_a_flipped_byte_is_an_error_in_every_full_pass(save: Any, kind: str, rea
         READS[read](rm.open("x.npz"))
 
 
-def test_rows_by_number_are_read_without_a_checksum() -> None:
-    np.savez("x.npz", x=np.arange(50))
+ANY_ORDER: dict[str, Callable[[Any], Any]] = {
+    "one row": lambda ds: ds[0],
+    "rows by number": lambda ds: ds[[3, 1]],
+    "a few rows": lambda ds: ds[:3],
+    "column": lambda ds: ds["x"],
+    "sum of a column": lambda ds: ds["x"].sum(),
+    "shuffled": lambda ds: list(ds.shuffle(seed=1).batch(8)),
+    "in workers": lambda ds: list(ds.map(dict, workers=2).batch(8)),
+    "part of a split": lambda ds: ds.split({"a": 0.5, "b": 0.5}, seed=0)["a"].save("out.npy"),
+    "of many files": lambda _: rm.open(["x.npz"] * 70)[[3, 1]],
+}
+
+
+@pytest.mark.parametrize("read", list(ANY_ORDER))
+def test_a_flipped_byte_in_a_small_file_is_an_error_in_any_read(read: str) -> None:
+    np.savez("x.npz", x=np.arange(50), y=np.arange(50))
+    ANY_ORDER[read](rm.open("x.npz"))
     patched((49).to_bytes(8, "little"), 0, (7).to_bytes(8, "little"))
+    with pytest.raises(rm.RecmapError, match="x.npy: the CRC of its 528 bytes"):
+        ANY_ORDER[read](rm.open("x.npz"))
+    ANY_ORDER["one row"](rm.open("x.npz", verify=False))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rows": slice(0, 10)},
+        {"rows": slice(None, None, 7)},
+        {"cast": {"x": "int64"}, "shuffle": True, "seed": 1},
+        {"cast": {"x": "int64"}, "rows": slice(5, 9)},
+        {"rename": {"x": "z"}, "rows": slice(5, 9)},
+    ],
+)
+def test_a_conversion_of_some_rows_checks_all_of_a_large_file(options: dict[str, Any]) -> None:
+    np.savez("x.npz", x=np.zeros((100, 1 << 18), np.uint8))
+    flip("x.npz", os.path.getsize("x.npz") // 2)
+    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its"):
+        rm.convert("x.npz", "out.npy", columns=["x"], memory="500MB", **options)
+    assert not os.path.exists("out.npy")
+
+
+def test_rows_by_number_of_a_large_file_are_read_without_a_checksum() -> None:
+    np.savez("x.npz", x=np.zeros((100, 1 << 18), np.uint8))
+    flip("x.npz", os.path.getsize("x.npz") // 2)
     ds = rm.open("x.npz")
-    assert ds[49]["x"] == 7
-    assert ds["x"][49] == 7
-    assert rm.open("x.npz", verify=False)[:]["x"][49] == 7
-    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its 528 bytes"):
+    assert ds[[1, 2]]["x"].sum() == 0
+    assert ds["x"].sum() == 0x10
+    assert rm.open("x.npz", verify=False)[:]["x"].sum() == 0x10
+    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its"):
         ds.stats()
 
 
