@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import textwrap
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import recmap as rm
+from recmap.formats.registry import create_sink
 
 RNG = np.random.default_rng(7)
 SAVERS = pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -390,14 +394,55 @@ def test_a_flipped_byte_is_an_error_in_every_full_pass(save: Any, kind: str, rea
         READS[read](rm.open("x.npz"))
 
 
-def test_rows_by_number_are_read_without_a_checksum() -> None:
-    np.savez("x.npz", x=np.arange(50))
+ANY_ORDER: dict[str, Callable[[Any], Any]] = {
+    "one row": lambda ds: ds[0],
+    "rows by number": lambda ds: ds[[3, 1]],
+    "a few rows": lambda ds: ds[:3],
+    "column": lambda ds: ds["x"],
+    "sum of a column": lambda ds: ds["x"].sum(),
+    "shuffled": lambda ds: list(ds.shuffle(seed=1).batch(8)),
+    "in workers": lambda ds: list(ds.map(dict, workers=2).batch(8)),
+    "part of a split": lambda ds: ds.split({"a": 0.5, "b": 0.5}, seed=0)["a"].save("out.npy"),
+    "of many files": lambda _: rm.open(["x.npz"] * 70)[[3, 1]],
+}
+
+
+@pytest.mark.parametrize("read", list(ANY_ORDER))
+def test_a_flipped_byte_in_a_small_file_is_an_error_in_any_read(read: str) -> None:
+    np.savez("x.npz", x=np.arange(50), y=np.arange(50))
+    ANY_ORDER[read](rm.open("x.npz"))
     patched((49).to_bytes(8, "little"), 0, (7).to_bytes(8, "little"))
+    with pytest.raises(rm.RecmapError, match="x.npy: the CRC of its 528 bytes"):
+        ANY_ORDER[read](rm.open("x.npz"))
+    ANY_ORDER["one row"](rm.open("x.npz", verify=False))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rows": slice(0, 10)},
+        {"rows": slice(None, None, 7)},
+        {"cast": {"x": "int64"}, "shuffle": True, "seed": 1},
+        {"cast": {"x": "int64"}, "rows": slice(5, 9)},
+        {"rename": {"x": "z"}, "rows": slice(5, 9)},
+    ],
+)
+def test_a_conversion_of_some_rows_checks_all_of_a_large_file(options: dict[str, Any]) -> None:
+    np.savez("x.npz", x=np.zeros((100, 1 << 18), np.uint8))
+    flip("x.npz", os.path.getsize("x.npz") // 2)
+    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its"):
+        rm.convert("x.npz", "out.npy", columns=["x"], memory="500MB", **options)
+    assert not os.path.exists("out.npy")
+
+
+def test_rows_by_number_of_a_large_file_are_read_without_a_checksum() -> None:
+    np.savez("x.npz", x=np.zeros((100, 1 << 18), np.uint8))
+    flip("x.npz", os.path.getsize("x.npz") // 2)
     ds = rm.open("x.npz")
-    assert ds[49]["x"] == 7
-    assert ds["x"][49] == 7
-    assert rm.open("x.npz", verify=False)[:]["x"][49] == 7
-    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its 528 bytes"):
+    assert ds[[1, 2]]["x"].sum() == 0
+    assert ds["x"].sum() == 0x10
+    assert rm.open("x.npz", verify=False)[:]["x"].sum() == 0x10
+    with pytest.raises(rm.CorruptRecordError, match="x.npy: the CRC of its"):
         ds.stats()
 
 
@@ -451,6 +496,7 @@ def test_a_killed_conversion_leaves_no_members_behind() -> None:
 import os, signal
 import numpy as np
 import recmap as rm
+from recmap.formats.registry import create_sink
 
 def batches():
     for i in range(5):
@@ -464,3 +510,55 @@ rm.from_batches(batches()).save("out.npz")
     assert not [name for name in os.listdir() if ".member." in name]
     rm.from_arrays({"x": np.arange(5), "y": np.ones(5)}).save("out.npz")
     assert os.listdir() == ["out.npz"]
+
+
+def test_many_columns_take_few_descriptors() -> None:
+    columns: dict[str, Any] = {f"c{i}": np.arange(5) + i for i in range(300)}
+    columns |= {f"r{i}": rm.Ragged(np.arange(6) * i, [0, 1, 1, 3, 3, 6]) for i in range(100)}
+    code = """
+        import numpy as np, resource, recmap as rm
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        rm.convert("in.npz", "out.npz", shards=3, verify="full")
+        rm.convert("in.npz", "packed.npz", options={"compression": "deflate"})
+    """
+    rm.from_arrays(columns).save("in.npz")
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    wanted = rm.open("in.npz")[:]
+    for name in ("out-*.npz", "packed.npz"):
+        found = rm.open(name)[:]
+        for column in columns:
+            assert found[column].tolist() == wanted[column].tolist()
+
+
+@given(
+    sizes=st.lists(st.integers(0, 400_000), max_size=12),
+    columns=st.integers(1, 90),
+    ragged=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_arrays_are_what_was_written_however_rows_came(
+    sizes: list[int], columns: int, ragged: bool
+) -> None:
+    """Rows that wait, rows that are written at once, and none, of arrays that share files."""
+    sizes = [size // columns for size in sizes]
+    schema: dict[str, Any] = {f"c{i}": f"int64[{i % 3 + 1}]" for i in range(columns)}
+    if ragged:
+        schema["r"] = "bytes"
+    sink = create_sink("x.npz", "npz", rm.Schema(schema), durable=False)
+    rows = 0
+    for size in sizes:
+        numbers = np.arange(rows, rows + size)
+        batch: dict[str, Any] = {
+            f"c{i}": np.repeat(numbers * 100 + i, i % 3 + 1).reshape(size, i % 3 + 1)
+            for i in range(columns)
+        }
+        if ragged:
+            batch["r"] = rm.Ragged(np.zeros(size, "S1"), np.arange(size + 1))
+        sink.write(batch)
+        rows += size
+    sink.commit()
+    with np.load("x.npz") as found:
+        for i in range(columns):
+            wanted = np.repeat(np.arange(rows) * 100 + i, i % 3 + 1).reshape(rows, i % 3 + 1)
+            np.testing.assert_array_equal(found[f"c{i}"], wanted)
+    assert rm.verify("x.npz").ok

@@ -89,6 +89,16 @@ def another_attribute() -> None:
     zarr.open_group("x.zarr").attrs["measured"] = "in May"
 
 
+def an_attribute_of_an_array() -> None:
+    ten().save("x.zarr")
+    zarr.open_group("x.zarr")["x"].attrs["unit"] = "metres"
+
+
+def an_attribute_of_an_array_of_version_2() -> None:
+    ten().save("x.zarr", options={"version": 2})
+    zarr.open_group("x.zarr")["x"].attrs["unit"] = "metres"
+
+
 def an_empty_folder_inside() -> None:
     ten().save("x.zarr")
     os.mkdir("x.zarr/later")
@@ -116,6 +126,8 @@ CASES: list[Callable[[], None]] = [
     another_array,
     another_group,
     another_attribute,
+    an_attribute_of_an_array,
+    an_attribute_of_an_array_of_version_2,
     an_empty_folder_inside,
     a_link_inside,
     a_store_whose_description_is_damaged,
@@ -283,3 +295,38 @@ def test_the_file_that_is_named_is_replaced_whoever_wrote_it() -> None:
         ten().save("x.h5")
     ten().save("x.h5", overwrite=True)
     assert len(rm.open("x.h5")) == 10
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_pipe_or_a_device_is_not_replaced(format: str) -> None:
+    name = FORMATS[format]
+    os.mkfifo(name)
+    for overwrite in (False, True):
+        with pytest.raises(rm.OutputExistsError):
+            ten().save(name, overwrite=overwrite)
+    with pytest.raises(rm.OutputExistsError, match="is a pipe or a device"):
+        rm.convert({"x": np.arange(3)}, name, to=format, overwrite=True)
+    assert Path(name).is_fifo()
+    assert os.listdir() == [name]
+
+
+def test_records_do_not_replace_a_pipe() -> None:
+    os.mkfifo("x.tfrecord")
+    with pytest.raises(rm.OutputExistsError, match="is a pipe or a device"):
+        rm.tfrecord.write_records("x.tfrecord", [b"a"], overwrite=True)
+    with pytest.raises(rm.OutputExistsError, match="is a pipe or a device"):
+        rm.TFRecordWriter("x.tfrecord", overwrite=True)
+    assert Path("x.tfrecord").is_fifo()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_to_a_store_stays_a_link(there: bool) -> None:
+    os.mkdir("elsewhere")
+    os.symlink("elsewhere/real.zarr", "x.zarr")
+    if there:
+        rm.from_arrays({"x": np.arange(3)}).save("elsewhere/real.zarr")
+    ten().save("x.zarr", overwrite=there)
+    assert os.readlink("x.zarr") == "elsewhere/real.zarr"
+    assert rm.open("elsewhere/real.zarr")["x"][:].tolist() == list(range(10))
+    assert sorted(os.listdir()) == ["elsewhere", "x.zarr"]
+    assert os.listdir("elsewhere") == ["real.zarr"]

@@ -87,10 +87,11 @@ def arrow(kind: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-def matlab() -> bytes:
+def matlab(version: str = "5") -> bytes:
     import scipy.io  # type: ignore[import-untyped]
 
-    return packed(lambda buffer: scipy.io.savemat(buffer, {"x": np.arange(6.0).reshape(3, 2)}))
+    x = np.arange(6.0).reshape(3, 2)
+    return packed(lambda buffer: scipy.io.savemat(buffer, {"x": x}, format=version))
 
 
 def netcdf() -> bytes:
@@ -116,10 +117,11 @@ def sqlite() -> bytes:
     return Path("made.db").read_bytes()
 
 
-def torch_file() -> bytes:
+def torch_file(*, zipped: bool = True) -> bytes:
     import torch
 
-    return packed(lambda buffer: torch.save({"x": torch.arange(5)}, buffer))
+    x, options = torch.arange(5), {"_use_new_zipfile_serialization": zipped}
+    return packed(lambda buffer: torch.save({"x": x}, buffer, **options))
 
 
 def idx(shape: tuple[int, ...]) -> bytes:
@@ -143,6 +145,10 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "one column": ("a.csv", lambda: b"a\n1\n2\n", "CSV"),
     "quoted": ("a.csv", lambda: b'a,b\n"x, y",2\n"z\xc3\xa9",3\n', "CSV"),
     "with a byte order mark": ("a.csv", lambda: b"\xef\xbb\xbf" + CSV, "CSV"),
+    "latin-1": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("latin-1"), "CSV"),
+    "utf-16": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("utf-16"), "CSV"),
+    "spaces of all kinds": ("a", "a\xa0b,c\n\u200b1,2\u2009\n".encode, "CSV"),
+    "latin-1 text": ("a.txt", lambda: "Gr\xfc\xdfe aus K\xf6ln".encode("latin-1"), "text"),
     "tsv": ("a.tsv", lambda: CSV.replace(b",", b"\t"), "TSV"),
     "json": ("a.json", lambda: json.dumps({"a": list(range(9999))}).encode(), "JSON"),
     "json on lines": ("a.json", lambda: json.dumps([{"a": 1}], indent=1).encode(), "JSON"),
@@ -166,8 +172,25 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
             lambda protocol=protocol: pickle.dumps(PICKLED, protocol),  # type: ignore[misc]
             "a pickle",
         )
-        for protocol in (0, 2, 3, 4, 5)
+        for protocol in range(6)
     },
+    **{
+        f"pickle {protocol} of a large array": (
+            "a.pkl",
+            lambda protocol=protocol: pickle.dumps(np.arange(9999.0), protocol),  # type: ignore[misc]
+            "a pickle",
+        )
+        for protocol in range(6)
+    },
+    **{
+        f"gzip of pickle {protocol}": (
+            "a.pkl.gz",
+            lambda protocol=protocol: gzip.compress(pickle.dumps(PICKLED, protocol)),  # type: ignore[misc]
+            "a pickle, compressed with gzip",
+        )
+        for protocol in range(6)
+    },
+    "joblib": ("a.joblib", lambda: zlib.compress(pickle.dumps(PICKLED)), "a pickle, compressed"),
     "pickle named bin": ("a.bin", lambda: pickle.dumps(PICKLED), "a pickle"),
     "small pickle": ("a.pkl", lambda: pickle.dumps(1), "a pickle"),
     "tar": ("a.tar", tarred, "a tar archive"),
@@ -177,7 +200,10 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "torch": ("a.pt", torch_file, "a PyTorch file"),
     "torch named bin": ("pytorch_model.bin", torch_file, "a PyTorch file"),
     "safetensors": ("a.safetensors", safetensors, "safetensors"),
+    "old torch": ("a.pt", lambda: torch_file(zipped=False), "an old PyTorch file"),
+    "lmdb": ("data.mdb", lambda: bytes(16) + b"\xde\xc0\xef\xbe" + bytes(99), "an LMDB database"),
     "mat": ("a.mat", matlab, "a MATLAB .mat file"),
+    "mat 4": ("a.mat", lambda: matlab("4"), "a MATLAB .mat file"),
     "netcdf": ("a.nc", netcdf, "netCDF-3"),
     "array record": ("a.array_record", lambda: RIEGELI, "ArrayRecord"),
     "sqlite": ("a.db", sqlite, "an SQLite database"),
@@ -187,12 +213,21 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         for kind in ("PNG", "JPEG", "GIF", "BMP", "WebP")
     },
     "tiff": ("a.tif", lambda: image("TIFF"), "a TIFF image"),
+    "jpeg 2000": ("a.jp2", lambda: image("JPEG2000"), "a JPEG 2000 image"),
+    "avif": ("a.avif", lambda: b"\0\0\0\x1cftypavif" + bytes(99), "an AVIF image"),
+    "ppm": ("a.ppm", lambda: image("PPM"), "a PPM, PGM or PBM image"),
+    "ico": ("a.ico", lambda: image("ICO"), "an ICO image"),
     "gzip of csv": ("a.csv.gz", lambda: gzip.compress(CSV), "CSV, compressed with gzip"),
     "gzip of json": ("a.json.gz", lambda: gzip.compress(JSON_LINES), "JSON Lines, compressed"),
     "gzip of npy": (
         "a.npy.gz",
         lambda: gzip.compress(packed(lambda f: np.save(f, np.eye(9)))),
         "npy, compressed with gzip",
+    ),
+    "gzip of HDF5 behind a user block": (
+        "a.h5.gz",
+        lambda: gzip.compress(bytes(512) + b"\x89HDF\r\n\x1a\n" + bytes(99)),
+        "HDF5, compressed with gzip",
     ),
     "gzip of tar": ("a.tar.gz", lambda: gzip.compress(tarred()), "a tar archive"),
     "gzip of parquet": ("a.gz", lambda: gzip.compress(arrow("parquet")), "Parquet, compressed"),
@@ -234,6 +269,7 @@ def test_a_file_of_another_format_is_called_by_its_name(
 
 
 ADVISED = [
+    "latin-1", "utf-16", "latin-1 text", "mat 4", "jpeg 2000", "ppm", "old torch",
     "csv", "semicolons", "one column", "quoted", "tsv", "json", "json on lines", "json lines",
     "text", "parquet", "feather", "arrow file", "arrow stream", "torch", "mat", "netcdf", "PNG",
     "JPEG", "tiff",
@@ -287,6 +323,14 @@ def test_what_recmap_reads_is_read_under_any_name() -> None:
             os.replace(name, other)
             assert len(rm.open(other)) == rows, (name, other)
             os.replace(other, name)
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_a_file_of_one_byte_is_not_called_anything(byte: int) -> None:
+    Path("x").write_bytes(bytes([byte]))
+    with pytest.raises(rm.UnknownFormatError, match="neither its name nor its first bytes tell"):
+        rm.open("x")
+    assert rm.open("x", dtype="uint8")["data"].tolist() == [byte]
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord-00000-of-00002", "x", "x.bin", "x.dat"])

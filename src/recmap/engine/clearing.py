@@ -16,6 +16,7 @@ from recmap.files.disk import (
     short_name,
     this_process,
 )
+from recmap.files.output import refuse_special
 from recmap.formats.stores import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import remove_sidecar
 
@@ -64,6 +65,7 @@ def refuse_foreign_output(path: str, format: str) -> None:
         if format != "zarr":
             raise OutputExistsError(f"{path} is a folder; give another name for the file")
         refuse_foreign(path)
+    refuse_special(path)
     beside = description_path(path)
     if os.path.lexists(beside) and not is_description(beside):
         raise OutputExistsError(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.joined import SelectedSource
+from recmap.formats.joined import SelectedSource, check_sums
 from recmap.sizes import RowSizes, fitting
 from recmap.sources import Info, Skipped, Source, reference
 from recmap.types import Batch, Schema
 
-__all__ = ["SourceOver", "read_by_number"]
+__all__ = ["SourceOver", "read_by_number", "reads_in_order"]
 
 
 def read_by_number(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
@@ -23,6 +23,11 @@ def read_by_number(source: Source, rows: npt.NDArray[np.int64], limit: int | Non
         sizes = source.row_sizes(rows)
         rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
     return source.take(rows)
+
+
+def reads_in_order(source: Source) -> bool:
+    """Whether a pass over a source reads every row of its files, in their order."""
+    return bool(getattr(source, "in_order", True))
 
 
 class SourceOver:
@@ -66,6 +71,15 @@ class SourceOver:
 
     def known_rows(self) -> int | None:
         return self._source.known_rows()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a pass reads every row of the source in its order."""
+        return reads_in_order(self._source)
+
+    def check_sums(self) -> None:
+        """Check the checksums of the source."""
+        check_sums(self._source)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         raise NotImplementedError

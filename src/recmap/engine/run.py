@@ -12,6 +12,7 @@ from recmap.engine.budget import Budget, choose_budget, least_budget
 from recmap.engine.job import Job, Verify
 from recmap.engine.manifest import Manifest
 from recmap.engine.manifest_file import manifest_path
+from recmap.engine.over import reads_in_order
 from recmap.engine.plan import Shard, output_format, plan_shards
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.engine.sample import take_sample
@@ -99,7 +100,8 @@ def convert_source(
             todo = manifest.begin(resume, overwrite)
             counter = Counter(None if rows is None else _count(todo), progress)
             ordered = source
-            if shuffle is not None or len(todo) < len(shard_list) or given is not None:
+            whole = reads_in_order(source) and len(todo) == len(shard_list)
+            if shuffle is not None or not whole or given is not None:
                 check_sums(source)  # not every row is read here, or not in order
             if shuffle is not None and todo:
                 stack.enter_context(within(budget.share))

@@ -39,6 +39,8 @@ _MOST_SWAPS = 1000
 class Part(SourceOver):
     """Some rows of a source."""
 
+    in_order = False
+
     def __init__(self, source: Source, order: Order) -> None:
         super().__init__(source)
         self._order = order

@@ -58,6 +58,8 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
 class _Rows(SourceOver):
     """Every so many rows of a stretch."""
 
+    in_order = False
+
     def __init__(self, source: Source, rows: slice) -> None:
         super().__init__(source)
         self._range = range(*rows.indices(len(source)))

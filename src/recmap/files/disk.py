@@ -243,8 +243,11 @@ def put_in_place(temporary: str, path: str) -> None:
             raise
         # A link to another file system: only there can it be replaced at once.
         near = temporary_path(target)
-        shutil.copy2(temporary, near)
-        os.replace(near, target)
+        try:
+            shutil.copy2(temporary, near)
+            os.replace(near, target)
+        finally:
+            remove(near)
         os.unlink(temporary)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Spooler",
     "choose_compression",
     "refuse_existing",
+    "refuse_special",
 ]
 
 Buffer = bytes | npt.NDArray[np.uint8]
@@ -223,3 +224,10 @@ def refuse_existing(path: str, overwrite: bool) -> None:
     """Raises if there is something at ``path`` that may not be overwritten."""
     if os.path.exists(path) and not overwrite:
         raise OutputExistsError(f"{path} exists already (use overwrite=True to replace it)")
+    refuse_special(path)
+
+
+def refuse_special(path: str) -> None:
+    """Raises if ``path`` is a pipe or a device, such as /dev/null: a file would replace it."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OutputExistsError(f"{path} is a pipe or a device, not a file; give another name")

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import reprlib
+import stat
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -145,8 +146,12 @@ def is_store(path: str) -> bool:
 
 
 def _is_data(path: str) -> bool:
-    if os.path.isdir(path):
+    try:
+        mode = os.stat(path).st_mode  # once: there may be many files, on a slow disk
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISDIR(mode):
         return is_store(path)
     indexed = path.removesuffix(_TEXT_INDEX)
     beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
-    return os.path.isfile(path) and not beside
+    return stat.S_ISREG(mode) and not beside

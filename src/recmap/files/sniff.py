@@ -12,8 +12,8 @@ import os
 import re
 import stat
 import struct
+import unicodedata
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -34,6 +34,14 @@ _SEARCH = 16 << 20
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # HDF5 may begin after bytes of another kind: 512, 1,024, 2,048 and so on of them.
 _HDF5_PLACES = [512 << i for i in range(18)]
+# What a pickle of protocol 0 or 1, which have no magic, begins with: a container, a global,
+# a string or a number.
+_OLD_PICKLES = b"(]}lcVXUSKMJFGIL"
+# Operations after which bytes are believed to be a pickle: a whole one without a magic, or
+# the beginning of any.
+_FEWEST_OLD, _FEWEST_OPERATIONS = 4, 8
+# Of text that is not UTF-8, so much is.
+_MOSTLY_ASCII = 0.7
 _TFRECORD_NAME = re.compile(r"\.(tfrecords?|tfr)(?![a-z])", re.IGNORECASE)
 _HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
 _PANDAS = "rm.from_arrays(pandas.{call}.to_dict({series}))"
@@ -67,10 +75,6 @@ def look(path: str) -> Look | None:
         head = file.read(_HEAD)
         if not head:
             return Look("an empty file", "Check that it was written or downloaded completely")
-        if _is_record(head):
-            return _TFRECORD
-        if head[512:520] == _HDF5:
-            return _IS_HDF5
         tail = os.pread(file.fileno(), 16, max(size - 16, 0))
         found = _content(path, head, tail, size)
         if found is None and any(
@@ -132,6 +136,8 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> Look | None:
     """
     if _is_record(head):
         return _TFRECORD
+    if head[512:520] == _HDF5:
+        return _IS_HDF5
     for magic, found in _MAGIC:
         if head.startswith(magic):
             return found
@@ -165,8 +171,25 @@ def _image(kind: str) -> Look:
     )
 
 
+def _pillow_image(kind: str) -> Look:
+    """One that decode_image leaves to Pillow."""
+    article = "an" if kind[0] in "AI" else "a"
+    return Look(
+        f"{article} {kind} image",
+        'Try rm.from_arrays({"image": numpy.array(PIL.Image.open({path}))[None]})',
+    )
+
+
 _TFRECORD = Look("TFRecord", format="tfrecord")
 _IS_HDF5 = Look("HDF5", format="hdf5")
+_IS_MAT = Look(
+    "a MATLAB .mat file",
+    'Try rm.from_arrays({"x": scipy.io.loadmat({path})["x"]}), with the names of its '
+    "variables; files saved with -v7.3 are HDF5 and open as they are",
+)
+_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+# Bytes of a value in a file of MATLAB 4, by the number of its type.
+_MAT_SIZES = (8, 4, 4, 2, 2, 1)
 _UNPACK = "Unpack it, and open the files in it"
 _ZIP = Look("a zip archive", _UNPACK)
 _MAGIC: Sequence[tuple[bytes, Look]] = (
@@ -202,6 +225,16 @@ _MAGIC: Sequence[tuple[bytes, Look]] = (
     (b"\x89PNG\r\n\x1a\n", _image("PNG")),
     (b"GIF87a", _image("GIF")),
     (b"GIF89a", _image("GIF")),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", _pillow_image("JPEG 2000")),
+    (b"\xff\x4f\xff\x51", _pillow_image("JPEG 2000")),
+    (
+        bytes.fromhex("80028a0a6cfc9c46f9206aa850192e"),
+        Look(
+            "an old PyTorch file",
+            'Try rm.from_arrays({"x": torch.load({path}, weights_only=True)["x"].numpy()}), with '
+            "the names of its tensors",
+        ),
+    ),
     (b"Obj\x01", Look("Avro", "Read it with fastavro, and give its columns to rm.from_arrays")),
     (b"%PDF-", Look("PDF")),
     (b"\x7fELF", Look("a program")),
@@ -258,9 +291,22 @@ def _tiff(head: bytes, tail: bytes, size: int) -> Look | None:
     (at,) = struct.unpack_from(f"{order}I", head, 4)
     if at < 8 or at % 2 or (size and at + 2 > size):
         return None
-    return Look(
-        "a TIFF image", 'Try rm.from_arrays({"image": numpy.array(PIL.Image.open({path}))[None]})'
-    )
+    return _pillow_image("TIFF")
+
+
+def _other_image(head: bytes, tail: bytes, size: int) -> Look | None:
+    """Images whose magic is too short to be believed alone."""
+    del tail
+    brands = {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF"}
+    if head[4:8] == b"ftyp" and head[8:12] in brands:
+        return _pillow_image(brands[head[8:12]])
+    if re.match(rb"P[1-6]\s(\s*#[^\n]*\n)*\s*\d{1,9}\s+\d{1,9}\s", head):
+        return _pillow_image("PPM, PGM or PBM")
+    if head[:4] == b"\0\0\x01\0" and len(head) >= 22:
+        count, length, start = struct.unpack_from("<H8xII", head, 4)
+        if count and start == 6 + 16 * count and (not size or start + length <= size):
+            return replace(_pillow_image("ICO"), certain=False)
+    return None
 
 
 def _tar(head: bytes, tail: bytes, size: int) -> Look | None:
@@ -296,11 +342,26 @@ def _mat(head: bytes, tail: bytes, size: int) -> Look | None:
         len(head) < 128 or head[124:128] not in (b"\0\x01IM", b"\x01\0MI")
     ):
         return None
-    return Look(
-        "a MATLAB .mat file",
-        'Try rm.from_arrays({"x": scipy.io.loadmat({path})["x"]}), with the names of its '
-        "variables; files saved with -v7.3 are HDF5 and open as they are",
-    )
+    return _IS_MAT
+
+
+def _old_mat(head: bytes, tail: bytes, size: int) -> Look | None:
+    """MATLAB 4: a type, rows, columns, whether it is complex, and the size of the name."""
+    del tail
+    if len(head) < 22:
+        return None
+    for order in "<>":
+        kind, rows, columns, complex_, length = struct.unpack_from(f"{order}5I", head)
+        number, precision = divmod(kind, 100)
+        known = number in (0, 10) and precision % 10 <= 2 and precision // 10 < len(_MAT_SIZES)
+        if not known or complex_ > 1 or not 2 <= length <= 64:
+            continue
+        name, end = head[20 : 19 + length], head[19 + length : 20 + length]
+        whole = 20 + length + rows * columns * _MAT_SIZES[precision // 10] * (1 + complex_)
+        sparse = precision % 10 == 2
+        if end == b"\0" and _NAME.fullmatch(name) and (sparse or not size or whole <= size):
+            return replace(_IS_MAT, certain=False)
+    return None
 
 
 def _arrow_stream(head: bytes, tail: bytes, size: int) -> Look | None:
@@ -328,30 +389,45 @@ def _arrow_stream(head: bytes, tail: bytes, size: int) -> Look | None:
 
 def _pickle(head: bytes, tail: bytes, size: int) -> Look | None:
     """A pickle ends with a stop, and begins with operations that pickletools knows."""
+    if (size and tail[-1:] != b".") or len(head) < 2:
+        return None
     found = Look(
         "a pickle",
         "recmap never loads pickles, because they can run any code. If you trust it, load it "
         "yourself and give its arrays to rm.from_arrays",
     )
-    if head.startswith((b"(dp", b"(lp", b"ccopy_reg\n", b"cnumpy", b"cpandas")):
-        text = head.isascii() and b"\n" in head[:80]
-        return found if text and (not size or tail[-1:] == b".") else None
-    if head[:1] != b"\x80" or len(head) < 4 or head[1] not in (2, 3, 4, 5):
+    old = head[:1] != b"\x80"
+    if head[0] not in _OLD_PICKLES if old else head[1] not in (2, 3, 4, 5):
         return None
-    if size and tail[-1:] != b".":
+    found = replace(found, certain=not old)
+    if head[2:3] == b"\x95" and not old and head[1] >= 4 and len(head) >= 11:
+        # The size of a frame.
+        (frame,) = struct.unpack_from("<Q", head, 3)
+        return found if frame and (11 + frame <= size if size else frame < 1 << 40) else None
+    operations, end = _operations(head)
+    if end is not None:  # whole, if nothing follows
+        enough = operations >= _FEWEST_OLD if old else operations > 1
+        return found if enough and end == (size or len(head)) else None
+    if size and size <= len(head):
         return None
+    return found if operations >= _FEWEST_OPERATIONS else None
+
+
+def _operations(head: bytes) -> tuple[int, int | None]:
+    """How many operations of a pickle these bytes begin with, and where they stop; none if
+    something is in between that is no operation, None if they do not stop.
+    """
     import pickletools
 
-    whole = bool(size) and size <= len(head)
-    if head[1] >= 4 and not whole:
-        # All but the smallest pickles of these protocols begin with the size of a frame.
-        framed = head[2:3] == b"\x95" and len(head) >= 11
-        return found if framed and 11 + struct.unpack_from("<Q", head, 3)[0] <= size else None
-    seen, end = 0, -1
-    with suppress(Exception):  # the head may end within an operation
+    seen = 0
+    try:
         for operation, _, place in pickletools.genops(head):
-            seen, end = seen + 1, (place or 0) + 1 if operation.name == "STOP" else -1
-    return found if (end == size if whole else seen >= 8) else None
+            seen += 1
+            if operation.name == "STOP":
+                return seen, (place or 0) + 1
+    except Exception as e:  # the head may end within an operation
+        return (0 if "unknown" in str(e) else seen), None
+    return seen, None
 
 
 def _mxnet(head: bytes, tail: bytes, size: int) -> Look | None:
@@ -387,6 +463,13 @@ def _idx(head: bytes, tail: bytes, size: int) -> Look | None:
     )
 
 
+def _lmdb(head: bytes, tail: bytes, size: int) -> Look | None:
+    del tail, size
+    if head[16:20] != b"\xde\xc0\xef\xbe" or head[:8] != bytes(8):
+        return None
+    return Look("an LMDB database", "Read it with lmdb, and give its values to rm.from_arrays")
+
+
 _SNIFFERS: Sequence[Callable[[bytes, bytes, int], Look | None]] = (
     _parquet,
     _orc,
@@ -394,12 +477,15 @@ _SNIFFERS: Sequence[Callable[[bytes, bytes, int], Look | None]] = (
     _bmp,
     _riff,
     _tiff,
+    _other_image,
     _mat,
+    _old_mat,
     _safetensors,
     _arrow_stream,
     _pickle,
     _mxnet,
     _idx,
+    _lmdb,
     _tar,
 )
 
@@ -507,14 +593,16 @@ _PACKERS: Sequence[
     ("lz4", re.compile(rb"\x04\x22\x4d\x18"), "lz4 -dc {path}", _unread),
     ("snappy", re.compile(rb"\xff\x06\0\0sNaPpY"), "snzip -dc {path}", _unread),
     ("7-Zip", re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z e -so {path}", _unread),
-    ("zlib", re.compile(rb"[\x08-\x78]"), "", partial(_inflate, "zlib")),
+    ("zlib", re.compile(rb"[\x08-\x78][\0-\xff]{7}", re.DOTALL), "", partial(_inflate, "zlib")),
 )
 
 
 def _text(path: str, head: bytes, size: int) -> Look | None:
-    text = _decoded(head, size)
+    text, encoding = _decoded(head, size)
     if text is None:
         return None
+    told = "" if encoding is None else f'encoding="{encoding}"'
+    more = f", {told}" if told else ""
     whole = bool(size) and size <= len(head)
     start, lower = text.lstrip(), path.lower()
     lines = [line for line in text.splitlines() if line.strip()]
@@ -525,23 +613,24 @@ def _text(path: str, head: bytes, size: int) -> Look | None:
     if start.startswith("<?xml"):
         return _guess("XML", _pandas("read_xml({path})"))
     if start[:1] in ("{", "["):
-        return _json(lines, lower)
-    for delimiter, end, call in (
-        (",", ".csv", "read_csv({path})"),
-        ("\t", ".tsv", r'read_csv({path}, sep="\t")'),
-        (";", ".csv", 'read_csv({path}, sep=";")'),
+        return _json(lines, lower, more)
+    for delimiter, end, options in (
+        (",", ".csv", ""),
+        ("\t", ".tsv", r', sep="\t"'),
+        (";", ".csv", ', sep=";"'),
     ):
         if _is_table(lines, delimiter) or (lower.endswith(end) and delimiter != ";"):
+            call = f"read_csv({{path}}{options}{more})"
             return _guess("TSV" if delimiter == "\t" else "CSV", _pandas(call))
-    advice = "Try rm.from_arrays({{{name}: pathlib.Path({path}).read_text().splitlines()}})"
-    return _guess("text", advice.format(name='"text"', path="{path}"))
+    read = f"pathlib.Path({{path}}).read_text({told}).splitlines()"
+    return _guess("text", f'Try rm.from_arrays({{"text": {read}}})')
 
 
 def _guess(what: str, advice: str) -> Look:
     return Look(what, advice, certain=False)
 
 
-def _json(lines: list[str], lower: str) -> Look:
+def _json(lines: list[str], lower: str, more: str) -> Look:
     def parses(line: str) -> bool:
         try:
             json.loads(line)
@@ -551,25 +640,35 @@ def _json(lines: list[str], lower: str) -> Look:
 
     several = len(lines) > 1 and parses(lines[0]) and parses(lines[1])
     if several or lower.endswith((".jsonl", ".ndjson")):
-        return _guess("JSON Lines", _pandas("read_json({path}, lines=True)"))
-    return _guess("JSON", _pandas("read_json({path})"))
+        return _guess("JSON Lines", _pandas(f"read_json({{path}}, lines=True{more})"))
+    return _guess("JSON", _pandas(f"read_json({{path}}{more})"))
 
 
-def _decoded(head: bytes, size: int) -> str | None:
-    """The head as text, if it is text."""
-    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+def _decoded(head: bytes, size: int) -> tuple[str | None, str | None]:
+    """The head as text, if it is text, and its encoding, if that is not UTF-8."""
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else None
     text = ""
     # The head may end within a character.
     for cut in range(4 if not size or size > len(head) else 1):
         try:
-            text = head[: len(head) - cut].decode(encoding)
+            text = head[: len(head) - cut].decode(encoding or "utf-8-sig")
             break
         except UnicodeDecodeError:
             continue
+    if not text and sum(byte < 0x80 for byte in head) >= _MOSTLY_ASCII * len(head):
+        encoding = "latin-1"  # what old programs write
+        text = head.decode("cp1252", "replace")
     if len(text.strip()) < 4:  # too little to tell
-        return None
-    odd = sum(not (c.isprintable() or c in "\t\n\r\f\v\x1b") for c in text)
-    return text if odd == 0 else None
+        return None, None
+    sound = all(c.isprintable() or _is_space(c) for c in text)
+    return (text, encoding) if sound else (None, None)
+
+
+def _is_space(character: str) -> bool:
+    """Whether it is white space, or a mark that is not seen, such as a zero-width joiner."""
+    if character in "\t\n\r\f\v\x1b":
+        return True
+    return unicodedata.category(character) in ("Cf", "Zl", "Zp", "Zs")
 
 
 def _is_table(lines: list[str], delimiter: str) -> bool:

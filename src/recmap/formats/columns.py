@@ -43,6 +43,8 @@ _KEPT = 2
 _NO_LIMIT = 1 << 48
 # A slice of more bytes is a view that nobody may look at, and not checked.
 _MOST_CHECKED = 64 << 20
+# Stored columns of so few bytes, all together, are checked before the first read.
+_MOST_AHEAD = 16 << 20
 # Rows, from one to another or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
@@ -53,6 +55,11 @@ class Checksum(Protocol):
     @property
     def known(self) -> bool:
         """Whether it has been compared, and was right."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """Bytes to check before any are read, if they are few; 0 if reading checks them."""
         ...
 
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
@@ -326,6 +333,8 @@ class ColumnsSource:
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
         self._unchecked = [sum for name in columns for sum in self._sums.get(name, ())]
+        ahead = sum(checksum.ahead for checksum in self._unchecked)
+        self._ahead_known = not 0 < ahead <= _MOST_AHEAD
         self._schema = Schema({name: column.field for name, column in columns.items()})
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -380,6 +389,19 @@ class ColumnsSource:
         if self._mapped is not None:
             self._mapped.check_size()
 
+    def _check_ahead(self) -> None:
+        """Check a small file whole before its first rows are read, in whatever order."""
+        if not self._ahead_known:
+            for checksum in self._unchecked:
+                if checksum.ahead:
+                    checksum.check()
+            self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
+            self._ahead_known = True
+
+    def trust(self) -> None:
+        """Do not check a small file ahead: that was done when it was open before."""
+        self._ahead_known = True
+
     def _pass(self, start: int, stop: int, *, in_order: bool) -> None:
         """Check the bytes of rows that are read, if they are part of a pass: of each column
         that share of its bytes that the rows are of all, wherever their values lie.
@@ -409,12 +431,14 @@ class ColumnsSource:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
         if self._unchecked:
+            self._check_ahead()
             self._pass(start, stop, in_order=limit is not None)
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     @guarded
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check()
+        self._check_ahead()
         return {name: column.take(rows) for name, column in self._columns.items()}
 
     @guarded
@@ -443,6 +467,7 @@ class ColumnsSource:
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         self._check()
+        self._check_ahead()
         return self._columns[name].view()
 
     def select(self, names: Sequence[str]) -> ColumnsSource:

@@ -55,6 +55,11 @@ class Deflated:
         """Whether all of it was inflated in one pass, and its CRC was right."""
         return self._known
 
+    @property
+    def ahead(self) -> int:
+        """None: it would be inflated twice."""
+        return 0
+
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
         """Nothing: bytes are checked as they are inflated."""
 

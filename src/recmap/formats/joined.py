@@ -65,6 +65,11 @@ class _Joined:
         for part in self._parts:
             check_sums(part)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether a pass reads every row of the files in their order."""
+        return all(getattr(part, "in_order", True) for part in self._parts)
+
     def column(self, name: str) -> npt.NDArray[Any] | None:
         raise NotImplementedError
 

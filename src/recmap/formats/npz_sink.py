@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import struct
 import zipfile
-from collections.abc import Mapping
-from typing import IO, Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +34,15 @@ _PADDING = 0xD935
 _ZIP64_SIZE = 20
 _PIECE = 1 << 20
 _MAX_HELD = 8 << 20
+# Of the descriptors that a process has, one in so many is for arrays that are gathered.
+_MOST_HEAPS, _DESCRIPTORS = 64, 32
+# Before a piece of an array: its size, and where the one before it begins; -1 if none does.
+_LINK = struct.Struct("<qq")
 
 
 class NpzSink:
-    """Arrays as numpy saves them, ragged columns as their values and offsets. Each is
-    gathered in a file without a name, and they are joined when all rows are there.
+    """Arrays as numpy saves them, ragged columns as their values and offsets. They are
+    gathered in files without names, and joined when all rows are there.
     """
 
     def __init__(
@@ -53,13 +59,20 @@ class NpzSink:
         check_names(schema)
         self._spooler = Spooler()
         self._members: dict[tuple[str, str], _Member] = {}
+        self._heaps: list[_Heap] = []
         self._file: OutputFile | None = None
         try:
             self._file = OutputFile(path, None, self._spooler)
+            parts = [
+                (n, part) for n, splitter in self._splitters.items() for part in splitter.parts
+            ]
+            # Neighbours share a file, so that each can be closed before the next is joined.
+            share = -(-len(parts) // _most_heaps())
+            for i, (name, part) in enumerate(parts):
+                if i % share == 0:
+                    self._heaps.append(_Heap(path, self._spooler))
+                self._members[name, part.key] = _Member(path, name, part, self._heaps[-1])
             for name, splitter in self._splitters.items():
-                for part in splitter.parts:
-                    member = _Member(path, name, part, self._spooler)
-                    self._members[name, part.key] = member
                 self._append(name, splitter.head())
         except BaseException:
             self.abort()
@@ -77,16 +90,20 @@ class NpzSink:
             self._held += rows.nbytes
         # Each gathers small pieces, and there may be many of them.
         if self._held > _MAX_HELD:
-            for member in self._members.values():
-                member.file.flush()
-            self._held = 0
+            self._flush()
+
+    def _flush(self) -> None:
+        for member in self._members.values():
+            member.flush()
+        for heap in self._heaps:
+            heap.file.flush()
+        self._held = 0
 
     def finish(self) -> str:
         """Joins the arrays; the temporary name."""
         assert self._file is not None
         if not self._finished:
-            for member in self._members.values():
-                member.file.flush()
+            self._flush()
             self._spooler.close()
             with zipfile.ZipFile(self._file.temporary, "w") as archive:
                 for (name, key), member in self._members.items():
@@ -100,14 +117,16 @@ class NpzSink:
         info = zipfile.ZipInfo(member.name, (1980, 1, 1, 0, 0, 0))
         info.compress_type = self._method
         info.comment = comment.encode()
-        info.file_size = member.finish()
+        info.file_size = member.size
         large = info.file_size >= zipfile.ZIP64_LIMIT // 2
         if self._method == zipfile.ZIP_STORED:
             info.extra = _padding(archive, info, large)
         with archive.open(info, "w", force_zip64=large) as target:
-            _copy(member.file.reader(), target)
-        # The disk holds no array twice, but for the one that is joined.
-        member.file.abort()
+            target.write(member.header)
+            for piece in member.pieces():
+                target.write(piece)
+        # The disk holds few arrays twice: those that lie in one file with the one joined.
+        member.heap.leave()
 
     def commit(self) -> None:
         """Finishes the file and gives it its name."""
@@ -118,34 +137,103 @@ class NpzSink:
     def abort(self) -> None:
         """Leaves nothing behind."""
         self._spooler.stop()
-        for member in self._members.values():
-            member.file.abort()
+        for heap in self._heaps:
+            heap.file.abort()
         if self._file is not None:
             self._file.abort()
 
 
-class _Member:
-    """One array, as a .npy file that grows."""
+class _Heap:
+    """A file in which pieces of several arrays lie in the order they came. Before each is its
+    size, and where the piece before it of the same array begins.
+    """
 
-    def __init__(self, path: str, column: str, part: Part, spooler: Spooler) -> None:
+    def __init__(self, path: str, spooler: Spooler) -> None:
+        self.file = OutputFile(path, None, spooler, unnamed=True)
+        self.members = 0
+        self._size = 0
+
+    def append(self, pieces: list[npt.NDArray[np.uint8]], before: int) -> int:
+        """Appends a piece, given in parts; where it begins."""
+        size, begin = sum(map(len, pieces)), self._size
+        self.file.write(_LINK.pack(size, before))
+        for piece in pieces:
+            self.file.write(piece)
+        self._size += _LINK.size + size
+        return begin
+
+    def pieces(self, last: int) -> Iterator[bytes]:
+        """The pieces of one array, the last of which begins at ``last``, in order and cut into
+        smaller ones; the spooler must have been closed.
+        """
+        file = self.file.reader().fileno()
+        found: list[tuple[int, int]] = []
+        while last >= 0:
+            size, before = _LINK.unpack(os.pread(file, _LINK.size, last))
+            found.append((last + _LINK.size, size))
+            last = before
+        for begin, size in reversed(found):
+            for at in range(begin, begin + size, _PIECE):
+                yield os.pread(file, min(_PIECE, begin + size - at), at)
+
+    def leave(self) -> None:
+        """One of its arrays has been joined; with the last, the file is gone."""
+        self.members -= 1
+        if self.members == 0:
+            self.file.abort()
+
+
+class _Member:
+    """One array that grows."""
+
+    def __init__(self, path: str, column: str, part: Part, heap: _Heap) -> None:
         self.name = f"{column}/{part.key}.npy" if part.key else f"{column}.npy"
         if "\0" in self.name or len(self.name.encode()) >= 1 << 16:
             raise ColumnError(f"{path}: the column {column!r} has a name no zip file can hold")
         self._part = part
-        self._rows = 0
-        self.file = OutputFile(path, None, spooler, unnamed=True)
-        self.file.write(header_bytes(part.dtype, part.inner, None))
+        self._rows = self._bytes = 0
+        self._pieces: list[npt.NDArray[np.uint8]] = []
+        self._held = 0
+        self._last = -1
+        self.heap = heap
+        heap.members += 1
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         self._rows += len(rows)
         if rows.size:
-            data = np.ascontiguousarray(rows, self._part.dtype)
-            self.file.write(data.reshape(-1).view(np.uint8))
+            data = np.ascontiguousarray(rows, self._part.dtype).reshape(-1).view(np.uint8)
+            # A copy if it waits: it would hold on to all columns of its batch.
+            self._pieces.append(data if len(data) >= _PIECE else data.copy())
+            self._held += len(data)
+            self._bytes += len(data)
+            if self._held >= _PIECE:
+                self.flush()
 
-    def finish(self) -> int:
-        """Writes the header; the size of the file."""
-        self.file.write_at(0, header_bytes(self._part.dtype, self._part.inner, self._rows))
-        return self.file.written
+    def flush(self) -> None:
+        """Hands over what is held."""
+        pieces, self._pieces, self._held = self._pieces, [], 0
+        if pieces:
+            self._last = self.heap.append(pieces, self._last)
+
+    @property
+    def header(self) -> bytes:
+        return header_bytes(self._part.dtype, self._part.inner, self._rows)
+
+    @property
+    def size(self) -> int:
+        """Of the array as a .npy file."""
+        return len(self.header) + self._bytes
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its bytes behind the header."""
+        return self.heap.pieces(self._last)
+
+
+def _most_heaps() -> int:
+    """Files for the arrays: few enough for several that are written at once."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    unlimited = limit == resource.RLIM_INFINITY
+    return _MOST_HEAPS if unlimited else max(1, min(_MOST_HEAPS, limit // _DESCRIPTORS))
 
 
 def _comment(field: Field, key: str) -> str:
@@ -163,8 +251,3 @@ def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> by
     fixed = 30 + len(info.filename.encode()) + (_ZIP64_SIZE if large else 0) + 6
     size = -(archive.fp.tell() + fixed) % _ALIGN
     return struct.pack("<HHH", _PADDING, 2 + size, _ALIGN) + bytes(size)
-
-
-def _copy(source: IO[bytes], target: IO[bytes]) -> None:
-    while piece := source.read(_PIECE):
-        target.write(piece)

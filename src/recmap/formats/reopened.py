@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
+from recmap.formats.columns import ColumnsSource
 from recmap.ragged import owned
 from recmap.sizes import RowSizes
 from recmap.sources import Info, Skipped, Source, reference
@@ -109,6 +110,8 @@ class ReopenedSource:
         self._reopen, self._kept = reopen, kept
         self._whole = source.schema
         self._direct = True
+        # Whether it has been read before, and checked if it is small.
+        self._read = False
 
     def _open(self) -> Source:
         path = self._files[0]
@@ -123,6 +126,8 @@ class ReopenedSource:
                     f"{self._rows:,} of {self._whole} when it was opened; open it again",
                     file=path,
                 )
+            if self._read and isinstance(source, ColumnsSource):
+                source.trust()
             self._kept.keep(key, source)
         return source if self._schema is self._whole else source.select(list(self._schema))
 
@@ -176,10 +181,13 @@ class ReopenedSource:
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         # A view would keep the file open for as long as it is in use.
         batch = self._open().read(start, stop, limit)
+        self._read = True
         return {name: owned(column) for name, column in batch.items()}
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._open().take(rows)
+        batch = self._open().take(rows)
+        self._read = True
+        return batch
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._open().row_sizes(rows)

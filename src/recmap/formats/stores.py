@@ -53,6 +53,9 @@ def not_ours(path: str) -> str:
     }
     for folder, folders, files in os.walk(path):
         at = "" if folder == path else os.path.relpath(folder, path).replace(os.sep, "/")
+        notes = _attributes(folder) if at and (at in groups or at in arrays) else {}
+        if notes:
+            return f"the attribute {min(notes)!r} of {folder}"
         for name in sorted([*files, *folders]):
             inner = f"{at}/{name}" if at else name
             whole = os.path.join(folder, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -133,19 +134,38 @@ class ZarrSink:
     def commit(self) -> None:
         """Finishes the store and gives it its name; an older one of recmap's goes."""
         self.finish()
-        before = temporary_path(self.path) if os.path.lexists(self.path) else None
+        # A link stays a link: what it leads to is replaced.
+        target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
+        whole = _beside(target, self._temporary)
+        before = temporary_path(target) if os.path.lexists(target) else None
         if before is not None:
-            refuse_foreign(self.path)
-            os.rename(self.path, before)
-        os.rename(self._temporary, self.path)
-        if before is not None:
-            remove(before)
+            refuse_foreign(target)
+            os.rename(target, before)
+        os.rename(whole, target)
+        for left in (before, self._temporary):
+            if left is not None:
+                remove(left)
         if self._durable:
-            sync(os.path.dirname(self.path))
+            sync(os.path.dirname(target))
 
     def abort(self) -> None:
         """Leaves nothing behind."""
         remove(self._temporary)
+
+
+def _beside(path: str, folder: str) -> str:
+    """A folder, copied beside the path if it lies on another file system."""
+    parent = os.path.dirname(path) or "."
+    os.makedirs(parent, exist_ok=True)
+    if os.stat(parent).st_dev == os.stat(folder).st_dev:
+        return folder
+    near = temporary_path(path)
+    try:
+        shutil.copytree(folder, near)
+    except BaseException:
+        remove(near)
+        raise
+    return near
 
 
 class _Array:
