@@ -308,3 +308,43 @@ def test_many_threads_open_files_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         lengths = list(pool.map(lambda _: len(rm.open("x.npy")), range(2000)))
     assert lengths == [3] * 2000
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([b"ab", b"", b"cde"]),
+        np.array(["ab", "", "cd\u00e9"]),
+        np.array([["a", "bb"], ["c", ""]]),
+        np.array([], "S4"),
+        np.array([b"", b""]),
+    ],
+    ids=["bytes", "text", "two axes", "none", "empty"],
+)
+def test_strings_go_from_one_npy_file_to_another(array: np.ndarray[Any, Any]) -> None:
+    np.save("x.npy", array)
+    rm.convert("x.npy", "y.npy", verify="full")
+    found = np.load("y.npy")
+    encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
+    assert found.dtype.kind == "S"
+    assert found.shape == array.shape
+    assert found.tolist() == encoded.tolist()
+    assert rm.open("y.npy").schema == rm.open("x.npy").schema
+
+
+def test_strings_of_any_length_are_padded_to_the_longest() -> None:
+    r = np.random.default_rng(0)
+    strings = [r.bytes(n).rstrip(b"\0") for n in r.integers(0, 300, 30_000)]
+    rm.from_arrays({"s": rm.Ragged.from_bytes(strings)}).save("x.npy")
+    assert np.load("x.npy").tolist() == strings
+    assert rm.open("x.npy")["s"][:] == rm.Ragged.from_bytes(strings)
+
+
+def test_strings_that_a_npy_file_cannot_keep_are_refused() -> None:
+    ending = rm.Ragged.from_bytes([b"a", b"a\0"])
+    with pytest.raises(rm.ColumnError, match="'s': row 1 ends with a zero byte"):
+        rm.from_arrays({"s": ending}).save("x.npy")
+    uneven = rm.Ragged.from_bytes([b"x" * 10**5, *[b""] * 10**4])
+    with pytest.raises(rm.ColumnError, match=r"10,001 of them would take 1 GB in x\.npy"):
+        rm.from_arrays({"s": uneven}).save("x.npy")
+    assert os.listdir() == []

@@ -15,9 +15,18 @@ from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.raw import packed_dtype
+from recmap.formats.strings_sink import StringsSink
+from recmap.sources import Sink
 from recmap.types import Batch, Field, Schema
 
-__all__ = ["NpySink", "RawSink"]
+__all__ = ["NpySink", "RawSink", "create_npy"]
+
+
+def create_npy(path: str, schema: Schema, *, durable: bool = True) -> Sink:
+    """Begins a .npy file: of numbers, or of strings."""
+    fields = list(schema.values())
+    strings = len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged
+    return (StringsSink if strings else NpySink)(path, schema, durable=durable)
 
 
 class RawSink:

@@ -63,5 +63,6 @@ def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any
     ((name, field),) = described.schema.items()
     if array.dtype.kind == "V" and array.dtype.itemsize == field.dtype.itemsize:
         array = array.view(field.dtype)
-    fits = (field.dtype, field.shape) == (array.dtype, array.shape[1:])
+    same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
+    fits = same and field.shape == array.shape[1:]
     return name if fits else DEFAULT_NAME, array

@@ -107,7 +107,7 @@ FORMATS = {
             ("tfrecord", "TFRecordSource"),
             ("tfrecord_sink", "create_tfrecord"),
         ),
-        Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "NpySink")),
+        Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "create_npy")),
         Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink"), column_bytes=5_000),
         Format(
             "hdf5",
