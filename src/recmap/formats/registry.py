@@ -55,6 +55,8 @@ __all__ = [
 _FEW_COLUMNS = 100
 # Bytes of one column that wait, if the columns are few.
 _WAITING = 24_000
+# Bytes that a column of an open file takes, at most, be it mapped or read by a library.
+_OPENED = 11_000
 
 
 @dataclass(frozen=True)
@@ -409,10 +411,13 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
             raise unknown_option(name, users, f"{path}: options of {format} files: ")
 
 
-def column_bytes(format: str, schema: Schema) -> int:
-    """What the columns take by themselves in a file of this format, if they are many."""
+def column_bytes(format: str, schema: Schema, opened: int) -> int:
+    """What the columns take by themselves in a file of this format that is written, and in
+    so many that are ``opened``, if they are many.
+    """
     many, kind = max(0, len(schema) - _FEW_COLUMNS), FORMATS[format]
-    return many * kind.column_bytes + min(many * _WAITING, kind.waiting)
+    written = many * kind.column_bytes + min(many * _WAITING, kind.waiting)
+    return written + opened * many * _OPENED
 
 
 def read_copies(format: str, schema: Schema) -> int:
