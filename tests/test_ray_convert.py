@@ -411,7 +411,7 @@ def test_rows_that_come_one_by_one_are_refused() -> None:
 
 
 def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> None:
-    with pytest.raises(rm.OptionError, match='engine=\'spark\': use "local" or "ray"'):
+    with pytest.raises(rm.OptionError, match='engine=\'spark\': use one of "local", "ray"'):
         rm.convert(source, "x.npy", engine="spark")  # type: ignore[arg-type]
     with pytest.raises(rm.OptionError, match='give engine="ray"'):
         rm.convert(source, "x.npy", address=cluster.address)

@@ -97,6 +97,7 @@ void install_handler() {
   if (sigaction(SIGBUS, nullptr, &now) != 0) return;
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_bus_error) return;
   previous = now;
+  page_size();  // asked for once, so that the handler finds it
   struct sigaction ours{};
   ours.sa_sigaction = &on_bus_error;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
