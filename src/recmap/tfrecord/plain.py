@@ -151,7 +151,7 @@ class PlainShard:
         """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
         more than ``limit`` bytes of memory.
         """
-        offsets = self._offsets_ahead(start, stop, limit)
+        file, offsets = self.file, self._offsets_ahead(start, stop, limit)
         if offsets is None:
             try:
                 stop = self.ensure(stop)
@@ -160,13 +160,13 @@ class PlainShard:
                 if limit is None or self.index.count <= start:
                     raise
                 stop = self.index.count
-            offsets = self._offsets(np.arange(min(start, stop), stop, dtype=np.int64))
+            offsets = self._offsets(file, np.arange(min(start, stop), stop, dtype=np.int64))
         if limit is not None:
-            sizes = record_sizes(codec.schema, self.file.bytes, offsets)
+            sizes = record_sizes(codec.schema, file.bytes, offsets)
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
-            self.file.will_read(int(offsets[0]), int(offsets[-1]))
-        return self._decode(codec, offsets, start, thread_share(), some=limit is not None)
+            file.will_read(int(offsets[0]), int(offsets[-1]))
+        return self._decode(codec, file, offsets, start, thread_share(), some=limit is not None)
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """The offsets of these rows, if they follow those found last; with ``limit``, of
@@ -198,13 +198,15 @@ class PlainShard:
     def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
+        file = self.file
         # More than its share: rows that are not in memory are waited for, not worked at.
-        return self._decode(codec, self._offsets(rows), rows, thread_count())
+        return self._decode(codec, file, self._offsets(file, rows), rows, thread_count())
 
     def row_sizes(self, codec: Codec, rows: npt.NDArray[np.int64]) -> RowSizes:
         """What rows take in memory, at most."""
         self.ensure(int(rows.max(initial=-1)) + 1)
-        return record_sizes(codec.schema, self.file.bytes, self._offsets(rows))
+        file = self.file
+        return record_sizes(codec.schema, file.bytes, self._offsets(file, rows))
 
     def largest_row(self, codec: Codec, above: int) -> tuple[int, int] | None:
         """The largest row and what it takes in memory, if that is more than ``above``; None
@@ -220,8 +222,8 @@ class PlainShard:
 
         return largest(sizes, index.count, above)
 
-    def _offsets(self, rows: npt.NDArray[np.int64]) -> Offsets:
-        offsets, fault = self.index.offsets(self.file.bytes, rows, thread_count())
+    def _offsets(self, file: MappedFile, rows: npt.NDArray[np.int64]) -> Offsets:
+        offsets, fault = self.index.offsets(file.bytes, rows, thread_count())
         if fault is not None:
             raise fault_error(fault, self.path, int(rows[fault.row]))
         return offsets
@@ -229,6 +231,7 @@ class PlainShard:
     def _decode(
         self,
         codec: Decoder[_T],
+        file: MappedFile,
         offsets: Offsets,
         rows: int | npt.NDArray[np.int64],
         threads: int,
@@ -242,10 +245,10 @@ class PlainShard:
         def where(row: int) -> tuple[str, int]:
             return self.path, rows + row if isinstance(rows, int) else int(rows[row])
 
-        records = Records.of_file(self.file.bytes, offsets)
+        records = Records.of_file(file.bytes, offsets)
         decoded, fault = codec.decode(records, self.verify, threads, where)
         if fault is not None and fault.row and some:
-            return self._decode(codec, offsets[: fault.row], rows, threads)
+            return self._decode(codec, file, offsets[: fault.row], rows, threads)
         if fault is not None:
             path, record = where(fault.row)
             raise codec.error(fault, path, record)
