@@ -144,8 +144,7 @@ class Verbs:
 
         Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``.
         ``fast=True`` decodes JPEGs at least twice as large as ``size`` at a reduced size,
-        which is two or three times as fast, and differs by several levels where there is
-        fine detail.
+        which is faster, and differs by several levels where there is fine detail.
 
         With ``size=None`` images keep their sizes, and the column is ragged: of a row,
         ``row["image"].pad()`` is the array, and ``batch(n, pad="longest")`` fills images

@@ -56,8 +56,7 @@ class ImageDecoder:
     included. JPEGs are decoded by libjpeg's accurate transform, which is
     ``dct_method="INTEGER_ACCURATE"`` in TensorFlow and not its default. ``fast=True``
     decodes those at least twice as large as ``size`` at a half, a quarter or an eighth of
-    theirs, which is two or three times as fast and differs by several levels where there
-    is fine detail.
+    theirs, which is faster and differs by several levels where there is fine detail.
 
     ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA); images of any kind are converted:
     alpha is dropped or made opaque, palettes are looked up, CMYK becomes RGB, and of 16
