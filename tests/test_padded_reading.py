@@ -169,6 +169,46 @@ def test_rows_of_several_files_and_some_of_them(
         assert sum(blocks) == len(expected) == 41
 
 
+@pytest.mark.parametrize("pad", PADS.values(), ids=list(PADS))
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
+def test_columns_from_several_places_are_padded_while_they_are_read(
+    pad: Any,
+    shuffled: bool,
+    read_apart: Callable[[Any], list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write("d.tfrecord", columns())
+    np.save("y.npy", np.arange(ROWS) * 3)
+    parts = {
+        "y": "y.npy",
+        "number": rm.open("d.tfrecord", fields={"id": "int64"}),
+        "tokens": rm.open("d.tfrecord", fields=FIELDS),
+        "b": rm.open("d.tfrecord", fields={"boxes": FIELDS["boxes"]}),
+    }
+    if isinstance(pad, dict):
+        pad = {"tokens": "longest", "b": rm.Pad(3, fill=2.5)}
+    ds = rm.open(parts)
+    chain = (ds.shuffle(seed=3) if shuffled else ds).batch(32, pad=pad, lengths=True)
+    expected = read_apart(chain)
+    chain.epoch = 0
+    blocks = counted(monkeypatch)
+    made = list(chain)
+    alike(made, expected)
+    assert sum(blocks) == len(expected)
+    assert sorted(np.concatenate([batch["y"] for batch in made]) // 3) == list(range(ROWS))
+
+
+def test_a_column_under_two_names_is_padded_in_two_ways(
+    read_apart: Callable[[Any], list[Any]],
+) -> None:
+    write("d.tfrecord", columns())
+    file = rm.open("d.tfrecord", fields={"tokens": FIELDS["tokens"]})
+    chain = rm.open({"a": file, "b": file}).batch(16, pad={"a": 5, "b": "longest"})
+    expected = read_apart(chain)
+    chain.epoch = 0
+    alike(list(chain), expected)
+
+
 def test_compressed_files_are_read_first(read_apart: Callable[[Any], list[Any]]) -> None:
     write("d.tfrecord.gz", columns())
     chain = rm.open("d.tfrecord.gz", fields=FIELDS).batch(16, pad="longest")

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap._core import Pad
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.files.mapped import guarded
 from recmap.ragged import concatenate
 from recmap.sizes import RowSizes, added, measure
 from recmap.sources import Info, Skipped, Source, owned_rows, reference
+from recmap.tfrecord.example import Allocate
+from recmap.tfrecord.padded import PaddedRows
 from recmap.types import Batch, Schema
 
-__all__ = ["BesideSource", "ChainSource", "SelectedSource", "check_sums", "take_from"]
+__all__ = [
+    "BesideSource",
+    "ChainSource",
+    "SelectedSource",
+    "can_pad",
+    "check_sums",
+    "padded_rows",
+    "take_from",
+]
+
+RowNumbers: TypeAlias = range | npt.NDArray[np.int64]
 
 
 def check_sums(source: Source) -> None:
@@ -23,6 +36,29 @@ def check_sums(source: Source) -> None:
     check = getattr(source, "check_sums", None)
     if check is not None:
         check()
+
+
+def can_pad(source: Source) -> bool:
+    """Whether a source can pad rows while it reads them."""
+    return bool(getattr(source, "pads", False))
+
+
+def padded_rows(
+    source: Source, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+) -> PaddedRows | None:
+    """Rows by number, those of ``pads`` padded while they are read, in an array for each
+    ``size`` of them; None if the source cannot do that.
+    """
+    if not pads:
+        return PaddedRows({}, source.take(np.asarray(rows, np.int64)))
+    read: PaddedRows | None = None
+    if can_pad(source):
+        read = source.read_padded(rows, pads, size, memory)  # type: ignore[attr-defined]
+    return read
+
+
+def _is_ragged(source: Source) -> bool:
+    return any(field.ragged for field in source.schema.values())
 
 
 class _Joined:
@@ -116,6 +152,24 @@ class SelectedSource(_Joined):
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return self._renamed(self._source.take(rows))
 
+    @property
+    def pads(self) -> bool:
+        # Not if one column has two names, which may be padded in two ways.
+        return can_pad(self._source) and len(set(self._names.values())) == len(self._names)
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+    ) -> PaddedRows | None:
+        there = {self._names[name]: pad for name, pad in pads.items()}
+        read = padded_rows(self._source, rows, there, size, memory)
+        if read is None:
+            return None
+        names = self._names.items()
+        return PaddedRows(
+            {new: read.padded[old] for new, old in names if old in read.padded},
+            {new: read.others[old] for new, old in names if old in read.others},
+        )
+
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(rows)
 
@@ -191,6 +245,23 @@ class BesideSource(_Joined):
 
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         return {n: c for part in self._parts for n, c in part.take(rows).items()}
+
+    @property
+    def pads(self) -> bool:
+        return all(can_pad(part) for part in self._parts if _is_ragged(part))
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+    ) -> PaddedRows | None:
+        together = PaddedRows({}, {})
+        for part in self._parts:
+            mine = {name: pad for name, pad in pads.items() if name in part.schema}
+            read = padded_rows(part, rows, mine, size, memory)
+            if read is None:
+                return None
+            together.padded.update(read.padded)
+            together.others.update(read.others)
+        return together
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         total: RowSizes = 0

@@ -404,6 +404,8 @@ class TFRecordSource:
         self._pass_over(i)
         return self._shards[i].take(self._codec, rows)
 
+    pads = True
+
     @guarded
     def read_padded(
         self,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from recmap._core import Pad
 from recmap.errors import DataError, OptionError
+from recmap.formats.joined import can_pad, padded_rows
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.pipeline.signature import data_of
 from recmap.ragged import Column, Ragged
@@ -134,7 +135,7 @@ class Leaf:
             self.in_order = source.compressed
         self._files = list(source.files)
         # What is decoded is new each time, and nobody else's.
-        self._fresh = isinstance(source, TFRecordSource)
+        self._fresh, self._pads = isinstance(source, TFRecordSource), can_pad(source)
 
     @property
     def count(self) -> int:
@@ -151,7 +152,7 @@ class Leaf:
     @property
     def pads(self) -> bool:
         """Whether rows may be padded while they are read."""
-        return self._fresh and not self.in_order
+        return self._pads and not self.in_order
 
     @property
     def source(self) -> Source:
@@ -206,11 +207,10 @@ class Leaf:
         """The rows in batches of ``size``, padded while they are read; None if the source
         cannot do that.
         """
-        source = self.source
-        if not isinstance(source, TFRecordSource) or not len(positions):
+        if not len(positions):
             return None
         run = _run(positions)
-        return source.read_padded(positions if run is None else run, pads, size, memory)
+        return padded_rows(self.source, positions if run is None else run, pads, size, memory)
 
     def select(self, columns: Sequence[str]) -> Leaf:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))
