@@ -254,15 +254,16 @@ class Nullable:
 
 
 def missing() -> list[Any]:
-    pandas = pytest.importorskip("pandas")
-    arrow = pytest.importorskip("pyarrow")
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+
     values = [1, None, 2**53 + 1]
     return [
-        pandas.array(values, dtype="Int64"),
-        pandas.Series(values, dtype="Int64"),
-        pandas.Series(values, dtype="int64[pyarrow]"),
-        arrow.array(values),
-        arrow.chunked_array([values]),
+        pd.array(values, dtype="Int64"),
+        pd.Series(values, dtype="Int64"),
+        pd.Series(values, dtype="int64[pyarrow]"),
+        pa.array(values),
+        pa.chunked_array([values]),
     ]
 
 
@@ -290,7 +291,8 @@ def test_strings_of_numpy_without_a_width_are_strings() -> None:
 
 
 def test_tensors_that_numpy_cannot_take_are_refused_by_name() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for tensor in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):
         for column in (tensor, [tensor, tensor]):
             with pytest.raises(rm.ColumnError, match="'x': no array"):

@@ -393,7 +393,8 @@ def test_ufuncs_do_not_change_a_copy_of_a_column() -> None:
 
 
 def test_a_row_number_may_be_an_array_without_axes() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     ds = rm.from_arrays({"x": np.arange(6), "t": rm.Ragged.from_rows([[i] for i in range(6)])})
     for number in (np.array(2), np.array(2, "uint8"), torch.tensor(2)):
         assert ds[number]["x"] == ds["t"][number].item() == ds[:]["t"][number].item() == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pathlib
+import resource
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -475,7 +476,6 @@ def test_a_folder_is_not_replaced_by_a_file() -> None:
 
 
 def test_a_file_that_outgrows_its_limit_is_an_output_error() -> None:
-    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
