@@ -130,11 +130,12 @@ class MappedFile:
 
 
 class Guard:
-    """Has this thread survive that a mapped file is cut while it is read, between the check
-    of its size and the last byte: what is missing then reads as zeros, and leaving the guard
-    is the error that the file shrank. Whatever was read inside is to be dropped.
+    """Turns a file that is cut during a read into an error.
 
-    It is about reads that recmap does: one outside of a guard still kills the process.
+    The size of a file is checked before it is read, but another program may truncate it
+    afterwards. Inside a guard, this thread then reads zeros instead of being killed, and
+    leaving the guard raises the error; whatever was read inside must be dropped. Outside of
+    one, as in an array the user holds, touching what is gone still kills the process.
     """
 
     __slots__ = ("_cuts",)
@@ -155,7 +156,7 @@ class Guard:
 
 
 def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Does all of a function inside a guard."""
+    """The same function, run inside a guard."""
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:

@@ -25,8 +25,8 @@ _starting = threading.Lock()
 
 class Threads(ThreadPoolExecutor):
     """A pool that makes do with fewer threads if the system lets no more start. If there
-    is none at all, the work is done by the caller. What is done there survives that a mapped
-    file is cut, and raises.
+    is none at all, the work is done by the caller. All work is done inside a guard, so that
+    a mapped file that is cut meanwhile is an error.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
