@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import recmap as rm
+from recmap.model.schema import Batch
 from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
-from recmap.types import Batch
 
 __all__ = [
     "alive",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import recmap as rm
-from recmap.casting import first_lost
+from recmap.model.casting import first_lost
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "float32", "float64", "longdouble"]

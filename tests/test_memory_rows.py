@@ -12,8 +12,8 @@ import pytest
 import zarr
 
 import recmap as rm
-from recmap.ragged import Ragged
-from recmap.sizes import measure
+from recmap.model.ragged import Ragged
+from recmap.model.row_sizes import measure
 from tests.limited import MB, run_limited
 
 SMALL, LARGE, SIZE = 20_000, 80, 2_000_000

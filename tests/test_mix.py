@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
+from recmap.model.schema import Schema
 from recmap.pipeline.mix import Mixed, Until
-from recmap.types import Schema
 
 
 class Numbers:

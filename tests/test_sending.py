@@ -15,7 +15,7 @@ from recmap.engine.shuffling import shuffled
 from recmap.engine.transform import transformed
 from recmap.files.machine import thread_count, using_threads
 from recmap.formats.tfrecord import TFRecordSource
-from recmap.sources import Source
+from recmap.model.source import Source
 from recmap.tfrecord.plain import PlainShard
 from tests.jobs import same
 

@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as arrays
 
 import recmap as rm
 from recmap.engine.progress import Progress
+from recmap.model.schema import Field
 from recmap.moments import Numbers
 from recmap.stats import FieldCollector
-from recmap.types import Field
 
 RNG = np.random.default_rng(7)
 

@@ -14,7 +14,7 @@ from recmap.files.mapped import MappedFile
 from recmap.formats.deflated import Deflated
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.registry import OpenOptions, open_source
-from recmap.sources import reference
+from recmap.model.source import reference
 
 VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
 

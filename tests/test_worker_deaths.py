@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.model.schema import Batch
 from recmap.pipeline.workers import Pool, Request
-from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running

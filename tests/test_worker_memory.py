@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import recmap as rm
+from recmap.model.schema import Batch
 from recmap.pipeline.workers import Pool, Request
-from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.model.schema import Batch
 from recmap.pipeline.workers import Request, Workers, parse_workers
-from recmap.types import Batch
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS

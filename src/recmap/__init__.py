@@ -46,22 +46,22 @@ if TYPE_CHECKING:
     from recmap.dataset import Dataset, from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verifying import verify
+    from recmap.model.ragged import Ragged
+    from recmap.model.schema import Field, Schema
     from recmap.pipeline.padding import Pad
-    from recmap.ragged import Ragged
     from recmap.tfrecord.indexing import index
     from recmap.tfrecord.repairing import repair
     from recmap.training import Pipeline, mix, zip
-    from recmap.types import Field, Schema
 else:
     # Where names are found when they are asked for: no program uses them all.
     _LATE = {
         "ColumnView": "recmap.column_view",
         "Dataset": "recmap.dataset",
-        "Field": "recmap.types",
+        "Field": "recmap.model.schema",
         "Pad": "recmap.pipeline.padding",
         "Pipeline": "recmap.training",
-        "Ragged": "recmap.ragged",
-        "Schema": "recmap.types",
+        "Ragged": "recmap.model.ragged",
+        "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
         "convert": "recmap.converting",
         "from_arrays": "recmap.dataset",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy.typing as npt
 
-from recmap.checks import unknown_option
-from recmap.types import FieldLike
+from recmap.model.arguments import unknown_option
+from recmap.model.schema import FieldLike
 
 if TYPE_CHECKING:
     # Frameworks, and what training takes, are imported by those who ask for them.

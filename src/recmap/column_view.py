@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from recmap.checks import as_dtype, as_row
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.indexing import RowReader, index_array
-from recmap.ragged import Column, Ragged
+from recmap.model.arguments import as_dtype, as_row
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field
 from recmap.reductions import reduce_blocks
-from recmap.types import Field
 
 if TYPE_CHECKING:
     from recmap.dataset import Dataset

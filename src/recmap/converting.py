@@ -11,17 +11,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import (
-    as_mapping,
-    as_names,
-    as_slice,
-    as_whole,
-    check_choice,
-    check_column_name,
-    check_flag,
-    check_function,
-    unknown_option,
-)
 from recmap.dataset import Dataset, open
 from recmap.engine.job import Verify
 from recmap.engine.manifest_file import load_manifest, manifest_path
@@ -32,7 +21,18 @@ from recmap.errors import OptionError
 from recmap.files.machine import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
 from recmap.formats.registry import FORMATS
-from recmap.sources import Source
+from recmap.model.arguments import (
+    as_mapping,
+    as_names,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    check_function,
+    unknown_option,
+)
+from recmap.model.source import Source
 
 __all__ = ["convert"]
 

@@ -11,24 +11,8 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array
 from recmap.chain import Verbs
-from recmap.checks import (
-    as_dtype,
-    as_list,
-    as_mapping,
-    as_row,
-    as_slice,
-    as_whole,
-    check_choice,
-    check_column_name,
-    check_flag,
-    check_function,
-    check_iterable,
-    unknown_option,
-)
 from recmap.column_view import ColumnView
-from recmap.columns import as_columns, fit, infer_schema
 from recmap.engine.progress import Counter, Report, Watcher
 from recmap.errors import (
     DataError,
@@ -46,13 +30,29 @@ from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.opening import Opening
 from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
 from recmap.formats.tfrecord import Errors, FieldsLike
-from recmap.notebook import table
-from recmap.ragged import Ragged, concatenate
-from recmap.sizes import measure
-from recmap.sources import Info, Skipped, Source
+from recmap.model.arguments import (
+    as_dtype,
+    as_list,
+    as_mapping,
+    as_row,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    check_function,
+    check_iterable,
+    unknown_option,
+)
+from recmap.model.casting import exact_array
+from recmap.model.coerce import as_columns, fit, infer_schema
+from recmap.model.html import table
+from recmap.model.ragged import Ragged, concatenate
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch, FieldLike, Schema, as_field
+from recmap.model.source import Info, Skipped, Source
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.types import Batch, FieldLike, Schema, as_field
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan

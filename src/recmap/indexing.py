@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.model.casting import exact_array
 
 __all__ = ["RowReader", "index_array"]
 

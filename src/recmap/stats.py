@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field
 from recmap.moments import Numbers, collector
-from recmap.ragged import Column, Ragged
-from recmap.types import Field
 
 __all__ = ["FieldCollector", "FieldStats"]
 

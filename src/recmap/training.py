@@ -11,9 +11,10 @@ from typing import Any
 
 from recmap.adapters.feed import Elsewhere
 from recmap.chain import Verbs
-from recmap.checks import as_whole, check_choice, check_flag, is_iterable
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
-from recmap.notebook import table
+from recmap.model.arguments import as_whole, check_choice, check_flag, is_iterable
+from recmap.model.html import table
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline import verbs
 from recmap.pipeline.bar import Bar
 from recmap.pipeline.beside import Beside
@@ -27,7 +28,6 @@ from recmap.pipeline.task import RowsTask, filler, opened
 from recmap.pipeline.telemetry import Meter, Stats
 from recmap.pipeline.trail import Trail
 from recmap.pipeline.workers import Request, Workers
-from recmap.types import Batch, Schema
 
 __all__ = ["Pipeline", "chained", "mix", "zip"]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.types import Batch, Schema
+from recmap.model.schema import Batch, Schema
 
 __all__ = ["Elsewhere", "Feed", "NumberedRows"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from recmap.adapters.feed import Feed
 from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
-from recmap.ragged import Ragged
+from recmap.model.ragged import Ragged
 
 try:
     import jax

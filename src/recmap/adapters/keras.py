@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recmap.adapters.feed import Feed
 from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
-from recmap.ragged import Ragged
+from recmap.model.ragged import Ragged
 
 try:
     import keras

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from recmap.checks import as_names
 from recmap.errors import FieldNotFoundError, OptionError
+from recmap.model.arguments import as_names
 
 __all__ = ["Names", "Pairs", "as_pairs"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from recmap._core import Kind
 from recmap.adapters.tf_library import tf
 from recmap.errors import OptionError
+from recmap.model.schema import FieldLike, Schema
 from recmap.tfrecord.encode import choose_encoding
 from recmap.tfrecord.parsing import Parsing, parsing_of
-from recmap.types import FieldLike, Schema
 
 __all__ = ["feature_spec"]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from recmap.adapters.tf_library import tf
 from recmap.errors import OptionError
-from recmap.ragged import Column, Ragged
-from recmap.types import Field
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field
 
 __all__ = ["TensorColumn"]
 

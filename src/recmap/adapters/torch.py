@@ -10,8 +10,8 @@ import numpy as np
 from recmap.adapters.feed import Feed
 from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
-from recmap.checks import check_choice
 from recmap.errors import OptionError, RowNotFoundError
+from recmap.model.arguments import check_choice
 
 __all__ = ["TorchRows", "TorchStream", "to_torch"]
 

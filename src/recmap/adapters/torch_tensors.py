@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MissingPackageError, OptionError
-from recmap.ragged import Ragged
+from recmap.model.ragged import Ragged
 
 try:
     import torch

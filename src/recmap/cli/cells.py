@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recmap.cli.wording import printable
-from recmap.ragged import Ragged
+from recmap.model.ragged import Ragged
 
 __all__ = ["cell", "number"]
 

@@ -10,7 +10,7 @@ from recmap.cli.opening import add_source, opened
 from recmap.cli.terminal import on_terminal, show_table
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import in_options, printable
-from recmap.sources import Info, Skipped
+from recmap.model.source import Info, Skipped
 
 __all__ = ["add"]
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
-from recmap.checks import as_dtype
 from recmap.dataset import Dataset
 from recmap.dataset import open as open_dataset
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
+from recmap.model.arguments import as_dtype
 
 __all__ = ["add_source", "call_text", "opened", "pairs"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from recmap._core import Kind
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.model.schema import Field
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.encode import choose_encoding
 from recmap.tfrecord.example import LISTS
 from recmap.tfrecord.parsing import parsing_of
-from recmap.types import Field
 
 __all__ = ["tf_spec"]
 

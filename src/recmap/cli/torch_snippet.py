@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recmap.types import Field, Schema
+from recmap.model.schema import Field, Schema
 
 __all__ = ["torch_snippet"]
 

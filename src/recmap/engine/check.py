@@ -16,10 +16,10 @@ from recmap.files.machine import thread_count
 from recmap.formats.joined import check_sums
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
-from recmap.ragged import Column, Ragged
-from recmap.sizes import measure
-from recmap.sources import Source, reference
-from recmap.types import Batch, Schema
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source, reference
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
 

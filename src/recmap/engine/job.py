@@ -18,8 +18,8 @@ from recmap.files.machine import within
 from recmap.files.mapped import Guard
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.sizes import measure
-from recmap.sources import Sink, Source
+from recmap.model.row_sizes import measure
+from recmap.model.source import Sink, Source
 
 __all__ = ["Count", "Job", "StoppedError", "Verify"]
 

@@ -27,7 +27,7 @@ from recmap.engine.plan import Shard, stem_of
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.disk import remove, temporary_path
 from recmap.files.small import write_whole
-from recmap.types import Schema
+from recmap.model.schema import Schema
 
 __all__ = ["Manifest"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.formats.joined import SelectedSource, check_sums
-from recmap.sizes import RowSizes, fitting
-from recmap.sources import Info, Skipped, Source, reference
-from recmap.types import Batch, Schema
+from recmap.model.row_sizes import RowSizes, fitting
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Info, Skipped, Source, reference
 
 __all__ = ["SourceOver", "read_by_number", "reads_in_order"]
 

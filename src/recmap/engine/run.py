@@ -24,7 +24,7 @@ from recmap.files.disk import size_on_disk
 from recmap.files.machine import within
 from recmap.formats.joined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
-from recmap.sources import Source
+from recmap.model.source import Source
 from recmap.tfrecord.encode import little_endian
 
 __all__ = ["Runner", "convert_source"]

@@ -9,10 +9,10 @@ from recmap.engine.budget import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import MemoryLimitError
 from recmap.files.machine import size_text
-from recmap.ragged import Column, Ragged
-from recmap.sizes import measure
-from recmap.sources import Source
-from recmap.types import Batch
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch
+from recmap.model.source import Source
 
 __all__ = ["Sample", "take_sample"]
 

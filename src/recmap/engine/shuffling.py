@@ -23,12 +23,12 @@ from recmap.engine.steps import Steps
 from recmap.errors import OptionError
 from recmap.files.disk import remove, temporary_path
 from recmap.formats.tfrecord import TFRecordSource
-from recmap.permutation import Permutation
-from recmap.ragged import concatenate
-from recmap.sizes import RowSizes, measure
-from recmap.sources import Source
+from recmap.model.permutation import Permutation
+from recmap.model.ragged import concatenate
+from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.schema import Batch, Field, Schema
+from recmap.model.source import Source
 from recmap.tfrecord.encode import Encoder
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["shuffled"]
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from recmap.engine.over import SourceOver, read_by_number
 from recmap.errors import OptionError
-from recmap.permutation import Permutation
-from recmap.ragged import Column, Ragged
-from recmap.sizes import RowSizes, measure
-from recmap.sources import Info, Source
-from recmap.types import Batch
+from recmap.model.permutation import Permutation
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.schema import Batch
+from recmap.model.source import Info, Source
 
 __all__ = ["Part", "again", "split"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from recmap.engine.budget import Budget
 from recmap.errors import MemoryLimitError
-from recmap.sizes import measure
-from recmap.sources import Source
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch
+from recmap.model.source import Source
 from recmap.tfrecord.unknown import losing_nothing
-from recmap.types import Batch
 
 __all__ = ["Steps"]
 

@@ -9,14 +9,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import first_lost
 from recmap.engine.over import SourceOver, read_by_number
 from recmap.errors import FieldMismatchError, FieldNotFoundError, FieldTextError, OptionError
 from recmap.formats.joined import SelectedSource
-from recmap.ragged import Column, Ragged
-from recmap.sizes import RowSizes
-from recmap.sources import Source
-from recmap.types import BYTES, Batch, Field, Schema
+from recmap.model.casting import first_lost
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import RowSizes
+from recmap.model.schema import BYTES, Batch, Field, Schema
+from recmap.model.source import Source
 
 __all__ = ["Casting", "transformed"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError
 from recmap.files.small import read_whole, write_whole
-from recmap.types import Schema
+from recmap.model.schema import Schema
 
 __all__ = [
     "Description",

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from recmap.checks import is_iterable
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
+from recmap.model.arguments import is_iterable
 
 __all__ = [
     "MOST_SHARDS",

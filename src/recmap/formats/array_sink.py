@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError
 from recmap.files.description import remove_description, save_description
 from recmap.files.output import OutputFile, Spooler
@@ -16,8 +15,9 @@ from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.raw import packed_dtype
 from recmap.formats.strings_sink import StringsSink
-from recmap.sources import Sink
-from recmap.types import Batch, Field, Schema
+from recmap.model.coerce import as_columns, fit
+from recmap.model.schema import Batch, Field, Schema
+from recmap.model.source import Sink
 
 __all__ = ["NpySink", "RawSink", "create_npy"]
 

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
-from recmap.columns import string_column
 from recmap.errors import DataError
 from recmap.files.buffers import Buffers
 from recmap.files.disk import size_on_disk
 from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFile, guarded
-from recmap.ragged import BYTE, Column, Ragged, concatenate
-from recmap.sizes import OFFSET, STRING, RowSizes, added, fitting, largest
-from recmap.sources import Info, Skipped
-from recmap.types import Batch, Field, Schema
+from recmap.model.coerce import string_column
+from recmap.model.ragged import BYTE, Column, Ragged, concatenate
+from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added, fitting, largest
+from recmap.model.schema import Batch, Field, Schema
+from recmap.model.source import Info, Skipped
 
 __all__ = [
     "ArrayColumn",

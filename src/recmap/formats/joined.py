@@ -11,12 +11,12 @@ import numpy.typing as npt
 from recmap._core import Pad
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.files.mapped import guarded
-from recmap.ragged import concatenate
-from recmap.sizes import RowSizes, added, measure
-from recmap.sources import Info, Skipped, Source, owned_rows, reference
+from recmap.model.ragged import concatenate
+from recmap.model.row_sizes import RowSizes, added, measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Info, Skipped, Source, owned_rows, reference
 from recmap.tfrecord.example import Allocate
 from recmap.tfrecord.padded import PaddedRows
-from recmap.types import Batch, Schema
 
 __all__ = [
     "BesideSource",

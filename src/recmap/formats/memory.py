@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.columns import ColumnsSource, Which
 from recmap.formats.joined import SelectedSource
-from recmap.ragged import Column, Ragged, concatenate, owned
-from recmap.sizes import RowSizes, added, column_sizes, fitting, measure
-from recmap.sources import Info, Skipped, Source
-from recmap.types import Batch, Field, Schema
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.ragged import Column, Ragged, concatenate, owned
+from recmap.model.row_sizes import RowSizes, added, column_sizes, fitting, measure
+from recmap.model.schema import Batch, Field, Schema
+from recmap.model.source import Info, Skipped, Source
 
 __all__ = ["MemorySource", "StreamSource"]
 

@@ -27,8 +27,8 @@ from recmap.formats.rows import rows_columns
 from recmap.formats.stored import StoredSum
 from recmap.formats.streamed import MAX_LOADED, StreamedRows
 from recmap.formats.unzipped import Unzipped, ZipReader
-from recmap.ragged import BYTE
-from recmap.types import Field
+from recmap.model.ragged import BYTE
+from recmap.model.schema import Field
 
 __all__ = ["FIELD_MARK", "check_members", "open_npz"]
 

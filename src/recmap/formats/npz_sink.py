@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import check_choice
-from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.npz import FIELD_MARK
 from recmap.formats.parts import VALUES, Part, Splitter, check_names
-from recmap.types import Field, Schema
+from recmap.model.arguments import check_choice
+from recmap.model.coerce import as_columns, fit
+from recmap.model.schema import Field, Schema
 
 __all__ = ["NpzSink"]
 

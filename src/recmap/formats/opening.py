@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from recmap.files.paths import PathsLike
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.formats.tfrecord import FieldsLike
-from recmap.sources import Source
+from recmap.model.source import Source
 
 __all__ = ["Opening"]
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.columns import ColumnReader, RaggedColumn
-from recmap.ragged import BYTE, Column, Ragged
-from recmap.types import Field, Schema
+from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.schema import Field, Schema
 
 __all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
 

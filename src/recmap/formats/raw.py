@@ -15,7 +15,7 @@ from recmap.files.mapped import MappedFile
 from recmap.files.sniff import size_hint
 from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy import DEFAULT_NAME
-from recmap.types import Schema
+from recmap.model.schema import Schema
 
 __all__ = ["open_raw", "packed_dtype"]
 

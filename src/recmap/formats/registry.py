@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import check_column_name, unknown_option
 from recmap.errors import (
     DataError,
     FieldMismatchError,
@@ -31,9 +30,10 @@ from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknow
 from recmap.formats.joined import ChainSource
 from recmap.formats.reopened import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
-from recmap.sources import Sink, Source
+from recmap.model.arguments import check_column_name, unknown_option
+from recmap.model.schema import FieldLike, Schema, as_field
+from recmap.model.source import Sink, Source
 from recmap.tfrecord.inflate import CompressionOption
-from recmap.types import FieldLike, Schema, as_field
 
 __all__ = [
     "FORMATS",

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.columns import ColumnsSource
-from recmap.ragged import owned
-from recmap.sizes import RowSizes
-from recmap.sources import Info, Skipped, Source, reference
-from recmap.types import Batch, Schema
+from recmap.model.ragged import owned
+from recmap.model.row_sizes import RowSizes
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Info, Skipped, Source, reference
 
 __all__ = ["OpenSources", "ReopenedSource", "most_open"]
 

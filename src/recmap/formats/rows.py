@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import string_column
 from recmap.formats.columns import ColumnReader, Which, field_paths
-from recmap.ragged import Column
-from recmap.sizes import STRING, RowSizes
-from recmap.types import Field
+from recmap.model.coerce import string_column
+from recmap.model.ragged import Column
+from recmap.model.row_sizes import STRING, RowSizes
+from recmap.model.schema import Field
 
 __all__ = ["Rows", "rows_columns"]
 

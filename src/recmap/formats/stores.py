@@ -11,7 +11,7 @@ from typing import Any
 from recmap.errors import FieldTextError, OutputExistsError
 from recmap.files.small import read_whole
 from recmap.formats.parts import VALUES, levels_of
-from recmap.types import Field
+from recmap.model.schema import Field
 
 __all__ = ["not_ours", "refuse_foreign"]
 

@@ -8,15 +8,15 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError
 from recmap.files.description import remove_description, save_description
 from recmap.files.machine import size_text
 from recmap.files.output import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes
-from recmap.ragged import Ragged
-from recmap.types import Schema
+from recmap.model.coerce import as_columns, fit
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Schema
 
 __all__ = ["StringsSink"]
 

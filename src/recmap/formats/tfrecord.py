@@ -27,9 +27,10 @@ from recmap.files.machine import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.joined import take_from
-from recmap.ragged import Column, concatenate
-from recmap.sizes import RowSizes, measure
-from recmap.sources import Info, Skipped, owned_rows
+from recmap.model.ragged import Column, concatenate
+from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
+from recmap.model.source import Info, Skipped, owned_rows
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Allocate, Codec, Decoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
@@ -51,7 +52,6 @@ from recmap.tfrecord.stored_types import (
 from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.together import Gathering
 from recmap.tfrecord.unknown import UnknownFeatures
-from recmap.types import Batch, Field, FieldLike, Schema, as_field
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 

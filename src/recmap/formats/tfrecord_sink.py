@@ -11,8 +11,6 @@ from typing import Any, Never, Self
 
 import numpy as np
 
-from recmap.checks import as_mapping, as_whole, check_choice, check_flag, unknown_option
-from recmap.columns import as_columns, fit, infer_schema
 from recmap.errors import ColumnError, OptionError, OutputExistsError
 from recmap.files.output import (
     Compression,
@@ -22,10 +20,12 @@ from recmap.files.output import (
     refuse_existing,
 )
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
+from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
+from recmap.model.coerce import as_columns, fit, infer_schema
+from recmap.model.schema import Batch, FieldLike, Schema
 from recmap.tfrecord.encode import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
-from recmap.types import Batch, FieldLike, Schema
 
 __all__ = ["TFRecordWriter", "create_tfrecord"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 
-from recmap.checks import as_whole, check_function
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.description import description_path
 from recmap.files.disk import size_on_disk
@@ -15,8 +14,9 @@ from recmap.files.sniff import look
 from recmap.files.threads import Threads
 from recmap.formats.npz import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source
-from recmap.sizes import measure
-from recmap.sources import Skipped, Source
+from recmap.model.arguments import as_whole, check_function
+from recmap.model.row_sizes import measure
+from recmap.model.source import Skipped, Source
 from recmap.tfrecord.tally import SizeWatcher
 from recmap.tfrecord.verifying import Verified, verify_records
 

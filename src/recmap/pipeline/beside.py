@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from recmap.errors import DataError, FieldMismatchError, OptionError
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.rows import Positions, Rows
-from recmap.types import Batch, Schema
 
 __all__ = ["Beside"]
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array, first_lost
-from recmap.columns import Given, as_columns, empty_column, fit
 from recmap.errors import MapError
-from recmap.ragged import Column, Ragged
-from recmap.types import Field, Schema
+from recmap.model.casting import exact_array, first_lost
+from recmap.model.coerce import Given, as_columns, empty_column, fit
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field, Schema
 
 __all__ = ["Building", "new_column"]
 

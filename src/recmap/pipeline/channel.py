@@ -15,9 +15,9 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from recmap.model.ragged import Column
 from recmap.pipeline.messages import Parcel, copied, unpack
 from recmap.pipeline.slots import Inbox, Outbox
-from recmap.ragged import Column
 
 __all__ = ["Channel", "Kind", "Message", "close_in_forks"]
 

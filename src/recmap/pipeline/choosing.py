@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recmap.model.schema import Schema
 from recmap.pipeline.steps import Rowset, Step
-from recmap.types import Schema
 
 __all__ = ["Choose"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.errors import ImageError, OptionError
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Field, Schema
 from recmap.pipeline.images import ImageDecoder
 from recmap.pipeline.steps import Rowset, Step
-from recmap.ragged import Ragged
-from recmap.types import Field, Schema
 
 __all__ = ["DecodeImages"]
 

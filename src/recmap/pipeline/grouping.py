@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MapError, OptionError
-from recmap.pipeline.gathering import interleave, join, pick
+from recmap.model.batch import interleave, join, pick
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.rows import Positions
-from recmap.ragged import Ragged
-from recmap.types import Batch, Schema
 
 __all__ = ["END", "Batches", "Block", "Buckets", "Group", "Grouper", "Grouping", "Singles"]
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 
 from recmap.errors import OptionError, RecmapError
+from recmap.model.schema import Batch
 from recmap.pipeline.failures import map_error
 from recmap.pipeline.pool import Pool, Request, Work
-from recmap.types import Batch
 
 __all__ = ["Here"]
 

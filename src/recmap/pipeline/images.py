@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.errors import (
     ColumnError,
     ImageError,
@@ -28,8 +27,9 @@ from recmap.errors import (
 )
 from recmap.files.machine import pool_size, thread_count
 from recmap.files.threads import Threads
-from recmap.ragged import Column, Ragged
-from recmap.types import Field
+from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field
 
 __all__ = ["ImageDecoder"]
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array
-from recmap.columns import Given, as_columns, empty_column, fit, infer_schema
 from recmap.errors import MapError, OptionError, RecmapError
+from recmap.model.casting import exact_array
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.schema import Batch, Field, Schema
 from recmap.pipeline.building import new_column
 from recmap.pipeline.chance import Chance
 from recmap.pipeline.steps import Rowset, Step
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["Filter", "Function", "MapBatch", "MapRows"]
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.ragged import Column, Ragged
-from recmap.types import Field
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Field
 
 __all__ = ["Parcel", "copied", "pack", "unpack"]
 

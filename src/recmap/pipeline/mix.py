@@ -22,11 +22,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_list, check_choice
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
-from recmap.pipeline.gathering import interleave
+from recmap.model.arguments import as_list, check_choice
+from recmap.model.batch import interleave
+from recmap.model.schema import Batch
 from recmap.pipeline.rows import Positions, Rows
-from recmap.types import Batch
 
 __all__ = ["Mixed", "Until"]
 

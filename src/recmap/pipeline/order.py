@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.permutation import Permutation
-from recmap.pipeline.gathering import interleave
+from recmap.model.batch import interleave
+from recmap.model.permutation import Permutation
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.rows import Positions, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.signature import Seed
-from recmap.types import Batch, Schema
 
 __all__ = ["Picked", "Rearranged", "Repeated", "Shuffled", "Stretch", "cut"]
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import check_choice
 from recmap.errors import ColumnError, DataError, OptionError
+from recmap.model.arguments import check_choice
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Batch, Field, Schema
 from recmap.pipeline.padding import fitting_fill
 from recmap.pipeline.sequences import Sequences
-from recmap.ragged import Ragged
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["Held", "PackedRow", "Packer", "Piece"]
 

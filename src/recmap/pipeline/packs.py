@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from recmap.errors import OptionError
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.grouping import END, Block, Group, Grouper
 from recmap.pipeline.packing import PackedRow, Packer
-from recmap.types import Batch, Schema
 
 __all__ = ["Packs"]
 

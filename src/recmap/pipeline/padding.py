@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
-from recmap.casting import first_lost
-from recmap.checks import check_choice
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffers import Buffers
+from recmap.model.arguments import check_choice
+from recmap.model.casting import first_lost
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Field, Schema
 from recmap.pipeline.rows import Leaf, Positions
-from recmap.ragged import Column, Ragged
 from recmap.tfrecord.padded import PaddedRows
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.order import Rearranged
 from recmap.pipeline.padding import Padding
 from recmap.pipeline.rows import Leaf, Positions, Rows
 from recmap.pipeline.steps import Rowset, Step
-from recmap.types import Batch, Schema
 
 __all__ = ["PadBatches", "padded_by"]
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError
 from recmap.files.machine import parse_size
+from recmap.model.schema import Batch, Field, Schema
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
 from recmap.pipeline.pads import padded_by
@@ -21,7 +22,6 @@ from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.steps import Rowset, Step, run_steps, settle
 from recmap.pipeline.trial import Found, tried
 from recmap.pipeline.workers import Workers
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["Plan", "Settled", "Shard"]
 

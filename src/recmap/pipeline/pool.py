@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError
-from recmap.types import Batch
+from recmap.model.schema import Batch
 
 __all__ = ["Answer", "OrderedPool", "Pool", "Request", "UnpicklableError", "Work"]
 

@@ -20,13 +20,13 @@ from recmap._core import Pad
 from recmap.errors import DataError, OptionError
 from recmap.formats.joined import can_pad, padded_rows
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
 from recmap.pipeline.signature import data_of
-from recmap.ragged import Column, Ragged
-from recmap.sizes import measure
-from recmap.sources import Source
 from recmap.tfrecord.example import Allocate
 from recmap.tfrecord.padded import PaddedRows
-from recmap.types import Batch, Schema
 
 __all__ = [
     "InOrder",

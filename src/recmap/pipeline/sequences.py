@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, OptionError
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Field
 from recmap.pipeline.padding import as_ragged
-from recmap.ragged import Column, Ragged
-from recmap.types import Batch, Field
 
 __all__ = ["Sequences"]
 

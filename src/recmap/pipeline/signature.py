@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.ragged import Column, Ragged
-from recmap.sources import Source
+from recmap.model.ragged import Column, Ragged
+from recmap.model.source import Source
 
 __all__ = ["Said", "Seed", "compare", "data_of", "drawn_seed", "of_parts", "signed", "told"]
 

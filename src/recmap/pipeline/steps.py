@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.pipeline.gathering import pick
+from recmap.model.batch import pick
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.rows import (
     Positions,
     Rows,
@@ -22,7 +23,6 @@ from recmap.pipeline.rows import (
 )
 from recmap.pipeline.trial import Found, tried
 from recmap.pipeline.workers import Workers
-from recmap.types import Batch, Schema
 
 __all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
 

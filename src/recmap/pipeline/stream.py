@@ -17,7 +17,8 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError
 from recmap.files.ahead import read_ahead
-from recmap.pipeline.gathering import interleave, pick
+from recmap.model.batch import interleave, pick
+from recmap.model.schema import Batch
 from recmap.pipeline.grouping import END, Block, Group
 from recmap.pipeline.plan import Settled
 from recmap.pipeline.rows import Positions, sound_rows
@@ -27,7 +28,6 @@ from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.telemetry import Meter
 from recmap.pipeline.trial import done_by
 from recmap.pipeline.workers import Request, open_pool
-from recmap.types import Batch
 
 __all__ = ["stream"]
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from recmap.errors import MapError
 from recmap.files.mapped import guarded
+from recmap.model.ragged import Column
+from recmap.model.schema import Batch
 from recmap.pipeline.pads import padded_by
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.steps import Rowset, Step, run_steps
 from recmap.pipeline.workers import Request
-from recmap.ragged import Column
-from recmap.types import Batch
 
 __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 

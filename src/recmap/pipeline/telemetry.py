@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from recmap.files.machine import size_text, thread_count
-from recmap.types import Batch
+from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Stats"]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recmap.errors import OptionError
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.messages import copied
 from recmap.pipeline.pool import Request, Work
 from recmap.pipeline.rows import only_a_few_rows
 from recmap.pipeline.workers import UnpicklableError, Workers, open_pool
-from recmap.types import Batch, Schema
 
 if TYPE_CHECKING:
     from recmap.pipeline.steps import Step

@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.checks import as_list, as_names, as_slice, as_whole, check_choice, check_flag
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOrderWarning
 from recmap.files.machine import parse_size
+from recmap.model.arguments import as_list, as_names, as_slice, as_whole, check_choice, check_flag
+from recmap.model.schema import FieldLike, Schema
 from recmap.pipeline.choosing import Choose
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.decoding import DecodeImages
@@ -30,7 +31,6 @@ from recmap.pipeline.signature import Said, Seed, drawn_seed, of_parts
 from recmap.pipeline.steps import Step, Stepped
 from recmap.pipeline.window import Windowed
 from recmap.pipeline.workers import Workers, parse_workers
-from recmap.types import FieldLike, Schema
 
 __all__ = [
     "RowNumbers",

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.permutation import Permutation
-from recmap.pipeline.gathering import interleave, join, pick
+from recmap.model.batch import interleave, join, pick
+from recmap.model.permutation import Permutation
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.rows import Positions, Rows
 from recmap.pipeline.signature import Seed
-from recmap.types import Batch, Schema
 
 __all__ = ["Windowed"]
 

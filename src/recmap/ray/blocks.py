@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from recmap.columns import empty_column
 from recmap.errors import ColumnError, FieldNotFoundError, FieldTextError
-from recmap.ragged import BYTE, Column, Ragged, concatenate
+from recmap.model.coerce import empty_column
+from recmap.model.ragged import BYTE, Column, Ragged, concatenate
+from recmap.model.schema import Batch, Field, Schema
 from recmap.ray.bases import (
     ArrowVariableShapedTensorType,
     BlockAccessor,
@@ -20,7 +21,6 @@ from recmap.ray.bases import (
 )
 from recmap.ray.tables import FIELD_KEY
 from recmap.ray.tensors import shaped_rows
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["batch_of", "known_schema", "schema_of", "table_of_block"]
 

@@ -21,13 +21,13 @@ from recmap.engine.progress import Counter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.machine import size_text
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.model.source import Source
 from recmap.ray.failures import result
 from recmap.ray.finding import find_records
 from recmap.ray.home import TASK_CPUS, Home
 from recmap.ray.nodes import check_visible, output_folder, working_nodes
 from recmap.ray.package import connect
 from recmap.ray.tally import Teller, start_tally, told
-from recmap.sources import Source
 from recmap.tfrecord.compressed import CompressedShard
 
 __all__ = ["Tasks", "on_cluster"]

@@ -13,11 +13,11 @@ from recmap.engine.check import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.model.schema import Field, Schema
+from recmap.model.source import Sink
 from recmap.ray.bases import Datasink
 from recmap.ray.blocks import batch_of, schema_of, table_of_block
 from recmap.ray.parts import Output, Part
-from recmap.sources import Sink
-from recmap.types import Field, Schema
 
 __all__ = ["RecmapDatasink"]
 

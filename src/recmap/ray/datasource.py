@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recmap.columns import empty_column
 from recmap.errors import DataError, MemoryLimitError
+from recmap.model.coerce import empty_column
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Schema
 from recmap.ray.bases import BlockMetadata, DataContext, Datasource, ReadTask
 from recmap.ray.dealing import Stretch, deal
 from recmap.ray.pieces import Piece
 from recmap.ray.tables import table_of
-from recmap.sizes import measure
-from recmap.types import Schema
 
 __all__ = ["RecmapDatasource"]
 

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from recmap.formats.tfrecord import TFRecordSource
+from recmap.model.source import Source
 from recmap.ray.failures import result
 from recmap.ray.home import TASK_CPUS, Home
 from recmap.ray.nodes import cpu_count
-from recmap.sources import Source
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.stretches import Stretch, choose_every, find_stretch, join_stretches
 

@@ -24,8 +24,8 @@ from recmap.engine.plan import is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.disk import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
+from recmap.model.schema import Schema
 from recmap.ray.replacement import Replacement, put_back
-from recmap.types import Schema
 
 __all__ = ["Output", "Part"]
 

@@ -12,13 +12,13 @@ from recmap.formats.joined import ChainSource
 from recmap.formats.opening import Opening
 from recmap.formats.registry import select
 from recmap.formats.tfrecord import TFRecordSource
-from recmap.sources import Source
+from recmap.model.schema import Batch
+from recmap.model.source import Source
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.survey import Shard, survey
-from recmap.types import Batch
 
 __all__ = ["Piece", "Reader", "pieces_of"]
 

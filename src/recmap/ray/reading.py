@@ -12,14 +12,14 @@ from recmap.files.paths import PathsLike, absolute, expand
 from recmap.formats.opening import Opening
 from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord import FieldsLike
+from recmap.model.schema import Schema
+from recmap.model.source import Source
 from recmap.ray.dealing import good_blocks
 from recmap.ray.finding import find_records
 from recmap.ray.home import Home
 from recmap.ray.nodes import check_visible, cpu_count
 from recmap.ray.package import connect
 from recmap.ray.pieces import Piece, pieces_of
-from recmap.sources import Source
-from recmap.types import Schema
 
 __all__ = ["read"]
 

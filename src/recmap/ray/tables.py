@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recmap.errors import FieldMismatchError
-from recmap.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Field, Schema
 from recmap.ray.bases import ArrowTensorArray, ArrowVariableShapedTensorType
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["FIELD_KEY", "table_of"]
 

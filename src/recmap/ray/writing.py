@@ -7,17 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from recmap.checks import as_mapping, as_whole
 from recmap.engine.plan import output_format
 from recmap.engine.progress import Report
 from recmap.errors import OptionError, RecmapError
 from recmap.files.disk import size_on_disk
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.registry import check_output
+from recmap.model.arguments import as_mapping, as_whole
+from recmap.model.schema import FieldLike, Schema, as_field
 from recmap.ray.failures import plain
 from recmap.ray.package import load_ray
 from recmap.ray.parts import Output
-from recmap.types import FieldLike, Schema, as_field
 
 __all__ = ["write"]
 

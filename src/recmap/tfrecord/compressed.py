@@ -20,15 +20,15 @@ import numpy.typing as npt
 from recmap._core import MAX_MESSAGE_SIZE, Fault
 from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.machine import thread_count
-from recmap.ragged import concatenate
-from recmap.sizes import RowSizes, fitting
+from recmap.model.ragged import concatenate
+from recmap.model.row_sizes import RowSizes, fitting
+from recmap.model.schema import Batch
 from recmap.tfrecord.example import Codec, Records
 from recmap.tfrecord.inflated import START, Inflated, Place
 from recmap.tfrecord.plain import BeforeRead
 from recmap.tfrecord.record_sizes import record_sizes
 from recmap.tfrecord.stream import Entry
 from recmap.tfrecord.window import Window
-from recmap.types import Batch
 
 __all__ = ["CompressedShard"]
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import crc32c
 from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
+from recmap.model.schema import Field, Schema
 from recmap.tfrecord.example import LISTS
-from recmap.types import Field, Schema
 
 __all__ = [
     "check_claims",

@@ -19,10 +19,10 @@ from recmap.errors import (
     RecordTooLargeError,
 )
 from recmap.files.machine import thread_count
-from recmap.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Field, Schema
 from recmap.tfrecord.description import description
 from recmap.tfrecord.example import LISTS, dtype_code
-from recmap.types import Batch, Field, Schema
 
 __all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
 

@@ -12,10 +12,10 @@ from recmap import _core
 from recmap._core import Dtype, Fault, Kind, Place
 from recmap.errors import DataError, OptionError
 from recmap.files.buffers import Buffers
-from recmap.ragged import BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.schema import Batch, Field, Schema
 from recmap.tfrecord.faults import Opened, fault_error
 from recmap.tfrecord.unknown import UnknownFeatures, Where
-from recmap.types import Batch, Field, Schema
 
 __all__ = [
     "LISTS",

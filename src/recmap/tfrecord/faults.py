@@ -13,7 +13,7 @@ from recmap.errors import (
     FieldMismatchError,
     NotExampleError,
 )
-from recmap.types import Field, Schema
+from recmap.model.schema import Field, Schema
 
 __all__ = ["KIND_NAMES", "Opened", "fault_error", "fault_text", "ragged_text"]
 

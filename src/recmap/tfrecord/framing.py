@@ -9,7 +9,6 @@ from typing import Literal, overload
 import numpy as np
 
 from recmap._core import frame
-from recmap.checks import check_choice, check_flag, check_iterable
 from recmap.errors import ColumnError, UnknownFormatError
 from recmap.files.output import (
     Compression,
@@ -20,6 +19,7 @@ from recmap.files.output import (
 )
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
+from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.plain import PlainShard

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, Fault, Scan, locate
-from recmap.sources import Skipped
+from recmap.model.source import Skipped
 
 __all__ = ["LARGE_RECORD", "MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
 

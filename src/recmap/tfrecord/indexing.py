@@ -8,10 +8,11 @@ from contextlib import closing
 
 import numpy as np
 
-from recmap.checks import check_flag, check_function
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
+from recmap.model.arguments import check_flag, check_function
+from recmap.model.schema import Schema
 from recmap.tfrecord.example import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
@@ -30,7 +31,6 @@ from recmap.tfrecord.survey import Shard, sample, survey
 from recmap.tfrecord.tally import SizeWatcher, Tally
 from recmap.tfrecord.unknown import UnknownFeatures
 from recmap.tfrecord.window import Window
-from recmap.types import Schema
 
 __all__ = ["index"]
 

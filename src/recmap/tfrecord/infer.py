@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from recmap._core import Facts, FeatureFacts, Kind, Place
 from recmap.errors import FieldMismatchError
+from recmap.model.schema import Field, Schema
 from recmap.tfrecord.example import LISTS
 from recmap.tfrecord.faults import KIND_NAMES
-from recmap.types import Field, Schema
 
 __all__ = ["FeatureSummary", "Seen", "Summary", "join_schemas"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from recmap._core import Kind
-from recmap.types import Field
+from recmap.model.schema import Field
 
 __all__ = ["Parsing", "parsing_of"]
 

@@ -14,8 +14,8 @@ from recmap._core import NO_LIMIT, FaultCode
 from recmap.errors import CorruptRecordError
 from recmap.files.machine import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
-from recmap.sizes import RowSizes, fitting, largest
-from recmap.sources import Skipped
+from recmap.model.row_sizes import RowSizes, fitting, largest
+from recmap.model.source import Skipped
 from recmap.tfrecord.example import Codec, Decoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap._core import FRAME_SIZE, MAX_MESSAGE_SIZE, Kind
-from recmap.sizes import OFFSET, RowSizes
+from recmap.model.row_sizes import OFFSET, RowSizes
+from recmap.model.schema import Field, Schema
 from recmap.tfrecord.example import split_name
-from recmap.types import Field, Schema
 
 __all__ = ["record_sizes", "size_bound"]
 

@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
-from recmap.checks import check_flag, check_function
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
 from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.sources import Skipped
+from recmap.model.arguments import check_flag, check_function
+from recmap.model.schema import Schema
+from recmap.model.source import Skipped
 from recmap.tfrecord.description import check_claims, description, read_description
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.sidecar import sidecar_path
 from recmap.tfrecord.stored_types import first_record
 from recmap.tfrecord.tally import SizeWatcher, Tally
 from recmap.tfrecord.window import Window
-from recmap.types import Schema
 
 __all__ = ["Repaired", "repair"]
 

@@ -26,6 +26,7 @@ from recmap.errors import (
     StaleIndexWarning,
 )
 from recmap.files.small import read_whole
+from recmap.model.schema import Schema
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.described import DescribedTypes
 from recmap.tfrecord.description import (
@@ -38,7 +39,6 @@ from recmap.tfrecord.inflate import inflate
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
 from recmap.tfrecord.survey import Shard, sample
-from recmap.types import Schema
 
 __all__ = [
     "FirstRead",

@@ -13,7 +13,8 @@ from recmap import _core
 from recmap._core import Fault, FaultCode
 from recmap.errors import DataError, NotExampleError
 from recmap.files.machine import thread_count
-from recmap.sources import Skipped
+from recmap.model.schema import Schema
+from recmap.model.source import Skipped
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
@@ -22,7 +23,6 @@ from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.infer import Seen, Summary
 from recmap.tfrecord.plain import PlainShard
 from recmap.tfrecord.window import Window
-from recmap.types import Schema
 
 __all__ = ["Shard", "sample", "survey"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from recmap.files.machine import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
-from recmap.sources import Skipped
+from recmap.model.source import Skipped
 from recmap.tfrecord.tally import SizeWatcher, Tally
 
 __all__ = ["Verified", "verify_records"]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import Scan
-from recmap.sources import Skipped
+from recmap.model.source import Skipped
 
 __all__ = ["Window"]
 

@@ -18,9 +18,9 @@ from recmap.formats.hdf5.lengths import REFERENCE, Lengths
 from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.places import contiguous_offset
 from recmap.formats.hdf5.types import Leaf
-from recmap.ragged import Column, concatenate
-from recmap.sizes import STRING, RowSizes
-from recmap.types import Field
+from recmap.model.ragged import Column, concatenate
+from recmap.model.row_sizes import STRING, RowSizes
+from recmap.model.schema import Field
 
 __all__ = ["columns_of"]
 

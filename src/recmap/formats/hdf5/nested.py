@@ -21,8 +21,8 @@ from recmap.formats.hdf5.refusal import refusal
 from recmap.formats.hdf5.types import MARK, ORDER, leaves, marked
 from recmap.formats.hdf5.writing import WrittenColumn
 from recmap.formats.parts import VALUES, Part, Splitter, join, levels_of
-from recmap.ragged import BYTE, Column
-from recmap.types import Field
+from recmap.model.ragged import BYTE, Column
+from recmap.model.schema import Field
 
 __all__ = ["NestedColumn", "is_nested", "nested_column", "nested_field"]
 

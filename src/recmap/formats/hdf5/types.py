@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.columns import empty_column, string_column
 from recmap.errors import DataError, FieldTextError
 from recmap.formats.hdf5.package import h5py
-from recmap.ragged import BYTE, Column, Ragged
-from recmap.types import Field
+from recmap.model.coerce import empty_column, string_column
+from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.schema import Field
 
 __all__ = ["MARK", "ORDER", "Leaf", "leaves", "marked"]
 

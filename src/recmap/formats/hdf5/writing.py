@@ -11,9 +11,9 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError
 from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.types import MARK, ORDER
-from recmap.ragged import Column, Ragged, concatenate, owned
-from recmap.sizes import column_sizes
-from recmap.types import Field
+from recmap.model.ragged import Column, Ragged, concatenate, owned
+from recmap.model.row_sizes import column_sizes
+from recmap.model.schema import Field
 
 __all__ = ["WrittenColumn"]
 

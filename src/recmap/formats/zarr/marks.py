@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError
 from recmap.formats.rows import Rows
-from recmap.types import Field
+from recmap.model.schema import Field
 
 __all__ = ["Mark", "marks", "read_marks", "restored", "stored", "stored_as"]
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
-from recmap.checks import as_whole, check_choice
-from recmap.columns import as_columns, fit
 from recmap.errors import ColumnError, OptionError
 from recmap.files.disk import make_folder, remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
@@ -24,7 +22,9 @@ from recmap.formats.stores import refuse_foreign
 from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
 from recmap.formats.zarr.marks import Mark, marks, stored, stored_as
 from recmap.formats.zarr.store import limit_threads
-from recmap.types import Schema
+from recmap.model.arguments import as_whole, check_choice
+from recmap.model.coerce import as_columns, fit
+from recmap.model.schema import Schema
 
 __all__ = ["ZarrSink"]
 

@@ -17,7 +17,7 @@ from recmap.formats.rows import rows_columns
 from recmap.formats.zarr.marks import Mark, read_marks, restored
 from recmap.formats.zarr.rows import PICKLED, ZarrRows, is_pickled
 from recmap.formats.zarr.store import Store
-from recmap.types import Field
+from recmap.model.schema import Field
 
 __all__ = ["open_zarr"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array, first_lost, joint_dtype
-from recmap.checks import check_column_name
 from recmap.errors import ColumnError
-from recmap.ragged import Column, Ragged, concatenate
-from recmap.types import BYTES, Batch, Field, Schema
+from recmap.model.arguments import check_column_name
+from recmap.model.casting import exact_array, first_lost, joint_dtype
+from recmap.model.ragged import Column, Ragged, concatenate
+from recmap.model.schema import BYTES, Batch, Field, Schema
 
 __all__ = ["Given", "as_columns", "empty_column", "fit", "infer_schema", "string_column"]
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.sizes import RowSizes
-from recmap.types import Batch, Schema
+from recmap.model.row_sizes import RowSizes
+from recmap.model.schema import Batch, Schema
 
 __all__ = ["Info", "Sink", "Skipped", "Source", "owned_rows", "reference"]
 

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.casting import exact_array, first_lost
-from recmap.checks import as_dtype, as_names, as_whole, is_iterable
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
-from recmap.notebook import table
-from recmap.ragged import Column
+from recmap.model.arguments import as_dtype, as_names, as_whole, is_iterable
+from recmap.model.casting import exact_array, first_lost
+from recmap.model.html import table
+from recmap.model.ragged import Column
 
 __all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "as_field"]
 

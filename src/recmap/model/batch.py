@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recmap.model.ragged import Column, Ragged, concatenate
+from recmap.model.schema import Batch
 from recmap.pipeline.rows import Positions
-from recmap.ragged import Column, Ragged, concatenate
-from recmap.types import Batch
 
 __all__ = ["interleave", "join", "pick"]
 

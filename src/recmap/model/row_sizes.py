@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MemoryLimitError
-from recmap.ragged import Column, Ragged
-from recmap.types import Batch
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch
 
 __all__ = ["OFFSET", "STRING", "RowSizes", "added", "column_sizes", "fitting", "largest", "measure"]
 

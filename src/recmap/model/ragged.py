@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import pad_rows
-from recmap.casting import exact_array, first_lost, joint_dtype, refuse_masked
-from recmap.checks import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
 from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
+from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
+from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
