@@ -13,7 +13,7 @@ import pytest
 
 import recmap as rm
 from recmap.engine.budget import Budget
-from recmap.files.machine import Share, pool_size, thread_count, within
+from recmap.files.cpus import Share, pool_size, thread_count, within
 from recmap.files.threads import Threads, start_thread
 from tests import jobs
 from tests.limited import MB, peak_of, run_limited

@@ -13,7 +13,7 @@ import recmap as rm
 from recmap.engine.budget import choose_budget, least_budget
 from recmap.engine.shuffling import shuffled
 from recmap.engine.transform import transformed
-from recmap.files.machine import thread_count, using_threads
+from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.model.source import Source
 from recmap.tfrecord.plain import PlainShard

@@ -14,7 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.engine.clearing import clear_temporary
-from recmap.files.disk import Process, acting_for, process_of, temporary_path, this_process
+from recmap.files.temporary import Process, acting_for, process_of, temporary_path, this_process
 
 
 def test_temporary_names_are_never_the_same_and_tell_whose_they_are() -> None:
@@ -87,7 +87,7 @@ def test_machines_whose_names_begin_alike_are_told_apart(end: str) -> None:
     program = f"""
 import socket
 socket.gethostname = lambda: "raycluster-prod-worker-group-{end}"
-from recmap.files.disk import temporary_path
+from recmap.files.temporary import temporary_path
 print(temporary_path("x.npy"))
 """
     names = [
@@ -153,7 +153,7 @@ def test_a_number_is_told_from_the_one_before_a_reboot() -> None:
 
 def test_a_conversion_that_runs_is_named_and_left_alone() -> None:
     program = (
-        "import sys\nfrom recmap.files.disk import temporary_path\n"
+        "import sys\nfrom recmap.files.temporary import temporary_path\n"
         "open(temporary_path('x.npy', '.running'), 'w').close()\nprint(flush=True)\n"
         "sys.stdin.read()"
     )

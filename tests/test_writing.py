@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.output import OutputFile, Spooler
+from recmap.files.output_file import OutputFile, Spooler
 
 DTYPES = [
     "bool",

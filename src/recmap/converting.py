@@ -18,7 +18,7 @@ from recmap.engine.progress import Report, Watcher
 from recmap.engine.run import Runner, convert_source
 from recmap.engine.transform import Casting, transformed
 from recmap.errors import OptionError
-from recmap.files.machine import parse_size
+from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (

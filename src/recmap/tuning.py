@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.chain import Verbs
-from recmap.files.disk import size_on_disk
+from recmap.files.temporary import size_on_disk
 from recmap.training import Pipeline
 
 __all__ = ["Choice", "Trial", "fits_memory", "tune"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.buffers import Buffers
+from recmap.files.buffer_pool import Buffers
 
 __all__ = ["Aligned"]
 

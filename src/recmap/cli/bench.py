@@ -11,7 +11,7 @@ from recmap.cli.opening import add_source, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.pipeline.telemetry import Stats
 
 __all__ = ["add"]

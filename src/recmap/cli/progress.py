@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from recmap.engine.progress import Progress, Watcher
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.tfrecord.tally import SizeWatcher
 
 __all__ = ["watching_bytes", "watching_rows"]

@@ -9,9 +9,9 @@ from recmap.cli.jsonable import json_text
 from recmap.cli.progress import watching_bytes
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
-from recmap.files.disk import writing
-from recmap.files.output import refuse_existing
+from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
+from recmap.files.temporary import writing
 from recmap.tfrecord.repairing import repair
 
 __all__ = ["add"]

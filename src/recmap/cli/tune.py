@@ -12,7 +12,7 @@ from recmap.cli.opening import add_source, call_text, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.tuning import Trial, fits_memory, tune
 
 __all__ = ["add"]

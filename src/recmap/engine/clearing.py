@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 
 from recmap.errors import OutputExistsError
-from recmap.files.description import description_path, is_description, remove_description
-from recmap.files.disk import (
+from recmap.files.array_sidecar import description_path, is_description, remove_description
+from recmap.files.output_file import refuse_special
+from recmap.files.temporary import (
     Process,
     names_of,
     process_of,
@@ -16,7 +17,6 @@ from recmap.files.disk import (
     short_name,
     this_process,
 )
-from recmap.files.output import refuse_special
 from recmap.formats.stores import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import remove_sidecar
 

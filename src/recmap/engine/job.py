@@ -13,8 +13,8 @@ from recmap.engine.notes import Notes
 from recmap.engine.plan import Shard
 from recmap.engine.steps import Steps
 from recmap.errors import DataError
-from recmap.files.description import remove_description
-from recmap.files.machine import within
+from recmap.files.array_sidecar import remove_description
+from recmap.files.cpus import within
 from recmap.files.mapped import Guard
 from recmap.formats.registry import create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter

@@ -25,8 +25,8 @@ from recmap.engine.mark import Mark
 from recmap.engine.notes import Notes, state_of
 from recmap.engine.plan import Shard, stem_of
 from recmap.errors import OptionError, OutputExistsError
-from recmap.files.disk import remove, temporary_path
-from recmap.files.small import write_whole
+from recmap.files.atomic_write import write_whole
+from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 
 __all__ = ["Manifest"]

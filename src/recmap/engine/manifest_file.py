@@ -9,8 +9,8 @@ from typing import Any
 
 from recmap.engine.plan import is_folder
 from recmap.errors import OutputExistsError
-from recmap.files.disk import short_name
-from recmap.files.small import read_whole
+from recmap.files.atomic_write import read_whole
+from recmap.files.temporary import short_name
 
 __all__ = [
     "existing_files",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from recmap.errors import OutputExistsError
-from recmap.files.disk import remove, writing
+from recmap.files.temporary import remove, writing
 
 __all__ = ["Mark"]
 

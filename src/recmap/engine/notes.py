@@ -10,8 +10,8 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from recmap.files.disk import remove
-from recmap.files.small import read_whole
+from recmap.files.atomic_write import read_whole
+from recmap.files.temporary import remove
 
 __all__ = ["Notes", "state_of"]
 

@@ -20,8 +20,8 @@ from recmap.engine.shuffling import shuffled
 from recmap.engine.threads import Threads
 from recmap.engine.transform import transformed
 from recmap.errors import OptionError, OutputError
-from recmap.files.disk import size_on_disk
-from recmap.files.machine import within
+from recmap.files.cpus import within
+from recmap.files.temporary import size_on_disk
 from recmap.formats.joined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.source import Source

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from recmap.engine.budget import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import MemoryLimitError
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

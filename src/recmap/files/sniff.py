@@ -22,7 +22,7 @@ import numpy as np
 
 from recmap import _core
 from recmap.errors import UnknownFormatError
-from recmap.files.deflate import inflater
+from recmap.files.inflate import inflater
 from recmap.files.mapped import Guard, MappedFile
 
 __all__ = ["Look", "holds_records", "look", "named_tfrecord", "size_hint", "unknown_format"]

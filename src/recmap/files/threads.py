@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from recmap.files.machine import Share, own_share, within
+from recmap.files.cpus import Share, own_share, within
 from recmap.files.mapped import guarded
 
 __all__ = ["Threads", "start_thread"]

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap.errors import DataError
-from recmap.files.buffers import Buffers
-from recmap.files.disk import size_on_disk
-from recmap.files.machine import thread_count
+from recmap.files.buffer_pool import Buffers
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
+from recmap.files.temporary import size_on_disk
 from recmap.model.coerce import string_column
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added, fitting, largest

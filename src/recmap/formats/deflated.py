@@ -9,7 +9,7 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from recmap.errors import CompressionError
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 
 __all__ = ["Deflated"]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, StaleIndexWarning
-from recmap.files.description import load_description
+from recmap.files.array_sidecar import load_description
 from recmap.files.mapped import MappedFile
 from recmap.formats.columns import ColumnsSource, array_columns
 from recmap.formats.npy_header import MAX_HEADER, parse_header

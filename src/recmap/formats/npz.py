@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.choice import choose_columns
 from recmap.formats.columns import Checksum, ColumnReader, ColumnsSource, array_columns

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.files.output import OutputFile, Spooler
+from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.npz import FIELD_MARK
 from recmap.formats.parts import VALUES, Part, Splitter, check_names

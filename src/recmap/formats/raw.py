@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, IndexFileError, OptionError
-from recmap.files.description import Description, load_description
+from recmap.files.array_sidecar import Description, load_description
 from recmap.files.mapped import MappedFile
 from recmap.files.sniff import size_hint
 from recmap.formats.columns import ColumnReader, ColumnsSource, array_columns

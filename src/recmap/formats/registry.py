@@ -23,7 +23,7 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.description import description_path, load_description
+from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recmap.errors import FieldTextError, OutputExistsError
-from recmap.files.small import read_whole
+from recmap.files.atomic_write import read_whole
 from recmap.formats.parts import VALUES, levels_of
 from recmap.model.schema import Field
 

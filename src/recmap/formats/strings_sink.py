@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.files.description import remove_description, save_description
-from recmap.files.machine import size_text
-from recmap.files.output import OutputFile, Spooler
+from recmap.files.array_sidecar import remove_description, save_description
+from recmap.files.cpus import size_text
+from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes
 from recmap.model.coerce import as_columns, fit

@@ -23,7 +23,7 @@ from recmap.errors import (
     OptionError,
     SkippedRecordsWarning,
 )
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.joined import take_from

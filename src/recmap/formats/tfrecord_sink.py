@@ -12,7 +12,7 @@ from typing import Any, Never, Self
 import numpy as np
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
-from recmap.files.output import (
+from recmap.files.output_file import (
     Compression,
     OutputFile,
     Spooler,

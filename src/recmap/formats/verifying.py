@@ -6,11 +6,11 @@ import os
 import warnings
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
-from recmap.files.description import description_path
-from recmap.files.disk import size_on_disk
-from recmap.files.machine import thread_count
+from recmap.files.array_sidecar import description_path
+from recmap.files.cpus import thread_count
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import look
+from recmap.files.temporary import size_on_disk
 from recmap.files.threads import Threads
 from recmap.formats.npz import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source

@@ -25,7 +25,7 @@ from recmap.errors import (
     OptionError,
     OptionTypeError,
 )
-from recmap.files.machine import pool_size, thread_count
+from recmap.files.cpus import pool_size, thread_count
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.model.ragged import Column, Ragged

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.buffers import Buffers
+from recmap.files.buffer_pool import Buffers
 from recmap.model.arguments import check_choice
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged

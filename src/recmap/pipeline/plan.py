@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.files.machine import parse_size
+from recmap.files.cpus import parse_size
 from recmap.model.schema import Batch, Field, Schema
 from recmap.pipeline.cut import Cut
 from recmap.pipeline.grouping import Batches, Block, Grouping, Singles

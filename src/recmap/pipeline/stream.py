@@ -16,7 +16,7 @@ from itertools import count, islice
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.files.ahead import read_ahead
+from recmap.files.read_ahead import read_ahead
 from recmap.model.batch import interleave, pick
 from recmap.model.schema import Batch
 from recmap.pipeline.grouping import END, Block, Group

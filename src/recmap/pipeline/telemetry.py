@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from recmap.files.machine import size_text, thread_count
+from recmap.files.cpus import size_text, thread_count
 from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Stats"]

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from typing import TypeAlias
 
 from recmap.errors import RecmapError
-from recmap.files.machine import work_beside
+from recmap.files.cpus import work_beside
 from recmap.files.threads import start_thread
 from recmap.pipeline.failures import map_error
 from recmap.pipeline.patience import Patience, stack_of

@@ -19,7 +19,7 @@ from recmap.engine.job import Job
 from recmap.engine.plan import Shard
 from recmap.engine.progress import Counter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.files.machine import size_text
+from recmap.files.cpus import size_text
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.model.source import Source
 from recmap.ray.failures import result

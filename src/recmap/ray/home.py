@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 
-from recmap.files.disk import Process, acting_for, this_process
-from recmap.files.machine import using_threads
+from recmap.files.cpus import using_threads
+from recmap.files.temporary import Process, acting_for, this_process
 
 __all__ = ["TASK_CPUS", "Home"]
 

@@ -22,7 +22,7 @@ from recmap.engine.manifest import Manifest
 from recmap.engine.manifest_file import existing_files, load_manifest, manifest_path
 from recmap.engine.plan import is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
-from recmap.files.disk import remove, size_on_disk, sync, temporary_path
+from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.ray.replacement import Replacement, put_back

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from recmap.engine.clearing import remove_output
 from recmap.engine.manifest_file import file_names, load_manifest
-from recmap.files.description import description_path
-from recmap.files.disk import remove, sync
+from recmap.files.array_sidecar import description_path
+from recmap.files.temporary import remove, sync
 from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["Replacement", "put_back"]

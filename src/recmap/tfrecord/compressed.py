@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from recmap._core import MAX_MESSAGE_SIZE, Fault
 from recmap.errors import CorruptRecordError, MemoryLimitError
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch

@@ -18,7 +18,7 @@ from recmap.errors import (
     RecmapError,
     RecordTooLargeError,
 )
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.tfrecord.description import description

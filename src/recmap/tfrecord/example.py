@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Dtype, Fault, Kind, Place
 from recmap.errors import DataError, OptionError
-from recmap.files.buffers import Buffers
+from recmap.files.buffer_pool import Buffers
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.tfrecord.faults import Opened, fault_error

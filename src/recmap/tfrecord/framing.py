@@ -10,7 +10,7 @@ import numpy as np
 
 from recmap._core import frame
 from recmap.errors import ColumnError, UnknownFormatError
-from recmap.files.output import (
+from recmap.files.output_file import (
     Compression,
     OutputFile,
     Spooler,

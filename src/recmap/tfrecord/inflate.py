@@ -12,10 +12,10 @@ import numpy as np
 
 from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
 from recmap.errors import CompressionError, OptionError
-from recmap.files.deflate import inflater
-from recmap.files.members import member_size, unpack_from
-from recmap.files.output import Compression
-from recmap.files.rescue import Rescue, find_member
+from recmap.files.gzip_members import member_size, unpack_from
+from recmap.files.gzip_rescue import Rescue, find_member
+from recmap.files.inflate import inflater
+from recmap.files.output_file import Compression
 
 __all__ = ["CompressionOption", "Piece", "check_compression", "detect", "inflate"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from recmap import _core
 from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CompressionError, CorruptRecordError
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.model.source import Skipped
 from recmap.tfrecord.example import Codec
 from recmap.tfrecord.faults import fault_error, fault_text

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import NO_LIMIT, FaultCode
 from recmap.errors import CorruptRecordError
-from recmap.files.machine import thread_count, thread_share
+from recmap.files.cpus import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.model.source import Skipped

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
-from recmap.files.output import OutputFile, Spooler, choose_compression, refuse_existing
+from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.model.arguments import check_flag, check_function
 from recmap.model.schema import Schema

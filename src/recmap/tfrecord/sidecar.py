@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import IndexFileError, StaleIndexWarning
-from recmap.files.disk import remove, temporary_path, writing
 from recmap.files.mapped import MappedFile
+from recmap.files.temporary import remove, temporary_path, writing
 from recmap.model.schema import Schema
 from recmap.tfrecord.description import parse_schema, schema_texts
 from recmap.tfrecord.index import Index

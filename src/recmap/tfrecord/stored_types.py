@@ -25,7 +25,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
     StaleIndexWarning,
 )
-from recmap.files.small import read_whole
+from recmap.files.atomic_write import read_whole
 from recmap.model.schema import Schema
 from recmap.tfrecord.compressed import CompressedShard
 from recmap.tfrecord.described import DescribedTypes

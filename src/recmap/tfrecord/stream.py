@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import FaultCode
 from recmap.errors import CompressionError
-from recmap.files.ahead import read_ahead
+from recmap.files.read_ahead import read_ahead
 from recmap.tfrecord.inflate import inflate
 
 __all__ = ["Entry", "Stream"]

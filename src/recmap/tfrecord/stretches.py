@@ -15,7 +15,7 @@ import numpy as np
 
 from recmap import _core
 from recmap._core import FRAME_SIZE, NO_LIMIT
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
 from recmap.tfrecord.index import LARGE_RECORD, MARK_EVERY, MAX_MARKS, Index, Offsets
 

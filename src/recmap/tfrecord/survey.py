@@ -12,7 +12,7 @@ import numpy as np
 from recmap import _core
 from recmap._core import Fault, FaultCode
 from recmap.errors import DataError, NotExampleError
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.tfrecord.compressed import CompressedShard

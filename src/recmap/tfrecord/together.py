@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap import _core
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.tfrecord.example import Decoder, Records
 from recmap.tfrecord.plain import PlainShard

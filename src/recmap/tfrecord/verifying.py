@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
 from recmap.model.source import Skipped

@@ -11,7 +11,7 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from recmap.errors import DataError, PathNotFoundError, RecmapError
-from recmap.files.machine import pool_size, thread_count
+from recmap.files.cpus import pool_size, thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.threads import Threads
 from recmap.formats.hdf5.bands import Bands

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap._core import LZF_MOST_GROWTH, LzfFault, lzf_expand
-from recmap.files.deflate import inflater
+from recmap.files.inflate import inflater
 
 __all__ = [
     "FilterError",

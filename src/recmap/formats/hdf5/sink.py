@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.disk import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
 from recmap.formats.hdf5.output import Hdf5Output
 from recmap.formats.hdf5.package import h5py, keep_little

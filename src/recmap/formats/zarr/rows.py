@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.machine import pool_size
+from recmap.files.cpus import pool_size
 
 __all__ = ["PICKLED", "ZarrRows", "is_pickled"]
 

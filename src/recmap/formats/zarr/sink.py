@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.disk import make_folder, remove, sync, temporary_path
+from recmap.files.temporary import make_folder, remove, sync, temporary_path
 from recmap.formats.parts import Part, Splitter, check_names
 from recmap.formats.stores import refuse_foreign
 from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3

@@ -8,7 +8,7 @@ from typing import Any
 import zarr
 
 from recmap.errors import DataError
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
 
 __all__ = ["Store", "limit_threads"]
 

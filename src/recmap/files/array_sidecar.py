@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError
-from recmap.files.small import read_whole, write_whole
+from recmap.files.atomic_write import read_whole, write_whole
 from recmap.model.schema import Schema
 
 __all__ = [

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from recmap import _core
 from recmap.errors import OptionError, OutputError, OutputExistsError
-from recmap.files.deflater import Deflater
-from recmap.files.disk import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.files.parallel_gzip import Deflater
+from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.files.threads import start_thread
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from recmap.files.machine import pool_size
+from recmap.files.cpus import pool_size
 from recmap.files.threads import Threads
 
 __all__ = ["deflate", "inflater", "threads"]

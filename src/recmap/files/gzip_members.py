@@ -15,8 +15,8 @@ from concurrent.futures import Future
 
 from isal import isal_zlib
 
-from recmap.files.deflate import deflate, inflater, threads
-from recmap.files.machine import thread_count
+from recmap.files.cpus import thread_count
+from recmap.files.inflate import deflate, inflater, threads
 
 __all__ = ["HEAD_SIZE", "member_size", "pack", "unpack_from"]
 

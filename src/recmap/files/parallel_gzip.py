@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from isal import isal_zlib
 
-from recmap.files.deflate import deflate, threads
-from recmap.files.machine import thread_count
-from recmap.files.members import pack
+from recmap.files.cpus import thread_count
+from recmap.files.gzip_members import pack
+from recmap.files.inflate import deflate, threads
 
 __all__ = ["Deflater"]
 

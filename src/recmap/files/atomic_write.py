@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from recmap.files.disk import make_folder, remove, temporary_path, writing
+from recmap.files.temporary import make_folder, remove, temporary_path, writing
 
 __all__ = ["read_whole", "write_whole"]
 
