@@ -20,7 +20,7 @@ from recmap import _core
 from recmap._core import FRAME_SIZE
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
 
@@ -312,7 +312,7 @@ def test_other_content_of_the_same_size_and_time_is_noticed(at: float, count: in
 
 def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recmap.tfrecord.index.MAX_MARKS", 8)
-    monkeypatch.setattr("recmap.tfrecord.plain._SCAN_SIZE", 2000)
+    monkeypatch.setattr("recmap.tfrecord.plain_file._SCAN_SIZE", 2000)
     data = bytearray(b"".join(map(wire.frame, mixed(2000))))
     Path("x.tfrecord").write_bytes(data)
     ds = rm.open("x.tfrecord")

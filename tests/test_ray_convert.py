@@ -23,7 +23,7 @@ import recmap as rm
 from recmap.engine.progress import Progress
 from recmap.ray.finding import find_records
 from recmap.ray.home import Home
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until
 

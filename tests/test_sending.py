@@ -16,7 +16,7 @@ from recmap.engine.transform import transformed
 from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.model.source import Source
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
 from tests.jobs import same
 
 ROWS = 5000

@@ -13,8 +13,8 @@ import pytest
 import recmap as rm
 from recmap import _core
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.stretches import Stretch, choose_every, find_stretch, join_stretches
+from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
+from recmap.tfrecord.plain_file import PlainShard
 
 
 def write(records: list[bytes], name: str = "x.tfrecord") -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap import _core
 from recmap.files.mapped import MappedFiles
-from recmap.tfrecord.together import Together
+from recmap.tfrecord.file_group import Together
 from tests.jobs import same
 
 SIZES = (40, 0, 1, 25, 34)
@@ -107,7 +107,7 @@ def test_too_many_files_are_read_one_after_the_other(
 ) -> None:
     monkeypatch.setattr(Together, "take", lambda *_, **__: pytest.fail("all at once"))
     monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 4)
-    monkeypatch.setattr("recmap.tfrecord.together._FEW", 1)
+    monkeypatch.setattr("recmap.tfrecord.file_group._FEW", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
     ds = opened(files)
     assert len(ds) == ROWS

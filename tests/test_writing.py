@@ -88,7 +88,7 @@ def test_ragged_rows_of_every_dtype_keep_their_bits(dtype: str) -> None:
     ],
 )
 def test_the_rule_for_encodings(dtype: str, shape: tuple[int, ...], encoding: str) -> None:
-    from recmap.tfrecord.encode import choose_encoding
+    from recmap.tfrecord.encoder import choose_encoding
 
     assert str(choose_encoding("x", rm.Field(dtype, shape))) == encoding
 

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Field, Schema
     from recmap.pipeline.padding import Pad
-    from recmap.tfrecord.indexing import index
-    from recmap.tfrecord.repairing import repair
+    from recmap.tfrecord.make_index import index
+    from recmap.tfrecord.repair import repair
     from recmap.training import Pipeline, mix, zip
 else:
     # Where names are found when they are asked for: no program uses them all.
@@ -66,10 +66,10 @@ else:
         "convert": "recmap.converting",
         "from_arrays": "recmap.dataset",
         "from_batches": "recmap.dataset",
-        "index": "recmap.tfrecord.indexing",
+        "index": "recmap.tfrecord.make_index",
         "mix": "recmap.training",
         "open": "recmap.dataset",
-        "repair": "recmap.tfrecord.repairing",
+        "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verifying",
         "zip": "recmap.training",
     }

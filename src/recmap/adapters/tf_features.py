@@ -9,8 +9,8 @@ from recmap._core import Kind
 from recmap.adapters.tf_library import tf
 from recmap.errors import OptionError
 from recmap.model.schema import FieldLike, Schema
-from recmap.tfrecord.encode import choose_encoding
-from recmap.tfrecord.parsing import Parsing, parsing_of
+from recmap.tfrecord.encoder import choose_encoding
+from recmap.tfrecord.parse_spec import Parsing, parsing_of
 
 __all__ = ["feature_spec"]
 

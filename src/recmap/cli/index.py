@@ -11,7 +11,7 @@ from recmap.cli.wording import printable
 from recmap.errors import CorruptRecordError, OptionError
 from recmap.files.paths import expand
 from recmap.formats.registry import detect
-from recmap.tfrecord.indexing import index
+from recmap.tfrecord.make_index import index
 
 __all__ = ["add"]
 

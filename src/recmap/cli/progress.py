@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from recmap.engine.progress import Progress, Watcher
 from recmap.files.cpus import size_text
-from recmap.tfrecord.tally import SizeWatcher
+from recmap.tfrecord.progress import SizeWatcher
 
 __all__ = ["watching_bytes", "watching_rows"]
 

@@ -12,7 +12,7 @@ from recmap.cli.wording import printable
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
 from recmap.files.temporary import writing
-from recmap.tfrecord.repairing import repair
+from recmap.tfrecord.repair import repair
 
 __all__ = ["add"]
 

@@ -9,10 +9,10 @@ from typing import Any
 from recmap._core import Kind
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.model.schema import Field
-from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.encode import choose_encoding
-from recmap.tfrecord.example import LISTS
-from recmap.tfrecord.parsing import parsing_of
+from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.decoder import LISTS
+from recmap.tfrecord.encoder import choose_encoding
+from recmap.tfrecord.parse_spec import parsing_of
 
 __all__ = ["tf_spec"]
 

@@ -25,7 +25,7 @@ from recmap.files.temporary import size_on_disk
 from recmap.formats.joined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.source import Source
-from recmap.tfrecord.encode import little_endian
+from recmap.tfrecord.encoder import little_endian
 
 __all__ = ["Runner", "convert_source"]
 

@@ -28,7 +28,7 @@ from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, Schema
 from recmap.model.source import Source
-from recmap.tfrecord.encode import Encoder
+from recmap.tfrecord.encoder import Encoder
 
 __all__ = ["shuffled"]
 

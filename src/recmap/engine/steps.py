@@ -7,7 +7,7 @@ from recmap.errors import MemoryLimitError
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.unknown import losing_nothing
+from recmap.tfrecord.unknown_features import losing_nothing
 
 __all__ = ["Steps"]
 

@@ -15,8 +15,8 @@ from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Skipped, Source, owned_rows, reference
-from recmap.tfrecord.example import Allocate
-from recmap.tfrecord.padded import PaddedRows
+from recmap.tfrecord.decoder import Allocate
+from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = [
     "BesideSource",

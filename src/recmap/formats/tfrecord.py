@@ -31,16 +31,17 @@ from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, owned_rows
-from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Allocate, Codec, Decoder, kinds_of
+from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.decoder import Allocate, Codec, Decoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
+from recmap.tfrecord.file_group import Gathering
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.infer import Summary, join_schemas
 from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded import PaddedCodec, PaddedRows
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.padded_decoder import PaddedCodec, PaddedRows
+from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.schema_inference import Summary, join_schemas
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
-from recmap.tfrecord.stored_types import (
+from recmap.tfrecord.stored_schema import (
     FirstRead,
     Manifests,
     Types,
@@ -50,8 +51,7 @@ from recmap.tfrecord.stored_types import (
     written_types,
 )
 from recmap.tfrecord.survey import Shard, sample, survey
-from recmap.tfrecord.together import Gathering
-from recmap.tfrecord.unknown import UnknownFeatures
+from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
 

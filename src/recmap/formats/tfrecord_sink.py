@@ -23,7 +23,7 @@ from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.schema import Batch, FieldLike, Schema
-from recmap.tfrecord.encode import Encoder, little_endian
+from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
 

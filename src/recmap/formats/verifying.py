@@ -17,8 +17,8 @@ from recmap.formats.registry import OpenOptions, detect, open_source
 from recmap.model.arguments import as_whole, check_function
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
-from recmap.tfrecord.tally import SizeWatcher
-from recmap.tfrecord.verifying import Verified, verify_records
+from recmap.tfrecord.progress import SizeWatcher
+from recmap.tfrecord.verify import Verified, verify_records
 
 __all__ = ["verify"]
 

@@ -25,8 +25,8 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.pipeline.signature import data_of
-from recmap.tfrecord.example import Allocate
-from recmap.tfrecord.padded import PaddedRows
+from recmap.tfrecord.decoder import Allocate
+from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = [
     "InOrder",

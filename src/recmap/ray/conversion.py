@@ -28,7 +28,7 @@ from recmap.ray.home import TASK_CPUS, Home
 from recmap.ray.nodes import check_visible, output_folder, working_nodes
 from recmap.ray.package import connect
 from recmap.ray.tally import Teller, start_tally, told
-from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.compressed_file import CompressedShard
 
 __all__ = ["Tasks", "on_cluster"]
 

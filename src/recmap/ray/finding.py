@@ -13,8 +13,8 @@ from recmap.model.source import Source
 from recmap.ray.failures import result
 from recmap.ray.home import TASK_CPUS, Home
 from recmap.ray.nodes import cpu_count
-from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.stretches import Stretch, choose_every, find_stretch, join_stretches
+from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
+from recmap.tfrecord.plain_file import PlainShard
 
 __all__ = ["find_records"]
 

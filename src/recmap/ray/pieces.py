@@ -14,10 +14,10 @@ from recmap.formats.registry import select
 from recmap.formats.tfrecord import TFRecordSource
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.decoder import Codec
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.survey import Shard, survey
 
 __all__ = ["Piece", "Reader", "pieces_of"]

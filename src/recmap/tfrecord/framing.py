@@ -20,11 +20,11 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
 from recmap.model.arguments import check_choice, check_flag, check_iterable
-from recmap.tfrecord.compressed import CompressedShard
+from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.record_window import Window
 from recmap.tfrecord.survey import Shard
-from recmap.tfrecord.window import Window
 
 __all__ = ["open_shard", "records", "write_records"]
 

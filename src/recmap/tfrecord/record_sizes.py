@@ -9,7 +9,7 @@ from recmap import _core
 from recmap._core import FRAME_SIZE, MAX_MESSAGE_SIZE, Kind
 from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.model.schema import Field, Schema
-from recmap.tfrecord.example import split_name
+from recmap.tfrecord.decoder import split_name
 
 __all__ = ["record_sizes", "size_bound"]
 

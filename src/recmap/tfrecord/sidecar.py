@@ -25,7 +25,7 @@ from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.mapped import MappedFile
 from recmap.files.temporary import remove, temporary_path, writing
 from recmap.model.schema import Schema
-from recmap.tfrecord.description import parse_schema, schema_texts
+from recmap.tfrecord.embedded_schema import parse_schema, schema_texts
 from recmap.tfrecord.index import Index
 
 __all__ = [

@@ -15,14 +15,14 @@ from recmap.errors import DataError, NotExampleError
 from recmap.files.cpus import thread_count
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
-from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.decoder import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.foreign import foreign_text
+from recmap.tfrecord.foreign_records import foreign_text
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.infer import Seen, Summary
-from recmap.tfrecord.plain import PlainShard
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.schema_inference import Seen, Summary
 
 __all__ = ["Shard", "sample", "survey"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recmap.errors import FieldMismatchError
-from recmap.tfrecord.description import damaged_description, parse_description
-from recmap.tfrecord.unknown import Where
+from recmap.tfrecord.embedded_schema import damaged_description, parse_description
+from recmap.tfrecord.unknown_features import Where
 
 __all__ = ["DescribedTypes"]
 

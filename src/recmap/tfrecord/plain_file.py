@@ -16,11 +16,11 @@ from recmap.files.cpus import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.model.source import Skipped
-from recmap.tfrecord.example import Codec, Decoder, Records, is_array
+from recmap.tfrecord.decoder import Codec, Decoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.record_sizes import record_sizes, size_bound
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.record_window import Window
 
 __all__ = ["BeforeRead", "PlainShard"]
 

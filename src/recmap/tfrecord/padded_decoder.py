@@ -11,8 +11,8 @@ import numpy.typing as npt
 from recmap import _core
 from recmap._core import Fault, Pad
 from recmap.model.schema import Batch, Field
-from recmap.tfrecord.example import Allocate, Codec, Records, assemble
-from recmap.tfrecord.unknown import Where
+from recmap.tfrecord.decoder import Allocate, Codec, Records, assemble
+from recmap.tfrecord.unknown_features import Where
 
 __all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
 

@@ -13,11 +13,13 @@ from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag, check_function
 from recmap.model.schema import Schema
-from recmap.tfrecord.example import Codec, kinds_of
+from recmap.tfrecord.decoder import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.infer import Summary
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (
     Sidecar,
     is_written,
@@ -26,11 +28,9 @@ from recmap.tfrecord.sidecar import (
     stored_schema,
     write_text_index,
 )
-from recmap.tfrecord.stored_types import Manifests, Types, described_by, stored_types
+from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
 from recmap.tfrecord.survey import Shard, sample, survey
-from recmap.tfrecord.tally import SizeWatcher, Tally
-from recmap.tfrecord.unknown import UnknownFeatures
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["index"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from recmap._core import Facts, FeatureFacts, Kind, Place
 from recmap.errors import FieldMismatchError
 from recmap.model.schema import Field, Schema
-from recmap.tfrecord.example import LISTS
+from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.faults import KIND_NAMES
 
 __all__ = ["FeatureSummary", "Seen", "Summary", "join_schemas"]

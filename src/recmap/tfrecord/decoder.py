@@ -15,7 +15,7 @@ from recmap.files.buffer_pool import Buffers
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.tfrecord.faults import Opened, fault_error
-from recmap.tfrecord.unknown import UnknownFeatures, Where
+from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
 __all__ = [
     "LISTS",

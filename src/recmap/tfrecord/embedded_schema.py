@@ -18,7 +18,7 @@ from recmap import _core
 from recmap._core import crc32c
 from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.model.schema import Field, Schema
-from recmap.tfrecord.example import LISTS
+from recmap.tfrecord.decoder import LISTS
 
 __all__ = [
     "check_claims",

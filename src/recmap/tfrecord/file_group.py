@@ -12,8 +12,8 @@ import numpy.typing as npt
 from recmap import _core
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
-from recmap.tfrecord.example import Decoder, Records
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.decoder import Decoder, Records
+from recmap.tfrecord.plain_file import PlainShard
 
 __all__ = ["Gathering", "Together"]
 

@@ -23,12 +23,12 @@ from recmap.files.cpus import thread_count
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
-from recmap.tfrecord.example import Codec, Records
-from recmap.tfrecord.inflated import START, Inflated, Place
-from recmap.tfrecord.plain import BeforeRead
+from recmap.tfrecord.byte_stream import Entry
+from recmap.tfrecord.decoder import Codec, Records
+from recmap.tfrecord.plain_file import BeforeRead
 from recmap.tfrecord.record_sizes import record_sizes
-from recmap.tfrecord.stream import Entry
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.record_stream import START, Inflated, Place
+from recmap.tfrecord.record_window import Window
 
 __all__ = ["CompressedShard"]
 

@@ -13,10 +13,10 @@ from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.cpus import thread_count
 from recmap.model.source import Skipped
-from recmap.tfrecord.example import Codec
+from recmap.tfrecord.byte_stream import Entry, Stream
+from recmap.tfrecord.decoder import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.stream import Entry, Stream
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.record_window import Window
 
 __all__ = ["START", "Inflated", "Place"]
 

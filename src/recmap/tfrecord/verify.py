@@ -10,7 +10,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
 from recmap.model.source import Skipped
-from recmap.tfrecord.tally import SizeWatcher, Tally
+from recmap.tfrecord.progress import SizeWatcher, Tally
 
 __all__ = ["Verified", "verify_records"]
 

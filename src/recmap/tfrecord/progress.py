@@ -8,8 +8,8 @@ from threading import Lock
 from typing import TypeAlias
 
 from recmap.tfrecord.framing import open_shard
+from recmap.tfrecord.record_window import Window
 from recmap.tfrecord.survey import Shard
-from recmap.tfrecord.window import Window
 
 __all__ = ["SizeWatcher", "Tally"]
 

@@ -16,12 +16,12 @@ from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.model.arguments import check_flag, check_function
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
-from recmap.tfrecord.description import check_claims, description, read_description
+from recmap.tfrecord.embedded_schema import check_claims, description, read_description
 from recmap.tfrecord.framing import open_shard
+from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.record_window import Window
 from recmap.tfrecord.sidecar import sidecar_path
-from recmap.tfrecord.stored_types import first_record
-from recmap.tfrecord.tally import SizeWatcher, Tally
-from recmap.tfrecord.window import Window
+from recmap.tfrecord.stored_schema import first_record
 
 __all__ = ["Repaired", "repair"]
 

@@ -21,8 +21,8 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.tfrecord.description import description
-from recmap.tfrecord.example import LISTS, dtype_code
+from recmap.tfrecord.decoder import LISTS, dtype_code
+from recmap.tfrecord.embedded_schema import description
 
 __all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
 

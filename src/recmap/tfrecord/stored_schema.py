@@ -27,16 +27,16 @@ from recmap.errors import (
 )
 from recmap.files.atomic_write import read_whole
 from recmap.model.schema import Schema
-from recmap.tfrecord.compressed import CompressedShard
-from recmap.tfrecord.described import DescribedTypes
-from recmap.tfrecord.description import (
+from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.embedded_schema import (
     check_claims,
     parse_schema,
     read_description,
     schema_texts,
 )
+from recmap.tfrecord.embedded_schemas import DescribedTypes
 from recmap.tfrecord.inflate import inflate
-from recmap.tfrecord.plain import PlainShard
+from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
 from recmap.tfrecord.survey import Shard, sample
 
