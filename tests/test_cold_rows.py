@@ -14,7 +14,7 @@ import pytest
 import recmap as rm
 from recmap import _core
 from recmap.files.mapped import MappedFile
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from tests.jobs import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")

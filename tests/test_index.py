@@ -18,7 +18,7 @@ import pytest
 import recmap as rm
 from recmap import _core
 from recmap._core import FRAME_SIZE
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap import _core
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.pipeline.padding import Padding
 from recmap.pipeline.stream import _Run
 from recmap.pipeline.telemetry import Meter

@@ -15,7 +15,7 @@ import torch
 import recmap as rm
 from recmap.cli import main
 from recmap.cli.tf_spec import tf_spec
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
 
 RNG = np.random.default_rng(3)

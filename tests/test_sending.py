@@ -14,7 +14,7 @@ from recmap.engine.budget import choose_budget, least_budget
 from recmap.engine.shuffling import shuffled
 from recmap.engine.transform import transformed
 from recmap.files.cpus import thread_count, using_threads
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
 from recmap.tfrecord.plain_file import PlainShard
 from tests.jobs import same

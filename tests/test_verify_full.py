@@ -11,8 +11,8 @@ import pytest
 
 import recmap as rm
 from recmap.files.mapped import MappedFile
-from recmap.formats.deflated import Deflated
 from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.npz.deflated import Deflated
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.source import reference
 

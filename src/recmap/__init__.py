@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from recmap.converting import convert
     from recmap.dataset import Dataset, from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
-    from recmap.formats.verifying import verify
+    from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Field, Schema
     from recmap.pipeline.padding import Pad
@@ -70,7 +70,7 @@ else:
         "mix": "recmap.training",
         "open": "recmap.dataset",
         "repair": "recmap.tfrecord.repair",
-        "verify": "recmap.formats.verifying",
+        "verify": "recmap.formats.verify",
         "zip": "recmap.training",
     }
     _LATE_MODULES = {

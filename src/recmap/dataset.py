@@ -25,11 +25,11 @@ from recmap.errors import (
 )
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
-from recmap.formats.joined import BesideSource, SelectedSource
+from recmap.formats.combined import BesideSource, SelectedSource
 from recmap.formats.memory import MemorySource, StreamSource
-from recmap.formats.opening import Opening
+from recmap.formats.open_spec import Opening
 from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
-from recmap.formats.tfrecord import Errors, FieldsLike
+from recmap.formats.tfrecord_source import Errors, FieldsLike
 from recmap.model.arguments import (
     as_dtype,
     as_list,

@@ -11,7 +11,7 @@ from recmap.cli.tf_spec import tf_spec
 from recmap.cli.torch_snippet import torch_snippet
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 
 __all__ = ["add"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap._core import Kind
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Field
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.decoder import LISTS

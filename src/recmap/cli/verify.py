@@ -12,7 +12,7 @@ from recmap.cli.wording import printable
 from recmap.errors import OptionError
 from recmap.files.paths import expand
 from recmap.formats.registry import detect
-from recmap.formats.verifying import verify
+from recmap.formats.verify import verify
 
 __all__ = ["add"]
 

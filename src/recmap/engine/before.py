@@ -9,7 +9,7 @@ from typing import Any
 from recmap.engine.manifest_file import file_names
 from recmap.engine.notes import state_of
 from recmap.errors import OutputExistsError
-from recmap.formats.stores import not_ours
+from recmap.formats.zarr.ownership import not_ours
 from recmap.tfrecord.sidecar import is_written
 
 __all__ = ["Before"]

@@ -13,7 +13,7 @@ from recmap.engine.budget import Budget
 from recmap.engine.steps import Steps
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
-from recmap.formats.joined import check_sums
+from recmap.formats.combined import check_sums
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.ragged import Column, Ragged

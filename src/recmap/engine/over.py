@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.joined import SelectedSource, check_sums
+from recmap.formats.combined import SelectedSource, check_sums
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Skipped, Source, reference

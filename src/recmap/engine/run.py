@@ -22,7 +22,7 @@ from recmap.engine.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.temporary import size_on_disk
-from recmap.formats.joined import check_sums
+from recmap.formats.combined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian

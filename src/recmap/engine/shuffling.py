@@ -22,7 +22,7 @@ from recmap.engine.over import SourceOver, read_by_number
 from recmap.engine.steps import Steps
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, measure

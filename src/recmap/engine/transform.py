@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recmap.engine.over import SourceOver, read_by_number
 from recmap.errors import FieldMismatchError, FieldNotFoundError, FieldTextError, OptionError
-from recmap.formats.joined import SelectedSource
+from recmap.formats.combined import SelectedSource
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
-from recmap.formats.columns import ColumnsSource, Which
-from recmap.formats.joined import SelectedSource
+from recmap.formats.column_source import ColumnsSource, Which
+from recmap.formats.combined import SelectedSource
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.ragged import Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import RowSizes, added, column_sizes, fitting, measure

@@ -27,9 +27,9 @@ from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
-from recmap.formats.joined import ChainSource
-from recmap.formats.reopened import OpenSources, ReopenedSource, most_open
-from recmap.formats.tfrecord import Errors, FieldsLike, TFRecordSource
+from recmap.formats.combined import ChainSource
+from recmap.formats.lazy_files import OpenSources, ReopenedSource, most_open
+from recmap.formats.tfrecord_source import Errors, FieldsLike, TFRecordSource
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import FieldLike, Schema, as_field
 from recmap.model.source import Sink, Source
@@ -106,11 +106,17 @@ FORMATS = {
         Format(
             "tfrecord",
             (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
-            ("tfrecord", "TFRecordSource"),
+            ("tfrecord_source", "TFRecordSource"),
             ("tfrecord_sink", "create_tfrecord"),
         ),
-        Format("npy", (".npy",), ("npy", "open_npy"), ("array_sink", "create_npy")),
-        Format("npz", (".npz",), ("npz", "open_npz"), ("npz_sink", "NpzSink"), column_bytes=5_000),
+        Format("npy", (".npy",), ("npy", "open_npy"), ("fixed_sink", "create_npy")),
+        Format(
+            "npz",
+            (".npz",),
+            ("npz.source", "open_npz"),
+            ("npz.sink", "NpzSink"),
+            column_bytes=5_000,
+        ),
         Format(
             "hdf5",
             (".h5", ".hdf5", ".he5"),
@@ -130,7 +136,7 @@ FORMATS = {
             column_bytes=8_000,
             counts_rows=True,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("array_sink", "RawSink")),
+        Format("raw", (".bin", ".dat", ".raw"), ("raw", "open_raw"), ("fixed_sink", "RawSink")),
     )
 }
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from recmap._core import Pad
 from recmap.errors import DataError, OptionError
-from recmap.formats.joined import can_pad, padded_rows
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.combined import can_pad, padded_rows
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema

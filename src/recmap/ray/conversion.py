@@ -20,7 +20,7 @@ from recmap.engine.plan import Shard
 from recmap.engine.progress import Counter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.cpus import size_text
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
 from recmap.ray.failures import result
 from recmap.ray.finding import find_records

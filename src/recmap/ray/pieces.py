@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from recmap.errors import DataError
-from recmap.formats.joined import ChainSource
-from recmap.formats.opening import Opening
+from recmap.formats.combined import ChainSource
+from recmap.formats.open_spec import Opening
 from recmap.formats.registry import select
-from recmap.formats.tfrecord import TFRecordSource
+from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 from recmap.tfrecord.compressed_file import CompressedShard

@@ -9,9 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from recmap.errors import FieldNotFoundError, OptionError
 from recmap.files.paths import PathsLike, absolute, expand
 from recmap.files.temporary import size_on_disk
-from recmap.formats.opening import Opening
+from recmap.formats.open_spec import Opening
 from recmap.formats.registry import OpenOptions
-from recmap.formats.tfrecord import FieldsLike
+from recmap.formats.tfrecord_source import FieldsLike
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.ray.dealing import good_blocks

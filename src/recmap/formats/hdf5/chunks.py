@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
+from recmap.formats.hdf5.chunk_index import Grid, Places
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import FilterError, Pipeline
-from recmap.formats.hdf5.package import h5py
-from recmap.formats.hdf5.places import Grid, Places
+from recmap.formats.hdf5.library import h5py
 
 __all__ = ["ChunkedArray"]
 

@@ -10,14 +10,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.columns import ArrayColumn, ColumnReader, Which
+from recmap.formats.column_source import ArrayColumn, ColumnReader, Which
+from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
-from recmap.formats.hdf5.lengths import REFERENCE, Lengths
-from recmap.formats.hdf5.package import h5py
-from recmap.formats.hdf5.places import contiguous_offset
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import Leaf
+from recmap.formats.hdf5.vlen_lengths import REFERENCE, Lengths
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
 from recmap.model.schema import Field

@@ -14,8 +14,8 @@ from recmap.errors import DataError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.threads import Threads
-from recmap.formats.hdf5.bands import Bands
-from recmap.formats.hdf5.package import h5py, keep_little
+from recmap.formats.hdf5.chunk_cache import Bands
+from recmap.formats.hdf5.library import h5py, keep_little
 
 __all__ = ["Hdf5File"]
 

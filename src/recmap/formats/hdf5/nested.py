@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.columns import ColumnReader
+from recmap.formats.column_source import ColumnReader
+from recmap.formats.hdf5.column_writer import WrittenColumn
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.refusal import refusal
 from recmap.formats.hdf5.types import MARK, ORDER, leaves, marked
-from recmap.formats.hdf5.writing import WrittenColumn
-from recmap.formats.parts import VALUES, Part, Splitter, join, levels_of
+from recmap.formats.ragged_layout import VALUES, Part, Splitter, join, levels_of
 from recmap.model.ragged import BYTE, Column
 from recmap.model.schema import Field
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import filter_names, filters_of, how_to_get
-from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.library import h5py
 
 __all__ = ["refusal"]
 

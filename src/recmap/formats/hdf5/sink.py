@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from recmap.errors import ColumnError, OptionError
 from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.formats.hdf5.column_writer import WrittenColumn
+from recmap.formats.hdf5.library import h5py, keep_little
 from recmap.formats.hdf5.nested import NestedColumn, is_nested
-from recmap.formats.hdf5.output import Hdf5Output
-from recmap.formats.hdf5.package import h5py, keep_little
-from recmap.formats.hdf5.writing import WrittenColumn
+from recmap.formats.hdf5.output_file import Hdf5Output
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
-from recmap.formats.choice import common_length
-from recmap.formats.columns import ColumnReader, ColumnsSource
+from recmap.formats.column_source import ColumnReader, ColumnsSource
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.nested import nested_column
-from recmap.formats.hdf5.package import h5py
 from recmap.formats.hdf5.refusal import refusal
+from recmap.formats.hdf5.tree import find, walk
 from recmap.formats.hdf5.types import ORDER, leaves
-from recmap.formats.hdf5.walk import find, walk
+from recmap.formats.pick_columns import common_length
 
 __all__ = ["open_hdf5"]
 

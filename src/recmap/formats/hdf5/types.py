@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError
-from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.library import h5py
 from recmap.model.coerce import empty_column, string_column
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Field

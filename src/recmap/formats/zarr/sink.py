@@ -17,10 +17,10 @@ from zarr.codecs import BloscCodec, ZstdCodec
 
 from recmap.errors import ColumnError, OptionError
 from recmap.files.temporary import make_folder, remove, sync, temporary_path
-from recmap.formats.parts import Part, Splitter, check_names
-from recmap.formats.stores import refuse_foreign
-from recmap.formats.zarr.gzip import TimelessGzip2, TimelessGzip3
-from recmap.formats.zarr.marks import Mark, marks, stored, stored_as
+from recmap.formats.ragged_layout import Part, Splitter, check_names
+from recmap.formats.zarr.attributes import Mark, marks, stored, stored_as
+from recmap.formats.zarr.gzip_codec import TimelessGzip2, TimelessGzip3
+from recmap.formats.zarr.ownership import refuse_foreign
 from recmap.formats.zarr.store import limit_threads
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.coerce import as_columns, fit

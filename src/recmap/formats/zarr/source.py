@@ -9,13 +9,13 @@ from typing import Any
 
 from recmap.errors import DataError
 from recmap.files.sniff import look, unknown_format
-from recmap.formats.choice import choose_columns
-from recmap.formats.columns import ColumnReader, ColumnsSource
+from recmap.formats.column_source import ColumnReader, ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
-from recmap.formats.parts import VALUES, join, levels_of
-from recmap.formats.rows import rows_columns
-from recmap.formats.zarr.marks import Mark, read_marks, restored
-from recmap.formats.zarr.rows import PICKLED, ZarrRows, is_pickled
+from recmap.formats.pick_columns import choose_columns
+from recmap.formats.ragged_layout import VALUES, join, levels_of
+from recmap.formats.row_columns import rows_columns
+from recmap.formats.zarr.arrays import PICKLED, ZarrRows, is_pickled
+from recmap.formats.zarr.attributes import Mark, read_marks, restored
 from recmap.formats.zarr.store import Store
 from recmap.model.schema import Field
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.columns import Which
+from recmap.formats.column_source import Which
+from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.filters import Pipeline
-from recmap.formats.hdf5.package import h5py
-from recmap.formats.hdf5.places import contiguous_offset
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import Leaf
 
 __all__ = ["REFERENCE", "Lengths"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
-from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.types import MARK, ORDER
 from recmap.model.ragged import Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import column_sizes

@@ -26,7 +26,7 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
-from recmap.formats.joined import take_from
+from recmap.formats.combined import take_from
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field

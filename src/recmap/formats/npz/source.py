@@ -18,15 +18,15 @@ import numpy as np
 from recmap.errors import DataError, FieldTextError
 from recmap.files.cpus import size_text
 from recmap.files.mapped import Guard, MappedFile
-from recmap.formats.choice import choose_columns
-from recmap.formats.columns import Checksum, ColumnReader, ColumnsSource, array_columns
-from recmap.formats.deflated import Deflated
+from recmap.formats.column_source import Checksum, ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
-from recmap.formats.parts import VALUES, join, levels
-from recmap.formats.rows import rows_columns
-from recmap.formats.stored import StoredSum
-from recmap.formats.streamed import MAX_LOADED, StreamedRows
-from recmap.formats.unzipped import Unzipped, ZipReader
+from recmap.formats.npz.checksum import StoredSum
+from recmap.formats.npz.deflated import Deflated
+from recmap.formats.npz.streamed import MAX_LOADED, StreamedRows
+from recmap.formats.npz.zipfile_reader import Unzipped, ZipReader
+from recmap.formats.pick_columns import choose_columns
+from recmap.formats.ragged_layout import VALUES, join, levels
+from recmap.formats.row_columns import rows_columns
 from recmap.model.ragged import BYTE
 from recmap.model.schema import Field
 

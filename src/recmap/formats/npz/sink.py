@@ -15,8 +15,8 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy_header import header_bytes, header_keeps
-from recmap.formats.npz import FIELD_MARK
-from recmap.formats.parts import VALUES, Part, Splitter, check_names
+from recmap.formats.npz.source import FIELD_MARK
+from recmap.formats.ragged_layout import VALUES, Part, Splitter, check_names
 from recmap.model.arguments import check_choice
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Field, Schema

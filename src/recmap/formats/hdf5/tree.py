@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from recmap.formats.hdf5.library import h5py
 from recmap.formats.hdf5.nested import nested_field
-from recmap.formats.hdf5.package import h5py
 
 __all__ = ["find", "walk"]
 

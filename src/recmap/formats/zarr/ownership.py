@@ -10,7 +10,7 @@ from typing import Any
 
 from recmap.errors import FieldTextError, OutputExistsError
 from recmap.files.atomic_write import read_whole
-from recmap.formats.parts import VALUES, levels_of
+from recmap.formats.ragged_layout import VALUES, levels_of
 from recmap.model.schema import Field
 
 __all__ = ["not_ours", "refuse_foreign"]

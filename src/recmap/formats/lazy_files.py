@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.columns import ColumnsSource
+from recmap.formats.column_source import ColumnsSource
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema

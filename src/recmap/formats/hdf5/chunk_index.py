@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.hdf5.package import h5py
+from recmap.formats.hdf5.library import h5py
 
 __all__ = ["Grid", "Places", "contiguous_offset"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from recmap.files.paths import PathsLike
 from recmap.formats.registry import OpenOptions, open_source
-from recmap.formats.tfrecord import FieldsLike
+from recmap.formats.tfrecord_source import FieldsLike
 from recmap.model.source import Source
 
 __all__ = ["Opening"]

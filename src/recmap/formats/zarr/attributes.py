@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError
-from recmap.formats.rows import Rows
+from recmap.formats.row_columns import Rows
 from recmap.model.schema import Field
 
 __all__ = ["Mark", "marks", "read_marks", "restored", "stored", "stored_as"]

@@ -12,7 +12,7 @@ from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import look
 from recmap.files.temporary import size_on_disk
 from recmap.files.threads import Threads
-from recmap.formats.npz import check_members
+from recmap.formats.npz.source import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source
 from recmap.model.arguments import as_whole, check_function
 from recmap.model.row_sizes import measure

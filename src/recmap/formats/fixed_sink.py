@@ -13,8 +13,8 @@ from recmap.files.array_sidecar import remove_description, save_description
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
+from recmap.formats.npy_strings_sink import StringsSink
 from recmap.formats.raw import packed_dtype
-from recmap.formats.strings_sink import StringsSink
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Field, Schema
 from recmap.model.source import Sink

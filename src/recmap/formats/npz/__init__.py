@@ -1,0 +1,1 @@
+"""NumPy .npz files: a zip of .npy arrays."""
