@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.engine.budget import Budget
+from recmap.conversion.budget import Budget
 from recmap.files.cpus import Share, pool_size, thread_count, within
 from recmap.files.threads import Threads, start_thread
 from tests import jobs

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.engine.budget import choose_budget, least_budget
-from recmap.engine.job import Job, StoppedError
-from recmap.engine.manifest import Manifest
-from recmap.engine.mark import Mark
-from recmap.engine.plan import plan_shards
+from recmap.conversion.budget import choose_budget, least_budget
+from recmap.conversion.manifest import Manifest
+from recmap.conversion.plan import plan_shards
+from recmap.conversion.run_lock import Mark
+from recmap.conversion.shard_writer import Job, StoppedError
 
 ROWS = 30_000
 

@@ -20,7 +20,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.engine.progress import Progress
+from recmap.conversion.progress import Progress
 from recmap.ray.finding import find_records
 from recmap.ray.home import Home
 from recmap.tfrecord.plain_file import PlainShard

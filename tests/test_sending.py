@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.engine.budget import choose_budget, least_budget
-from recmap.engine.shuffling import shuffled
-from recmap.engine.transform import transformed
+from recmap.conversion.budget import choose_budget, least_budget
+from recmap.conversion.external_shuffle import shuffled
+from recmap.conversion.transform import transformed
 from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import recmap as rm
-from recmap.engine.progress import Progress
+from recmap.conversion.progress import Progress
 from recmap.model.schema import Field
 from recmap.moments import Numbers
 from recmap.stats import FieldCollector

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.engine.clearing import clear_temporary
+from recmap.conversion.cleanup import clear_temporary
 from recmap.files.temporary import Process, acting_for, process_of, temporary_path, this_process
 
 

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.conversion.engine import Runner, convert_source
+from recmap.conversion.manifest_file import load_manifest, manifest_path
+from recmap.conversion.progress import Report, Watcher
+from recmap.conversion.shard_writer import Verify
+from recmap.conversion.transform import Casting, transformed
 from recmap.dataset import Dataset, open
-from recmap.engine.job import Verify
-from recmap.engine.manifest_file import load_manifest, manifest_path
-from recmap.engine.progress import Report, Watcher
-from recmap.engine.run import Runner, convert_source
-from recmap.engine.transform import Casting, transformed
 from recmap.errors import OptionError
 from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path

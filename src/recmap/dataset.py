@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.chain import Verbs
 from recmap.column_view import ColumnView
-from recmap.engine.progress import Counter, Report, Watcher
+from recmap.conversion.progress import Counter, Report, Watcher
 from recmap.errors import (
     DataError,
     FieldTextError,
@@ -546,7 +546,7 @@ class Dataset(Verbs):
         >>> {name: len(part) for name, part in parts.items()}
         {'train': 8, 'val': 2}
         """
-        from recmap.engine.splitting import Part, again, split
+        from recmap.conversion.split import Part, again, split
 
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():

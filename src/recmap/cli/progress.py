@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from recmap.engine.progress import Progress, Watcher
+from recmap.conversion.progress import Progress, Watcher
 from recmap.files.cpus import size_text
 from recmap.tfrecord.progress import SizeWatcher
 

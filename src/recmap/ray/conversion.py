@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from recmap.engine.clearing import clear_temporary
-from recmap.engine.job import Job
-from recmap.engine.plan import Shard
-from recmap.engine.progress import Counter
+from recmap.conversion.cleanup import clear_temporary
+from recmap.conversion.plan import Shard
+from recmap.conversion.progress import Counter
+from recmap.conversion.shard_writer import Job
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.cpus import size_text
 from recmap.formats.tfrecord_source import TFRecordSource

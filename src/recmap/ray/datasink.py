@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from recmap.engine.check import RecordCheck, check_written
+from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.engine.plan import is_folder
+from recmap.conversion.plan import is_folder
 from recmap.errors import PathNotFoundError, WorkerDiedError
 from recmap.files.temporary import remove, temporary_path
 from recmap.ray.home import TASK_CPUS, Home

@@ -16,11 +16,11 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
-from recmap.engine.before import Before
-from recmap.engine.clearing import refuse_foreign_output
-from recmap.engine.manifest import Manifest
-from recmap.engine.manifest_file import existing_files, load_manifest, manifest_path
-from recmap.engine.plan import is_folder, plan_shards, stem_of
+from recmap.conversion.cleanup import refuse_foreign_output
+from recmap.conversion.manifest import Manifest
+from recmap.conversion.manifest_file import existing_files, load_manifest, manifest_path
+from recmap.conversion.plan import is_folder, plan_shards, stem_of
+from recmap.conversion.previous_output import Before
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS

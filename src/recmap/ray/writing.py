@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from recmap.engine.plan import output_format
-from recmap.engine.progress import Report
+from recmap.conversion.plan import output_format
+from recmap.conversion.progress import Report
 from recmap.errors import OptionError, RecmapError
 from recmap.files.paths import PathLike, as_path
 from recmap.files.temporary import size_on_disk

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.engine.budget import Budget
-from recmap.engine.over import SourceOver, read_by_number
-from recmap.engine.steps import Steps
+from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.budget import Budget
+from recmap.conversion.wrapped import SourceOver, read_by_number
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
-from recmap.engine.job import Job
-from recmap.engine.plan import Shard
-from recmap.engine.progress import Counter
+from recmap.conversion.plan import Shard
+from recmap.conversion.progress import Counter
+from recmap.conversion.shard_writer import Job
 from recmap.files import threads
 
 __all__ = ["Threads"]

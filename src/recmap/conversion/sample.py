@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from recmap.engine.budget import Budget
-from recmap.engine.steps import Steps
+from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError
 from recmap.files.cpus import size_text
 from recmap.model.ragged import Column, Ragged

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Protocol
 
-from recmap.engine.budget import Budget, choose_budget, least_budget
-from recmap.engine.job import Job, Verify
-from recmap.engine.manifest import Manifest
-from recmap.engine.manifest_file import manifest_path
-from recmap.engine.over import reads_in_order
-from recmap.engine.plan import Shard, output_format, plan_shards
-from recmap.engine.progress import Counter, Report, Watcher
-from recmap.engine.sample import take_sample
-from recmap.engine.shuffling import shuffled
-from recmap.engine.threads import Threads
-from recmap.engine.transform import transformed
+from recmap.conversion.budget import Budget, choose_budget, least_budget
+from recmap.conversion.external_shuffle import shuffled
+from recmap.conversion.manifest import Manifest
+from recmap.conversion.manifest_file import manifest_path
+from recmap.conversion.plan import Shard, output_format, plan_shards
+from recmap.conversion.progress import Counter, Report, Watcher
+from recmap.conversion.sample import take_sample
+from recmap.conversion.shard_writer import Job, Verify
+from recmap.conversion.thread_runner import Threads
+from recmap.conversion.transform import transformed
+from recmap.conversion.wrapped import reads_in_order
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.temporary import size_on_disk

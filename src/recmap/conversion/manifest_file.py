@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from recmap.engine.plan import is_folder
+from recmap.conversion.plan import is_folder
 from recmap.errors import OutputExistsError
 from recmap.files.atomic_write import read_whole
 from recmap.files.temporary import short_name

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from recmap.engine.before import Before
-from recmap.engine.clearing import clear_temporary, refuse_foreign_output, remove_output
-from recmap.engine.manifest_file import (
+from recmap.conversion.cleanup import clear_temporary, refuse_foreign_output, remove_output
+from recmap.conversion.finished_shards import Notes, state_of
+from recmap.conversion.manifest_file import (
     existing_files,
     load_manifest,
     refuse_foreign_manifest,
 )
-from recmap.engine.mark import Mark
-from recmap.engine.notes import Notes, state_of
-from recmap.engine.plan import Shard, stem_of
+from recmap.conversion.plan import Shard, stem_of
+from recmap.conversion.previous_output import Before
+from recmap.conversion.run_lock import Mark
 from recmap.errors import OptionError, OutputExistsError
 from recmap.files.atomic_write import write_whole
 from recmap.files.temporary import remove, temporary_path

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.engine.over import SourceOver, read_by_number
+from recmap.conversion.wrapped import SourceOver, read_by_number
 from recmap.errors import OptionError
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recmap.engine.budget import Budget
-from recmap.engine.check import RecordCheck, check_values, check_written
-from recmap.engine.mark import Mark
-from recmap.engine.notes import Notes
-from recmap.engine.plan import Shard
-from recmap.engine.steps import Steps
+from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.budget import Budget
+from recmap.conversion.finished_shards import Notes
+from recmap.conversion.plan import Shard
+from recmap.conversion.run_lock import Mark
+from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
 from recmap.files.cpus import within

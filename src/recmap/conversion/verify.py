@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from recmap import _core
-from recmap.engine.budget import Budget
-from recmap.engine.steps import Steps
+from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
 from recmap.formats.combined import check_sums

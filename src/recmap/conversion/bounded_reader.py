@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recmap.engine.budget import Budget
+from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

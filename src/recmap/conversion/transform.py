@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.engine.over import SourceOver, read_by_number
+from recmap.conversion.wrapped import SourceOver, read_by_number
 from recmap.errors import FieldMismatchError, FieldNotFoundError, FieldTextError, OptionError
 from recmap.formats.combined import SelectedSource
 from recmap.model.casting import first_lost

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recmap.engine.manifest_file import file_names
-from recmap.engine.notes import state_of
+from recmap.conversion.finished_shards import state_of
+from recmap.conversion.manifest_file import file_names
 from recmap.errors import OutputExistsError
 from recmap.formats.zarr.ownership import not_ours
 from recmap.tfrecord.sidecar import is_written
