@@ -16,7 +16,7 @@ import numpy as np
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers import Pool, Request, Work, open_pool, parse_workers
+from recmap.pipeline.workers.choose import Pool, Request, Work, open_pool, parse_workers
 
 __all__ = [
     "alive",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.model.schema import Schema
-from recmap.pipeline.mix import Mixed, Until
+from recmap.pipeline.transforms.mix import Mixed, Until
 
 
 class Numbers:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap import _core
 from recmap.formats.tfrecord_source import TFRecordSource
-from recmap.pipeline.padding import Padding
-from recmap.pipeline.stream import _Run
-from recmap.pipeline.telemetry import Meter
+from recmap.pipeline.executor import _Run
+from recmap.pipeline.meter import Meter
+from recmap.pipeline.transforms.padding import Padding
 from tests.jobs import same
 
 ROWS = 700

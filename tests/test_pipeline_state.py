@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.pipeline.share import Remaining, Share
+from recmap.pipeline.sharding import Remaining, Share
 
 
 def dataset(rows: int) -> rm.Dataset:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.stream import _Run
-from recmap.pipeline.telemetry import Meter
+from recmap.pipeline.executor import _Run
+from recmap.pipeline.meter import Meter
 
 _ROWS = 1003
 

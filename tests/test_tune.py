@@ -9,7 +9,7 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
-from recmap.tuning import Choice, Trial, _choose
+from recmap.pipeline.tune import Choice, Trial, _choose
 
 
 def _write(rows: int = 3000) -> None:

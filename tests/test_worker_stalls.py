@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline import patience
+from recmap.pipeline.workers import patience
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running

@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Field, Schema
-    from recmap.pipeline.padding import Pad
+    from recmap.pipeline.pipeline import Pipeline, mix, zip
+    from recmap.pipeline.transforms.padding import Pad
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
-    from recmap.training import Pipeline, mix, zip
 else:
     # Where names are found when they are asked for: no program uses them all.
     _LATE = {
         "ColumnView": "recmap.column_view",
         "Dataset": "recmap.dataset",
         "Field": "recmap.model.schema",
-        "Pad": "recmap.pipeline.padding",
-        "Pipeline": "recmap.training",
+        "Pad": "recmap.pipeline.transforms.padding",
+        "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
@@ -67,11 +67,11 @@ else:
         "from_arrays": "recmap.dataset",
         "from_batches": "recmap.dataset",
         "index": "recmap.tfrecord.make_index",
-        "mix": "recmap.training",
+        "mix": "recmap.pipeline.pipeline",
         "open": "recmap.dataset",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
-        "zip": "recmap.training",
+        "zip": "recmap.pipeline.pipeline",
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chain import Verbs
 from recmap.column_view import ColumnView
 from recmap.conversion.progress import Counter, Report, Watcher
 from recmap.errors import (
@@ -51,6 +50,7 @@ from recmap.model.ragged import Ragged, concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, Source
+from recmap.pipeline.chain import Verbs
 from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
 
@@ -333,7 +333,7 @@ class Dataset(Verbs):
     @cached_property
     def plan(self) -> Plan:
         from recmap.pipeline.plan import Plan
-        from recmap.pipeline.rows import Leaf
+        from recmap.pipeline.row_source import Leaf
         from recmap.pipeline.signature import Said
 
         leaf = Leaf(self._source, self._reopen)

@@ -12,7 +12,7 @@ from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
-from recmap.pipeline.telemetry import Stats
+from recmap.pipeline.meter import Stats
 
 __all__ = ["add"]
 

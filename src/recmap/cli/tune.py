@@ -13,7 +13,7 @@ from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
-from recmap.tuning import Trial, fits_memory, tune
+from recmap.pipeline.tune import Trial, fits_memory, tune
 
 __all__ = ["add"]
 

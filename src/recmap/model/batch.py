@@ -8,7 +8,7 @@ import numpy as np
 
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch
-from recmap.pipeline.rows import Positions
+from recmap.pipeline.row_source import Positions
 
 __all__ = ["interleave", "join", "pick"]
 

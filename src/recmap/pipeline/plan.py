@@ -12,16 +12,16 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.files.cpus import parse_size
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.cut import Cut
-from recmap.pipeline.grouping import Batches, Block, Grouping, Singles
-from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Leaf, Rows, is_damaged, reach_of, sound_rows
-from recmap.pipeline.share import ENDLESS, Even, Remaining, Share
+from recmap.pipeline.row_source import Leaf, Rows, is_damaged, reach_of, sound_rows
+from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import Said
 from recmap.pipeline.state import Cursor, digest
-from recmap.pipeline.steps import Rowset, Step, run_steps, settle
+from recmap.pipeline.transforms.base import Rowset, Step, run_steps, settle
+from recmap.pipeline.transforms.batch import Batches, Block, Grouping, Singles
+from recmap.pipeline.transforms.pad import padded_by
+from recmap.pipeline.transforms.slice import Cut
 from recmap.pipeline.trial import Found, tried
-from recmap.pipeline.workers import Workers
+from recmap.pipeline.workers.choose import Workers
 
 __all__ = ["Plan", "Settled", "Shard"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OldStateWarning, OptionError
-from recmap.pipeline.grouping import Grouping
-from recmap.pipeline.share import ENDLESS, Remaining, Share
+from recmap.pipeline.sharding import ENDLESS, Remaining, Share
+from recmap.pipeline.transforms.batch import Grouping
 
 __all__ = ["Cursor", "checked", "digest", "load", "redealt", "save"]
 

@@ -16,10 +16,10 @@ from recmap.errors import MapError
 from recmap.files.mapped import guarded
 from recmap.model.ragged import Column
 from recmap.model.schema import Batch
-from recmap.pipeline.pads import padded_by
-from recmap.pipeline.rows import Positions, Rows
-from recmap.pipeline.steps import Rowset, Step, run_steps
-from recmap.pipeline.workers import Request
+from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.transforms.base import Rowset, Step, run_steps
+from recmap.pipeline.transforms.pad import padded_by
+from recmap.pipeline.workers.choose import Request
 
 __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 

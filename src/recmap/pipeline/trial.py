@@ -16,13 +16,13 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.messages import copied
-from recmap.pipeline.pool import Request, Work
-from recmap.pipeline.rows import only_a_few_rows
-from recmap.pipeline.workers import UnpicklableError, Workers, open_pool
+from recmap.pipeline.row_source import only_a_few_rows
+from recmap.pipeline.workers.choose import UnpicklableError, Workers, open_pool
+from recmap.pipeline.workers.column_message import copied
+from recmap.pipeline.workers.pool import Request, Work
 
 if TYPE_CHECKING:
-    from recmap.pipeline.steps import Step
+    from recmap.pipeline.transforms.base import Step
 
 __all__ = ["Found", "done_by", "tried"]
 

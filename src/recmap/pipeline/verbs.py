@@ -14,23 +14,23 @@ from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOr
 from recmap.files.cpus import parse_size
 from recmap.model.arguments import as_list, as_names, as_slice, as_whole, check_choice, check_flag
 from recmap.model.schema import FieldLike, Schema
-from recmap.pipeline.choosing import Choose
-from recmap.pipeline.cut import Cut
-from recmap.pipeline.decoding import DecodeImages
-from recmap.pipeline.grouping import Batches, Buckets, Grouping
-from recmap.pipeline.images import ImageDecoder
-from recmap.pipeline.mapping import Filter, Function, MapBatch, MapRows
-from recmap.pipeline.order import Picked, Repeated, Shuffled, cut
-from recmap.pipeline.packs import Packs
-from recmap.pipeline.padding import Padding, PadLike
-from recmap.pipeline.pads import PadBatches
 from recmap.pipeline.plan import Plan, Shard
-from recmap.pipeline.rows import Positions, Rows
-from recmap.pipeline.share import Even
+from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.sharding import Even
 from recmap.pipeline.signature import Said, Seed, drawn_seed, of_parts
-from recmap.pipeline.steps import Step, Stepped
-from recmap.pipeline.window import Windowed
-from recmap.pipeline.workers import Workers, parse_workers
+from recmap.pipeline.transforms.base import Step, Stepped
+from recmap.pipeline.transforms.batch import Batches, Buckets, Grouping
+from recmap.pipeline.transforms.decode_image import DecodeImages
+from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.map import Filter, Function, MapBatch, MapRows
+from recmap.pipeline.transforms.pack import Packs
+from recmap.pipeline.transforms.pad import PadBatches
+from recmap.pipeline.transforms.padding import Padding, PadLike
+from recmap.pipeline.transforms.select import Choose
+from recmap.pipeline.transforms.shuffle import Picked, Repeated, Shuffled, cut
+from recmap.pipeline.transforms.slice import Cut
+from recmap.pipeline.transforms.window_shuffle import Windowed
+from recmap.pipeline.workers.choose import Workers, parse_workers
 
 __all__ = [
     "RowNumbers",

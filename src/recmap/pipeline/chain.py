@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from recmap.adapters.pairs import Names
     from recmap.adapters.tf_library import tf
     from recmap.adapters.torch import TorchRows, TorchStream
-    from recmap.pipeline.padding import PadLike
+    from recmap.pipeline.pipeline import Pipeline
     from recmap.pipeline.plan import Plan
-    from recmap.pipeline.share import Even
+    from recmap.pipeline.sharding import Even
+    from recmap.pipeline.transforms.padding import PadLike
     from recmap.pipeline.verbs import RowNumbers
-    from recmap.training import Pipeline
 
 __all__ = ["Verbs"]
 
@@ -39,13 +39,13 @@ class Verbs:
 
     def pipeline(self) -> Pipeline:
         """The rows as a pipeline, though there may be no verb yet."""
-        from recmap.training import Pipeline
+        from recmap.pipeline.pipeline import Pipeline
 
         return Pipeline(self.plan)
 
     def _then(self, verb: str, *arguments: Any) -> Pipeline:
         # Most who open files do not train: what it takes is imported by those who do.
-        from recmap.training import chained
+        from recmap.pipeline.pipeline import chained
 
         return chained(verb, self.plan, *arguments)
 

@@ -10,24 +10,24 @@ from itertools import islice
 from typing import Any
 
 from recmap.adapters.feed import Elsewhere
-from recmap.chain import Verbs
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_whole, check_choice, check_flag, is_iterable
 from recmap.model.html import table
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline import verbs
-from recmap.pipeline.bar import Bar
-from recmap.pipeline.beside import Beside
-from recmap.pipeline.mix import Mixed, Until
+from recmap.pipeline.chain import Verbs
+from recmap.pipeline.executor import stream
+from recmap.pipeline.meter import Meter, Stats
 from recmap.pipeline.plan import Plan, Settled
-from recmap.pipeline.rows import Rows
+from recmap.pipeline.progress_bar import Bar
+from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed, compare, signed, told
 from recmap.pipeline.state import Cursor, checked, load, redealt, save
-from recmap.pipeline.stream import stream
 from recmap.pipeline.task import RowsTask, filler, opened
-from recmap.pipeline.telemetry import Meter, Stats
 from recmap.pipeline.trail import Trail
-from recmap.pipeline.workers import Request, Workers
+from recmap.pipeline.transforms.mix import Mixed, Until
+from recmap.pipeline.transforms.zip import Beside
+from recmap.pipeline.workers.choose import Request, Workers
 
 __all__ = ["Pipeline", "chained", "mix", "zip"]
 

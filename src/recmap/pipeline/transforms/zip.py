@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.errors import DataError, FieldMismatchError, OptionError
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.row_source import Positions, Rows
 
 __all__ = ["Beside"]
 

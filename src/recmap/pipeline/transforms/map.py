@@ -14,9 +14,9 @@ from recmap.errors import MapError, OptionError, RecmapError
 from recmap.model.casting import exact_array
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.building import new_column
-from recmap.pipeline.chance import Chance
-from recmap.pipeline.steps import Rowset, Step
+from recmap.pipeline.transforms.base import Rowset, Step
+from recmap.pipeline.transforms.column_builder import new_column
+from recmap.pipeline.transforms.row_random import Chance
 
 __all__ = ["Filter", "Function", "MapBatch", "MapRows"]
 

@@ -12,9 +12,9 @@ from typing import TypeAlias
 from recmap.errors import RecmapError
 from recmap.files.cpus import work_beside
 from recmap.files.threads import start_thread
-from recmap.pipeline.failures import map_error
-from recmap.pipeline.patience import Patience, stack_of
-from recmap.pipeline.pool import Answer, OrderedPool, Request, Work
+from recmap.pipeline.workers.errors import map_error
+from recmap.pipeline.workers.patience import Patience, stack_of
+from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, Work
 
 __all__ = ["ThreadPool"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.grouping import END, Block, Group, Grouper
-from recmap.pipeline.packing import PackedRow, Packer
+from recmap.pipeline.transforms.batch import END, Block, Group, Grouper
+from recmap.pipeline.transforms.packing import PackedRow, Packer
 
 __all__ = ["Packs"]
 

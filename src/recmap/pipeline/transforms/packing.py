@@ -14,8 +14,8 @@ from recmap.errors import ColumnError, DataError, OptionError
 from recmap.model.arguments import check_choice
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.padding import fitting_fill
-from recmap.pipeline.sequences import Sequences
+from recmap.pipeline.transforms.padding import fitting_fill
+from recmap.pipeline.transforms.sequences import Sequences
 
 __all__ = ["Held", "PackedRow", "Packer", "Piece"]
 

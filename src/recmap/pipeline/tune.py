@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recmap.chain import Verbs
 from recmap.files.temporary import size_on_disk
-from recmap.training import Pipeline
+from recmap.pipeline.chain import Verbs
+from recmap.pipeline.pipeline import Pipeline
 
 __all__ = ["Choice", "Trial", "fits_memory", "tune"]
 

@@ -20,7 +20,7 @@ from recmap.errors import OptionError
 from recmap.model.batch import interleave, join, pick
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.row_source import Positions, Rows
 from recmap.pipeline.signature import Seed
 
 __all__ = ["Windowed"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.model.schema import Schema
-from recmap.pipeline.steps import Rowset, Step
+from recmap.pipeline.transforms.base import Rowset, Step
 
 __all__ = ["Choose"]
 

@@ -19,15 +19,15 @@ from recmap.errors import DataError, OptionError
 from recmap.files.read_ahead import read_ahead
 from recmap.model.batch import interleave, pick
 from recmap.model.schema import Batch
-from recmap.pipeline.grouping import END, Block, Group
+from recmap.pipeline.meter import Meter
 from recmap.pipeline.plan import Settled
-from recmap.pipeline.rows import Positions, sound_rows
-from recmap.pipeline.share import ENDLESS, Share
+from recmap.pipeline.row_source import Positions, sound_rows
+from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
-from recmap.pipeline.telemetry import Meter
+from recmap.pipeline.transforms.batch import END, Block, Group
 from recmap.pipeline.trial import done_by
-from recmap.pipeline.workers import Request, open_pool
+from recmap.pipeline.workers.choose import Request, open_pool
 
 __all__ = ["stream"]
 

@@ -26,7 +26,7 @@ from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import interleave
 from recmap.model.schema import Batch
-from recmap.pipeline.rows import Positions, Rows
+from recmap.pipeline.row_source import Positions, Rows
 
 __all__ = ["Mixed", "Until"]
 

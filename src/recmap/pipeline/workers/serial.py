@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from recmap.errors import OptionError, RecmapError
 from recmap.model.schema import Batch
-from recmap.pipeline.failures import map_error
-from recmap.pipeline.pool import Pool, Request, Work
+from recmap.pipeline.workers.errors import map_error
+from recmap.pipeline.workers.pool import Pool, Request, Work
 
 __all__ = ["Here"]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, DataError, OptionError
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field
-from recmap.pipeline.padding import as_ragged
+from recmap.pipeline.transforms.padding import as_ragged
 
 __all__ = ["Sequences"]
 

@@ -19,13 +19,13 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from recmap.errors import OptionError, WorkerDiedError
-from recmap.pipeline.channel import Channel, Kind
-from recmap.pipeline.failures import death, rebuild
-from recmap.pipeline.messages import pack
-from recmap.pipeline.patience import Patience
-from recmap.pipeline.pool import Answer, OrderedPool, Request, UnpicklableError, Work
-from recmap.pipeline.serving import serve
-from recmap.pipeline.stacks import Stacks
+from recmap.pipeline.workers.channel import Channel, Kind
+from recmap.pipeline.workers.column_message import pack
+from recmap.pipeline.workers.errors import death, rebuild
+from recmap.pipeline.workers.patience import Patience
+from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
+from recmap.pipeline.workers.stacks import Stacks
+from recmap.pipeline.workers.worker_main import serve
 
 __all__ = ["ProcessPool"]
 

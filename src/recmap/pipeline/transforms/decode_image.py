@@ -8,8 +8,8 @@ from typing import Any
 from recmap.errors import ImageError, OptionError
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Field, Schema
-from recmap.pipeline.images import ImageDecoder
-from recmap.pipeline.steps import Rowset, Step
+from recmap.pipeline.transforms.base import Rowset, Step
+from recmap.pipeline.transforms.image_decoder import ImageDecoder
 
 __all__ = ["DecodeImages"]
 

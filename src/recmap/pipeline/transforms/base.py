@@ -13,7 +13,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.model.batch import pick
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.rows import (
+from recmap.pipeline.row_source import (
     Positions,
     Rows,
     Selected,
@@ -22,7 +22,7 @@ from recmap.pipeline.rows import (
     sound_rows,
 )
 from recmap.pipeline.trial import Found, tried
-from recmap.pipeline.workers import Workers
+from recmap.pipeline.workers.choose import Workers
 
 __all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from recmap import _core
-from recmap.pipeline.channel import Channel, Kind, Message
-from recmap.pipeline.failures import describe
-from recmap.pipeline.messages import Parcel, pack
-from recmap.pipeline.pool import Request, Work
-from recmap.pipeline.stacks import show_stack_when_asked
+from recmap.pipeline.workers.channel import Channel, Kind, Message
+from recmap.pipeline.workers.column_message import Parcel, pack
+from recmap.pipeline.workers.errors import describe
+from recmap.pipeline.workers.pool import Request, Work
+from recmap.pipeline.workers.stacks import show_stack_when_asked
 
 __all__ = ["serve"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError
-from recmap.pipeline.rows import Positions
+from recmap.pipeline.row_source import Positions
 
 __all__ = ["ENDLESS", "Even", "Remaining", "Share"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.pipeline.here import Here
-from recmap.pipeline.pool import Pool, Request, UnpicklableError, Work
+from recmap.pipeline.workers.pool import Pool, Request, UnpicklableError, Work
+from recmap.pipeline.workers.serial import Here
 
 __all__ = [
     "Pool",
@@ -68,10 +68,10 @@ def open_pool(work: Work, workers: Workers) -> Pool:
     if workers.kind == "here":
         return Here(work)
     if workers.kind == "threads":
-        from recmap.pipeline.threads import ThreadPool
+        from recmap.pipeline.workers.threads import ThreadPool
 
         return ThreadPool(work, workers.count)
     # Imported late: it needs sockets and signals, which most programs do without.
-    from recmap.pipeline.processes import ProcessPool
+    from recmap.pipeline.workers.processes import ProcessPool
 
     return ProcessPool(work, workers.count, workers.method or _METHOD)

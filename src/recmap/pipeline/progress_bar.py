@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from recmap.pipeline.telemetry import Stats
+from recmap.pipeline.meter import Stats
 
 __all__ = ["Bar"]
 

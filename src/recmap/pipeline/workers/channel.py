@@ -16,8 +16,8 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from recmap.model.ragged import Column
-from recmap.pipeline.messages import Parcel, copied, unpack
-from recmap.pipeline.slots import Inbox, Outbox
+from recmap.pipeline.workers.column_message import Parcel, copied, unpack
+from recmap.pipeline.workers.shared_memory import Inbox, Outbox
 
 __all__ = ["Channel", "Kind", "Message", "close_in_forks"]
 

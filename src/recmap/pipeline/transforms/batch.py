@@ -19,7 +19,7 @@ from recmap.errors import MapError, OptionError
 from recmap.model.batch import interleave, join, pick
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.rows import Positions
+from recmap.pipeline.row_source import Positions
 
 __all__ = ["END", "Batches", "Block", "Buckets", "Group", "Grouper", "Grouping", "Singles"]
 

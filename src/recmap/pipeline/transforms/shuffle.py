@@ -11,7 +11,7 @@ from recmap.errors import OptionError
 from recmap.model.batch import interleave
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.rows import Positions, Rows, is_damaged, reach_of, sound_rows
+from recmap.pipeline.row_source import Positions, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.signature import Seed
 
 __all__ = ["Picked", "Rearranged", "Repeated", "Shuffled", "Stretch", "cut"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.order import Rearranged
-from recmap.pipeline.padding import Padding
-from recmap.pipeline.rows import Leaf, Positions, Rows
-from recmap.pipeline.steps import Rowset, Step
+from recmap.pipeline.row_source import Leaf, Positions, Rows
+from recmap.pipeline.transforms.base import Rowset, Step
+from recmap.pipeline.transforms.padding import Padding
+from recmap.pipeline.transforms.shuffle import Rearranged
 
 __all__ = ["PadBatches", "padded_by"]
 

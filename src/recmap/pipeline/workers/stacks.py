@@ -10,7 +10,7 @@ import signal
 import socket
 from contextlib import suppress
 
-from recmap.pipeline.channel import close_in_forks
+from recmap.pipeline.workers.channel import close_in_forks
 
 __all__ = ["Stacks", "show_stack_when_asked"]
 

@@ -16,7 +16,7 @@ from recmap.model.arguments import check_choice
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.rows import Leaf, Positions
+from recmap.pipeline.row_source import Leaf, Positions
 from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = ["Pad", "PadLike", "Padding", "as_ragged", "fitting_fill"]

@@ -1,0 +1,1 @@
+"""Who does the work of a pipeline: the caller, threads or processes."""
