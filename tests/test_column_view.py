@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 
 import recmap as rm
-from recmap import indexing
-from recmap.reductions import REDUCTIONS
+from recmap.dataset import indexing
+from recmap.dataset.reductions import REDUCTIONS
 
 Array = npt.NDArray[Any]
 

@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as arrays
 
 import recmap as rm
 from recmap.conversion.progress import Progress
+from recmap.dataset.moments import Numbers
+from recmap.dataset.stats import FieldCollector
 from recmap.model.schema import Field
-from recmap.moments import Numbers
-from recmap.stats import FieldCollector
 
 RNG = np.random.default_rng(7)
 

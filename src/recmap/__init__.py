@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from recmap import ray as ray
     from recmap import tfrecord as tfrecord
     from recmap.adapters import tf as tf
-    from recmap.column_view import ColumnView
-    from recmap.converting import convert
-    from recmap.dataset import Dataset, from_arrays, from_batches, open
+    from recmap.dataset.column_view import ColumnView
+    from recmap.dataset.convert import convert
+    from recmap.dataset.dataset import Dataset, from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
@@ -55,20 +55,20 @@ if TYPE_CHECKING:
 else:
     # Where names are found when they are asked for: no program uses them all.
     _LATE = {
-        "ColumnView": "recmap.column_view",
-        "Dataset": "recmap.dataset",
+        "ColumnView": "recmap.dataset.column_view",
+        "Dataset": "recmap.dataset.dataset",
         "Field": "recmap.model.schema",
         "Pad": "recmap.pipeline.transforms.padding",
         "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
-        "convert": "recmap.converting",
-        "from_arrays": "recmap.dataset",
-        "from_batches": "recmap.dataset",
+        "convert": "recmap.dataset.convert",
+        "from_arrays": "recmap.dataset.dataset",
+        "from_batches": "recmap.dataset.dataset",
         "index": "recmap.tfrecord.make_index",
         "mix": "recmap.pipeline.pipeline",
-        "open": "recmap.dataset",
+        "open": "recmap.dataset.dataset",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
         "zip": "recmap.pipeline.pipeline",

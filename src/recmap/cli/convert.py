@@ -10,7 +10,7 @@ from recmap.cli.opening import add_source, opened, pairs
 from recmap.cli.progress import watching_rows
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
-from recmap.converting import convert
+from recmap.dataset.convert import convert
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
 

@@ -12,7 +12,7 @@ from recmap.cli.opening import add_source, opened
 from recmap.cli.terminal import on_terminal, show_table, table_width
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
-from recmap.dataset import Dataset
+from recmap.dataset.dataset import Dataset
 from recmap.errors import OptionError
 
 __all__ = ["add"]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
-from recmap.dataset import Dataset
-from recmap.dataset import open as open_dataset
+from recmap.dataset.dataset import Dataset
+from recmap.dataset.dataset import open as open_dataset
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_dtype

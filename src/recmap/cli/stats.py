@@ -12,9 +12,9 @@ from recmap.cli.opening import add_source, opened
 from recmap.cli.progress import watching_rows
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
-from recmap.histogram import Histogram
-from recmap.moments import Numbers
-from recmap.stats import FieldStats
+from recmap.dataset.histogram import Histogram
+from recmap.dataset.moments import Numbers
+from recmap.dataset.stats import FieldStats
 
 __all__ = ["add"]
 

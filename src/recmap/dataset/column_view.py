@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from recmap.dataset.indexing import RowReader, index_array
+from recmap.dataset.reductions import reduce_blocks
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
-from recmap.indexing import RowReader, index_array
 from recmap.model.arguments import as_dtype, as_row
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Field
-from recmap.reductions import reduce_blocks
 
 if TYPE_CHECKING:
-    from recmap.dataset import Dataset
+    from recmap.dataset.dataset import Dataset
 
 __all__ = ["ColumnView"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recmap.dataset.moments import Numbers, collector
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Field
-from recmap.moments import Numbers, collector
 
 __all__ = ["FieldCollector", "FieldStats"]
 

@@ -16,7 +16,7 @@ from recmap.conversion.manifest_file import load_manifest, manifest_path
 from recmap.conversion.progress import Report, Watcher
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
-from recmap.dataset import Dataset, open
+from recmap.dataset.dataset import Dataset, open
 from recmap.errors import OptionError
 from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path

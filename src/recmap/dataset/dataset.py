@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 import numpy.typing as npt
 
-from recmap.column_view import ColumnView
 from recmap.conversion.progress import Counter, Report, Watcher
+from recmap.dataset.column_view import ColumnView
+from recmap.dataset.stats import FieldCollector, FieldStats
 from recmap.errors import (
     DataError,
     FieldTextError,
@@ -51,7 +52,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, Source
 from recmap.pipeline.chain import Verbs
-from recmap.stats import FieldCollector, FieldStats
 from recmap.tfrecord.inflate import CompressionOption
 
 if TYPE_CHECKING:
@@ -567,7 +567,7 @@ class Dataset(Verbs):
         >>> np.load("x.npy", mmap_mode="r").shape
         (3, 2)
         """
-        from recmap.converting import convert
+        from recmap.dataset.convert import convert
 
         return convert(self, dst, **options)
 

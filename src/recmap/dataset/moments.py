@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.histogram import Bins, Histogram
+from recmap.dataset.histogram import Bins, Histogram
 
 __all__ = ["Collector", "Numbers", "collector"]
 

@@ -1,0 +1,1 @@
+"""Dataset and rm.open: rows and columns over any source."""
