@@ -21,8 +21,8 @@ from ray.cluster_utils import Cluster
 
 import recmap as rm
 from recmap.conversion.progress import Progress
-from recmap.ray.finding import find_records
-from recmap.ray.home import Home
+from recmap.ray.parallel_index import find_records
+from recmap.ray.working_folder import Home
 from recmap.tfrecord.plain_file import PlainShard
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.ray.parts import Output, Part
+from recmap.ray.staging import Output, Part
 
 pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recmap.ray.dealing import deal
-from recmap.ray.pieces import Piece, Reader
+from recmap.ray.file_partitions import Piece, Reader
+from recmap.ray.partition import deal
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.ray.parts import Output
+from recmap.ray.staging import Output
 
 # Renames `new` rows into the place of what is there, and is killed before rename `nth`.
 PROGRAM = """
 import os, signal, sys
 import numpy as np
 import recmap as rm
-from recmap.ray.parts import Output, Part
+from recmap.ray.staging import Output, Part
 
 dst, format, count, nth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 output = Output(dst, format, overwrite=True, durable=False)

@@ -202,6 +202,6 @@ def _runner(
         if address is not None:
             raise OptionError(f'address={address!r} is that of a cluster: give engine="ray", too')
         return nullcontext()
-    from recmap.ray.conversion import on_cluster
+    from recmap.ray.runner import on_cluster
 
     return on_cluster(address, source, dst, workers)

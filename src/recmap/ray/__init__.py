@@ -1,6 +1,6 @@
 """Beyond one machine: conversion and reading on a Ray cluster."""
 
-from recmap.ray.reading import read
-from recmap.ray.writing import write
+from recmap.ray.reader import read
+from recmap.ray.writer import write
 
 __all__ = ["read", "write"]

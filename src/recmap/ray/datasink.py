@@ -15,9 +15,9 @@ from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.schema import Field, Schema
 from recmap.model.source import Sink
-from recmap.ray.bases import Datasink
-from recmap.ray.blocks import batch_of, schema_of, table_of_block
-from recmap.ray.parts import Output, Part
+from recmap.ray.base_classes import Datasink
+from recmap.ray.from_arrow import batch_of, schema_of, table_of_block
+from recmap.ray.staging import Output, Part
 
 __all__ = ["RecmapDatasink"]
 

@@ -11,10 +11,10 @@ from recmap.errors import DataError, MemoryLimitError
 from recmap.model.coerce import empty_column
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
-from recmap.ray.bases import BlockMetadata, DataContext, Datasource, ReadTask
-from recmap.ray.dealing import Stretch, deal
-from recmap.ray.pieces import Piece
-from recmap.ray.tables import table_of
+from recmap.ray.base_classes import BlockMetadata, DataContext, Datasource, ReadTask
+from recmap.ray.file_partitions import Piece
+from recmap.ray.partition import Stretch, deal
+from recmap.ray.to_arrow import table_of
 
 __all__ = ["RecmapDatasource"]
 

@@ -22,12 +22,12 @@ from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.cpus import size_text
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
-from recmap.ray.failures import result
-from recmap.ray.finding import find_records
-from recmap.ray.home import TASK_CPUS, Home
-from recmap.ray.nodes import check_visible, output_folder, working_nodes
-from recmap.ray.package import connect
-from recmap.ray.tally import Teller, start_tally, told
+from recmap.ray.cluster import check_visible, output_folder, working_nodes
+from recmap.ray.errors import result
+from recmap.ray.library import connect
+from recmap.ray.parallel_index import find_records
+from recmap.ray.progress import Teller, start_tally, told
+from recmap.ray.working_folder import TASK_CPUS, Home
 from recmap.tfrecord.compressed_file import CompressedShard
 
 __all__ = ["Tasks", "on_cluster"]

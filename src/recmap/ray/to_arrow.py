@@ -16,7 +16,7 @@ import pyarrow as pa
 from recmap.errors import FieldMismatchError
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.ray.bases import ArrowTensorArray, ArrowVariableShapedTensorType
+from recmap.ray.base_classes import ArrowTensorArray, ArrowVariableShapedTensorType
 
 __all__ = ["FIELD_KEY", "table_of"]
 

@@ -14,13 +14,13 @@ from recmap.errors import ColumnError, FieldNotFoundError, FieldTextError
 from recmap.model.coerce import empty_column
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Field, Schema
-from recmap.ray.bases import (
+from recmap.ray.base_classes import (
     ArrowVariableShapedTensorType,
     BlockAccessor,
     get_arrow_extension_tensor_types,
 )
-from recmap.ray.tables import FIELD_KEY
 from recmap.ray.tensors import shaped_rows
+from recmap.ray.to_arrow import FIELD_KEY
 
 __all__ = ["batch_of", "known_schema", "schema_of", "table_of_block"]
 

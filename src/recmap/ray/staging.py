@@ -25,7 +25,7 @@ from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
-from recmap.ray.replacement import Replacement, put_back
+from recmap.ray.swap import Replacement, put_back
 
 __all__ = ["Output", "Part"]
 

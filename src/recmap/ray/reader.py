@@ -14,12 +14,12 @@ from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord_source import FieldsLike
 from recmap.model.schema import Schema
 from recmap.model.source import Source
-from recmap.ray.dealing import good_blocks
-from recmap.ray.finding import find_records
-from recmap.ray.home import Home
-from recmap.ray.nodes import check_visible, cpu_count
-from recmap.ray.package import connect
-from recmap.ray.pieces import Piece, pieces_of
+from recmap.ray.cluster import check_visible, cpu_count
+from recmap.ray.file_partitions import Piece, pieces_of
+from recmap.ray.library import connect
+from recmap.ray.parallel_index import find_records
+from recmap.ray.partition import good_blocks
+from recmap.ray.working_folder import Home
 
 __all__ = ["read"]
 
@@ -59,7 +59,7 @@ def read(
     """
     # It stays: the dataset is read later.
     ray, home = connect(None).ray, Home.here()
-    from recmap.ray.bases import read_datasource
+    from recmap.ray.base_classes import read_datasource
     from recmap.ray.datasource import RecmapDatasource
 
     source, reopen, skip = _opened(src, fields, options)

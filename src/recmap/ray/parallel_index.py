@@ -10,9 +10,9 @@ from typing import Any
 
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
-from recmap.ray.failures import result
-from recmap.ray.home import TASK_CPUS, Home
-from recmap.ray.nodes import cpu_count
+from recmap.ray.cluster import cpu_count
+from recmap.ray.errors import result
+from recmap.ray.working_folder import TASK_CPUS, Home
 from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
 from recmap.tfrecord.plain_file import PlainShard
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recmap.ray.pieces import Piece
+from recmap.ray.file_partitions import Piece
 
 __all__ = ["Stretch", "deal", "good_blocks"]
 

@@ -15,9 +15,9 @@ from recmap.files.temporary import size_on_disk
 from recmap.formats.registry import check_output
 from recmap.model.arguments import as_mapping, as_whole
 from recmap.model.schema import FieldLike, Schema, as_field
-from recmap.ray.failures import plain
-from recmap.ray.package import load_ray
-from recmap.ray.parts import Output
+from recmap.ray.errors import plain
+from recmap.ray.library import load_ray
+from recmap.ray.staging import Output
 
 __all__ = ["write"]
 
@@ -48,8 +48,8 @@ def write(
     (``DataContext.execution_options.preserve_order``). All workers must see the path.
     """
     load_ray()
-    from recmap.ray.blocks import known_schema
     from recmap.ray.datasink import RecmapDatasink
+    from recmap.ray.from_arrow import known_schema
 
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")

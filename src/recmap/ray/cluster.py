@@ -11,7 +11,7 @@ from typing import Any
 from recmap.conversion.plan import is_folder
 from recmap.errors import PathNotFoundError, WorkerDiedError
 from recmap.files.temporary import remove, temporary_path
-from recmap.ray.home import TASK_CPUS, Home
+from recmap.ray.working_folder import TASK_CPUS, Home
 
 __all__ = ["Node", "check_visible", "cpu_count", "output_folder", "working_nodes"]
 
