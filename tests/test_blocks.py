@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.adapters.blocks import joined
+from recmap.adapters.joined_batches import joined
 
 
 def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
-from recmap.adapters.aligned import Aligned
+from recmap.adapters.tf_buffers import Aligned
 from tests.numbered import ids, numbered
 
 ROWS = 53

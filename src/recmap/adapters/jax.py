@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
 from recmap.adapters.feed import Feed
-from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
 from recmap.model.ragged import Ragged
 

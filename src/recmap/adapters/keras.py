@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
 from recmap.adapters.feed import Feed
-from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
 from recmap.model.ragged import Ragged
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.aligned import Aligned
-from recmap.adapters.blocks import joined
+from recmap.adapters.features_and_labels import Names, as_pairs
 from recmap.adapters.feed import Feed
-from recmap.adapters.pairs import Names, as_pairs
+from recmap.adapters.joined_batches import joined
+from recmap.adapters.tf_buffers import Aligned
 from recmap.adapters.tf_features import feature_spec
 from recmap.adapters.tf_library import tf
 from recmap.adapters.tf_tensors import TensorColumn

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
 from recmap.adapters.feed import Feed
-from recmap.adapters.pairs import Names, Pairs, as_pairs
 from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice

@@ -15,9 +15,9 @@ from recmap.model.schema import FieldLike
 
 if TYPE_CHECKING:
     # Frameworks, and what training takes, are imported by those who ask for them.
+    from recmap.adapters.features_and_labels import Names
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
-    from recmap.adapters.pairs import Names
     from recmap.adapters.tf_library import tf
     from recmap.adapters.torch import TorchRows, TorchStream
     from recmap.pipeline.pipeline import Pipeline
