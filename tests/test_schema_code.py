@@ -14,7 +14,7 @@ import torch
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.tf_spec import tf_spec
+from recmap.cli.tf_snippet import tf_spec
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
 

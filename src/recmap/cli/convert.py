@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from recmap.cli.opening import add_source, opened, pairs
 from recmap.cli.progress import watching_rows
+from recmap.cli.source_options import add_source, opened, pairs
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.dataset.convert import convert

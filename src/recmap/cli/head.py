@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from recmap.cli.cells import cell
-from recmap.cli.jsonable import json_text
-from recmap.cli.opening import add_source, opened
+from recmap.cli.json import json_text
+from recmap.cli.source_options import add_source, opened
 from recmap.cli.terminal import on_terminal, show_table, table_width
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable

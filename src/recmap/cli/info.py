@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.jsonable import json_text
-from recmap.cli.opening import add_source, opened
+from recmap.cli.json import json_text
+from recmap.cli.source_options import add_source, opened
 from recmap.cli.terminal import on_terminal, show_table
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import in_options, printable

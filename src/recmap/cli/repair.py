@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.jsonable import json_text
+from recmap.cli.json import json_text
 from recmap.cli.progress import watching_bytes
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable

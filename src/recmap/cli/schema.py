@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.jsonable import json_text
-from recmap.cli.opening import add_source, call_text, opened
-from recmap.cli.tf_spec import tf_spec
+from recmap.cli.json import json_text
+from recmap.cli.source_options import add_source, call_text, opened
+from recmap.cli.tf_snippet import tf_spec
 from recmap.cli.torch_snippet import torch_snippet
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from recmap.cli.cells import number
-from recmap.cli.jsonable import json_text
-from recmap.cli.opening import add_source, opened
+from recmap.cli.json import json_text
 from recmap.cli.progress import watching_rows
+from recmap.cli.source_options import add_source, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.dataset.histogram import Histogram

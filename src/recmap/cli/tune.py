@@ -7,8 +7,8 @@ import gc
 import os
 from typing import Any
 
-from recmap.cli.jsonable import json_text
-from recmap.cli.opening import add_source, call_text, opened
+from recmap.cli.json import json_text
+from recmap.cli.source_options import add_source, call_text, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
