@@ -330,7 +330,7 @@ def test_an_open_dataset_is_read_where_it_was_opened(
 
 def test_the_examples_of_the_documentation_run(capsys: pytest.CaptureFixture[str]) -> None:
     rm.from_arrays({"x": np.arange(10)}).save("train-0.tfrecord")
-    docs = Path(__file__).parent.parent / "docs" / "ray-data.md"
+    docs = Path(__file__).parents[2] / "docs" / "ray-data.md"
     reading, writing, _ = re.findall(r"```python\n(.*?)```", docs.read_text(), re.DOTALL)
     exec(reading, {})
     exec(writing, {})

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Frameworks start threads for each processor, and the stacks of all count as memory.
 TWO_PROCESSORS = (

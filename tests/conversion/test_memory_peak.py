@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 import recmap as rm
+from tests.conversion.test_row_sizes import uneven
 from tests.limited import peak_of
-from tests.test_memory_rows import uneven
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-DOCS = Path(__file__).parent.parent / "docs" / "ray-data.md"
+DOCS = Path(__file__).parents[2] / "docs" / "ray-data.md"
 
 
 def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

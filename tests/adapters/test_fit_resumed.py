@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -89,7 +90,7 @@ def test_a_dataset_of_tensorflow_goes_on_after_the_batch_it_was_trained_on(chain
 PROGRAM = """
 import json, sys, warnings
 import keras, numpy as np
-from tests.test_fit_resumed import Save, new_model, pipeline, weights
+from tests.adapters.test_fit_resumed import Save, new_model, pipeline, weights
 
 def fit(train, model, state=None, more=(), **how):
     with warnings.catch_warnings():
@@ -133,7 +134,7 @@ print(train.state()["epoch"])
     ids=["tensorflow", "jax", "torch"],
 )
 def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, chain: str) -> None:
-    root = os.path.dirname(os.path.dirname(__file__))
+    root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, chain],
