@@ -50,8 +50,8 @@ check: $(VENV)/recmap $(VENV)/check-group $(VENV)/docs-group
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cc')
-	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o build/_core.pyi
-	diff build/_core.pyi src/recmap/_core.pyi || (echo "run make stubs"; false)
+	$(BIN)/python -m nanobind.stubgen --quiet -m recmap.native._core -p native/bind/stubs.pat -o build/_core.pyi
+	diff build/_core.pyi src/recmap/native/_core.pyi || (echo "run make stubs"; false)
 	$(MKDOCS)
 
 docs: $(VENV)/recmap $(VENV)/docs-group
@@ -59,7 +59,7 @@ docs: $(VENV)/recmap $(VENV)/docs-group
 	$(MKDOCS)
 
 stubs: $(VENV)/recmap $(VENV)/check-group
-	$(BIN)/python -m nanobind.stubgen --quiet -m recmap._core -p native/bind/stubs.pat -o src/recmap/_core.pyi
+	$(BIN)/python -m nanobind.stubgen --quiet -m recmap.native._core -p native/bind/stubs.pat -o src/recmap/native/_core.pyi
 
 format: $(VENV)/check-group
 	$(BIN)/ruff check --fix

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recmap._core import crc32c
+from recmap.native import _core
 
 VARINT, FIXED64, LEN, START_GROUP, END_GROUP, FIXED32 = range(6)
 
@@ -63,7 +63,7 @@ def sequence(context: dict[str, bytes], lists: dict[str, bytes]) -> bytes:
 
 
 def masked(data: bytes) -> int:
-    crc = crc32c(np.frombuffer(data, np.uint8))
+    crc = _core.crc32c(np.frombuffer(data, np.uint8))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-recmap._core.__prefix__:
+recmap.native._core.__prefix__:
     from typing import TypeAlias
     Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
     Padded: TypeAlias = tuple[list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64]]

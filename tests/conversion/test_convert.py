@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.model.permutation import Permutation
 
 
 def numbers(rows: int = 1000, width: int = 10) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -283,7 +284,7 @@ def test_a_shuffle_is_exact_and_its_order_is_the_seed_s(compression: str | None)
     assert sorted(order) == list(range(20_000))
     assert order != sorted(order)
     assert batch["s"].tolist() == [strings[i] for i in order]
-    assert order[:3] == rm.model.permutation.Permutation(20_000, 5)[[0, 1, 2]].tolist()
+    assert order[:3] == Permutation(20_000, 5)[[0, 1, 2]].tolist()
     assert sorted(p.name for p in Path().iterdir() if "shuffle" in p.name) == []
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap import _core
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.native import _core
 from recmap.pipeline.executor import _Run
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.transforms.padding import Padding

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap import _core
+from recmap.native import _core
 from recmap.tfrecord.sidecar import sidecar_path
 from tests import wire
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap import _core
 from recmap.files.mapped import MappedFiles
+from recmap.native import _core
 from recmap.tfrecord.file_group import Together
 from tests.jobs import same
 

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap import _core
-from recmap._core import FRAME_SIZE
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.native import _core
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
@@ -391,7 +390,7 @@ def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         assert alone.read(source.codec, start, stop)["x"] == wanted[start:stop]
 
 
-@pytest.mark.parametrize("length", [4096 - FRAME_SIZE, 5000, 60_000])
+@pytest.mark.parametrize("length", [4096 - _core.FRAME_SIZE, 5000, 60_000])
 def test_every_large_record_is_marked(length: int) -> None:
     sizes = [length, length + 1, length, length + 7, length]
     records = [bytes(size) for size in sizes]
@@ -401,7 +400,7 @@ def test_every_large_record_is_marked(length: int) -> None:
     rows, offsets = shard.index.marks
     every = 1 if length >= 4096 else 4
     assert rows.tolist() == list(range(0, 5, every))
-    starts = np.cumsum([0, *(size + FRAME_SIZE for size in sizes)])
+    starts = np.cumsum([0, *(size + _core.FRAME_SIZE for size in sizes)])
     assert offsets.tolist() == starts[:-1:every].tolist()
     written = Index()
     written.add_written(starts.astype(np.uint64))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import recmap as rm
-from recmap import _core
+from recmap.native import _core
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
 from recmap.tfrecord.plain_file import PlainShard

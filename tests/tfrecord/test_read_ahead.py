@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap import _core
 from recmap.files.mapped import MappedFile
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.native import _core
 from tests.jobs import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap import _core
+from recmap.native import _core
 from tests import wire
 
 # More than a sample looks at from the beginning.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recmap._core import Kind
 from recmap.adapters.tf_library import tf
 from recmap.errors import OptionError
 from recmap.model.schema import FieldLike, Schema
+from recmap.native import _core
 from recmap.tfrecord.encoder import choose_encoding
 from recmap.tfrecord.parse_spec import Parsing, parsing_of
 
 __all__ = ["feature_spec"]
 
-_LISTS = {Kind.bytes: tf.string, Kind.float: tf.float32, Kind.int64: tf.int64}
+_LISTS = {_core.Kind.bytes: tf.string, _core.Kind.float: tf.float32, _core.Kind.int64: tf.int64}
 
 
 def feature_spec(

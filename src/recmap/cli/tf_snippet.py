@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from recmap._core import Kind
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Field
+from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.encoder import choose_encoding
@@ -16,7 +16,13 @@ from recmap.tfrecord.parse_spec import parsing_of
 
 __all__ = ["tf_spec"]
 
-_LISTS = {Kind.bytes: "tf.string", Kind.float: "tf.float32", Kind.int64: "tf.int64"}
+Kind = _core.Kind
+
+_LISTS = {
+    Kind.bytes: "tf.string",
+    Kind.float: "tf.float32",
+    Kind.int64: "tf.int64",
+}
 # The types decode_raw makes, and those that have to be made of another.
 _DECODED = {
     "bool", "uint8", "uint16", "int8", "int16", "int32", "int64", "float16", "bfloat16",

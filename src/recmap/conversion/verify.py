@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from recmap import _core
 from recmap.conversion.bounded_reader import Steps
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
@@ -20,6 +19,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, reference
+from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
 

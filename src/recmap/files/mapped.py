@@ -16,8 +16,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
+from recmap.native import _core
 
 __all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
 

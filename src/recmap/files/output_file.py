@@ -10,11 +10,11 @@ from typing import IO, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.errors import OptionError, OutputError, OutputExistsError
 from recmap.files.parallel_gzip import Deflater
 from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.files.threads import start_thread
+from recmap.native import _core
 
 __all__ = [
     "Buffer",

@@ -20,10 +20,10 @@ from typing import Literal
 
 import numpy as np
 
-from recmap import _core
 from recmap.errors import UnknownFormatError
 from recmap.files.inflate import inflater
 from recmap.files.mapped import Guard, MappedFile
+from recmap.native import _core
 
 __all__ = ["Look", "holds_records", "look", "named_tfrecord", "size_hint", "unknown_format"]
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.errors import DataError
 from recmap.files.buffer_pool import Buffers
 from recmap.files.cpus import thread_count
@@ -21,6 +20,7 @@ from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Field, Schema
 from recmap.model.source import Info, Skipped
+from recmap.native import _core
 
 __all__ = [
     "ArrayColumn",

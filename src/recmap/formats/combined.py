@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Pad
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.files.mapped import guarded
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Skipped, Source, owned_rows, reference
+from recmap.native import _core
 from recmap.tfrecord.decoder import Allocate
 from recmap.tfrecord.padded_decoder import PaddedRows
 
@@ -44,7 +44,7 @@ def can_pad(source: Source) -> bool:
 
 
 def padded_rows(
-    source: Source, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+    source: Source, rows: RowNumbers, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
 ) -> PaddedRows | None:
     """Rows by number, those of ``pads`` padded while they are read, in an array for each
     ``size`` of them; None if the source cannot do that.
@@ -158,7 +158,7 @@ class SelectedSource(_Joined):
         return can_pad(self._source) and len(set(self._names.values())) == len(self._names)
 
     def read_padded(
-        self, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+        self, rows: RowNumbers, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> PaddedRows | None:
         there = {self._names[name]: pad for name, pad in pads.items()}
         read = padded_rows(self._source, rows, there, size, memory)
@@ -251,7 +251,7 @@ class BesideSource(_Joined):
         return all(can_pad(part) for part in self._parts if _is_ragged(part))
 
     def read_padded(
-        self, rows: RowNumbers, pads: Mapping[str, Pad], size: int, memory: Allocate
+        self, rows: RowNumbers, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> PaddedRows | None:
         together = PaddedRows({}, {})
         for part in self._parts:

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Kind, Pad
 from recmap.errors import (
     DataError,
     FieldMismatchError,
@@ -31,6 +30,7 @@ from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, owned_rows
+from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.decoder import Allocate, Codec, Decoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
@@ -218,7 +218,7 @@ class TFRecordSource:
         joined = join_schemas([indexed[file].schema for file in (first, *others)])
         return None if joined is None or types is None else replace(types, schema=joined)
 
-    def _indexed_kinds(self) -> dict[str, Kind]:
+    def _indexed_kinds(self) -> dict[str, _core.Kind]:
         """The kinds of list that hold fields, where the indexes agree on it."""
         kinds = [set(kinds_of(s.encoding).items()) for s in self._sidecars if s and s.index.count]
         changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
@@ -410,7 +410,7 @@ class TFRecordSource:
     def read_padded(
         self,
         rows: range | npt.NDArray[np.int64],
-        pads: Mapping[str, Pad],
+        pads: Mapping[str, _core.Pad],
         size: int,
         memory: Allocate,
     ) -> PaddedRows | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch
-from recmap.pipeline.row_source import Positions
 
 __all__ = ["interleave", "join", "pick"]
+
+Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 def join(batches: Sequence[Batch]) -> Batch:

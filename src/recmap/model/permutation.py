@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.errors import OptionError, RowNotFoundError
+from recmap.native import _core
 
 __all__ = ["Permutation"]
 

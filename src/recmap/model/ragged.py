@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import pad_rows
 from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
 from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
+from recmap.native import _core
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
@@ -224,7 +224,9 @@ class Ragged:
                 raise
             except (TypeError, ValueError) as e:
                 raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
-            pad_rows(_raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out))
+            _core.pad_rows(
+                _raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out)
+            )
         return out
 
     def tolist(self) -> list[Any]:

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Pad
 from recmap.errors import DataError, OptionError
 from recmap.formats.combined import can_pad, padded_rows
 from recmap.formats.tfrecord_source import TFRecordSource
@@ -24,6 +23,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.native import _core
 from recmap.pipeline.signature import data_of
 from recmap.tfrecord.decoder import Allocate
 from recmap.tfrecord.padded_decoder import PaddedRows
@@ -202,7 +202,7 @@ class Leaf:
         return found
 
     def take_padded(
-        self, positions: Positions, pads: Mapping[str, Pad], size: int, memory: Allocate
+        self, positions: Positions, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> PaddedRows | None:
         """The rows in batches of ``size``, padded while they are read; None if the source
         cannot do that.

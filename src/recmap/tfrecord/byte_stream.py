@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import FaultCode
 from recmap.errors import CompressionError
 from recmap.files.read_ahead import read_ahead
+from recmap.native import _core
 from recmap.tfrecord.inflate import inflate
 
 __all__ = ["Entry", "Stream"]
@@ -114,7 +113,7 @@ class Stream:
         if self.ended and after == len(self.held):
             return after
         fault = _core.scan(self.held, after, after + 1, 1, 0, False, 1).fault
-        return after if fault is None or fault.code == FaultCode.data_cut else None
+        return after if fault is None or fault.code == _core.FaultCode.data_cut else None
 
     def seek_record(self) -> bool:
         """Moves to the next sound record; False if none is in sight."""

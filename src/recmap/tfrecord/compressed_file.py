@@ -17,12 +17,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import MAX_MESSAGE_SIZE, Fault
 from recmap.errors import CorruptRecordError, MemoryLimitError
 from recmap.files.cpus import thread_count
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
+from recmap.native import _core
 from recmap.tfrecord.byte_stream import Entry
 from recmap.tfrecord.decoder import Codec, Records
 from recmap.tfrecord.plain_file import BeforeRead
@@ -49,7 +49,7 @@ class CompressedShard:
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
         # The largest record that may be held.
-        self._most = MAX_MESSAGE_SIZE
+        self._most = _core.MAX_MESSAGE_SIZE
         # There is one stream, and many threads may read.
         self._lock = RLock()
         # Of the pass: windows to come, records and good rows before them, and the last window.
@@ -81,7 +81,7 @@ class CompressedShard:
     def count(self) -> int:
         """The number of rows."""
         with self._lock:
-            return self._counted(MAX_MESSAGE_SIZE)
+            return self._counted(_core.MAX_MESSAGE_SIZE)
 
     def _counted(self, most: int) -> int:
         if self._count is None:
@@ -97,7 +97,7 @@ class CompressedShard:
         """
         parts = []
         with self._lock:
-            self._most = MAX_MESSAGE_SIZE if limit is None else limit
+            self._most = _core.MAX_MESSAGE_SIZE if limit is None else limit
             for first, window in self._rows_from(start) if start < stop else ():
                 a, b = max(start - first, 0), min(stop - first, len(window.offsets))
                 if limit is not None:
@@ -146,7 +146,7 @@ class CompressedShard:
         """The windows that hold these rows, which are in order: each with the number of its
         first row, and those that it holds of them.
         """
-        self._most = MAX_MESSAGE_SIZE
+        self._most = _core.MAX_MESSAGE_SIZE
         done = 0
         # For each window anew: the next one wanted may be far away.
         while done < len(wanted):
@@ -186,7 +186,7 @@ class CompressedShard:
             raise self.error(fault, where(fault.row)[1], window.base, codec)
         return batch
 
-    def error(self, fault: Fault, record: int, base: int, codec: Codec) -> Exception:
+    def error(self, fault: _core.Fault, record: int, base: int, codec: Codec) -> Exception:
         """The error for a fault in a window that lies at ``base`` in the inflated data."""
         return self._records.error(fault, record, base, codec)
 

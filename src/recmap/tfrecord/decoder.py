@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import Dtype, Fault, Kind, Place
 from recmap.errors import DataError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
+from recmap.native import _core
 from recmap.tfrecord.faults import Opened, fault_error
 from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
@@ -30,6 +29,8 @@ __all__ = [
     "kinds_of",
     "split_name",
 ]
+
+Kind = _core.Kind
 
 # A field of this prefix is read from the feature lists, where a record has a
 # feature of the same name as well.
@@ -48,34 +49,34 @@ Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 _LARGEST = 4 << 20
 
 _CODES = {
-    "bool": Dtype.bool,
-    "int8": Dtype.int8,
-    "int16": Dtype.int16,
-    "int32": Dtype.int32,
-    "int64": Dtype.int64,
-    "uint8": Dtype.uint8,
-    "uint16": Dtype.uint16,
-    "uint32": Dtype.uint32,
-    "uint64": Dtype.uint64,
-    "float32": Dtype.float32,
-    "float64": Dtype.float64,
+    "bool": _core.Dtype.bool,
+    "int8": _core.Dtype.int8,
+    "int16": _core.Dtype.int16,
+    "int32": _core.Dtype.int32,
+    "int64": _core.Dtype.int64,
+    "uint8": _core.Dtype.uint8,
+    "uint16": _core.Dtype.uint16,
+    "uint32": _core.Dtype.uint32,
+    "uint64": _core.Dtype.uint64,
+    "float32": _core.Dtype.float32,
+    "float64": _core.Dtype.float64,
 }
 
 
-def dtype_code(dtype: np.dtype[Any]) -> Dtype:
+def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
     """The native core's name for a dtype; ``opaque`` if only raw bytes can hold it."""
     if dtype.kind == "S":
-        return Dtype.bytes
+        return _core.Dtype.bytes
     if dtype.kind in "mM":
-        return Dtype.int64 if dtype.isnative else Dtype.opaque
-    return _CODES.get(dtype.name, Dtype.opaque) if dtype.isnative else Dtype.opaque
+        return _core.Dtype.int64 if dtype.isnative else _core.Dtype.opaque
+    return _CODES.get(dtype.name, _core.Dtype.opaque) if dtype.isnative else _core.Dtype.opaque
 
 
-def split_name(name: str) -> tuple[str, Place]:
+def split_name(name: str) -> tuple[str, _core.Place]:
     """The key in a record and the map that holds it, of a field's name."""
     if name.startswith(LISTS):
-        return name[len(LISTS) :], Place.lists
-    return name, Place.any
+        return name[len(LISTS) :], _core.Place.lists
+    return name, _core.Place.any
 
 
 class Records(NamedTuple):
@@ -112,13 +113,13 @@ class Decoder(Protocol[_Rows_co]):
     def schema(self) -> Schema: ...
 
     @property
-    def error(self) -> Callable[[Fault, str, int], DataError]:
+    def error(self) -> Callable[[_core.Fault, str, int], DataError]:
         """Makes the error for a fault in one record of a file."""
         ...
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
-    ) -> tuple[_Rows_co, Fault | None]:
+    ) -> tuple[_Rows_co, _core.Fault | None]:
         """The records, or the fault of the first that is bad. ``where`` says which they are."""
         ...
 
@@ -136,7 +137,7 @@ class Codec:
     def __init__(
         self,
         schema: Schema,
-        places: Mapping[str, Place] | None = None,
+        places: Mapping[str, _core.Place] | None = None,
         kinds: Mapping[str, Kind] | None = None,
         unknown: UnknownFeatures | None = None,
         described: Descriptions | None = None,
@@ -150,7 +151,7 @@ class Codec:
         )
         for name in schema:
             if name.startswith(LISTS) and name[len(LISTS) :] in schema:
-                self.places[name[len(LISTS) :]] = Place.features
+                self.places[name[len(LISTS) :]] = _core.Place.features
         self.columns = _core.Columns()
         self.columns.watch = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
@@ -191,7 +192,7 @@ class Codec:
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
-    ) -> tuple[Batch, Fault | None]:
+    ) -> tuple[Batch, _core.Fault | None]:
         """The records, or the fault of the first that is bad."""
         made, fault = self.parts(records, verify, threads, where)
         if fault is not None:
@@ -207,7 +208,7 @@ class Codec:
         pads: Sequence[_core.Pad | None] = (),
         rows: int = 0,
         memory: Allocate | None = None,
-    ) -> tuple[dict[str, Parts], Fault | None]:
+    ) -> tuple[dict[str, Parts], _core.Fault | None]:
         """What columns are assembled from, the values in what ``memory`` makes; those with
         one of ``pads`` in arrays of ``rows`` rows each. Nothing if a record is bad.
         """
@@ -238,7 +239,7 @@ class Codec:
         named = zip(self.schema, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
-    def error(self, fault: Fault, file: str, record: int) -> DataError:
+    def error(self, fault: _core.Fault, file: str, record: int) -> DataError:
         """The error for a fault in one record of a file."""
         return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
 
@@ -252,7 +253,7 @@ class Codec:
 
     def check(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
-    ) -> Sequence[Fault]:
+    ) -> Sequence[_core.Fault]:
         """The faults of the records that do not decode."""
         faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
         self.met(described, where)

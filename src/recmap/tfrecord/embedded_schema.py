@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import crc32c
 from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.model.schema import Field, Schema
+from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 
 __all__ = [
@@ -211,4 +210,4 @@ def _least(field: Field) -> int:
 
 
 def _crc(data: bytes) -> int:
-    return crc32c(np.frombuffer(data, np.uint8))
+    return _core.crc32c(np.frombuffer(data, np.uint8))

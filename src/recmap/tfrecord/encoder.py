@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import Dtype, Fault, FaultCode, Kind
 from recmap.errors import (
     ColumnError,
     OptionError,
@@ -21,12 +19,19 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
+from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS, dtype_code
 from recmap.tfrecord.embedded_schema import description
 
 __all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
 
-_KINDS = {"float_list": Kind.float, "int64_list": Kind.int64, "bytes_list": Kind.bytes}
+Kind = _core.Kind
+
+_KINDS = {
+    "float_list": Kind.float,
+    "int64_list": Kind.int64,
+    "bytes_list": Kind.bytes,
+}
 _STEPS = "feature_list"
 # Integers other than int64 go into an int64_list up to this many a row, those of
 # one byte only alone: labels and sizes do, images and audio do not.
@@ -199,11 +204,11 @@ class Encoder:
         fixed = self.schema[name].row_bytes is not None and not encoding.in_lists
         return fixed and encoding.list != "int64_list"
 
-    def _error(self, fault: Fault, first_row: int) -> RecmapError:
+    def _error(self, fault: _core.Fault, first_row: int) -> RecmapError:
         row = first_row + fault.row
-        if fault.code == FaultCode.too_large:
+        if fault.code == _core.FaultCode.too_large:
             return _too_large(row, fault.found)
-        if fault.code == FaultCode.out_of_range and fault.column is not None:
+        if fault.code == _core.FaultCode.out_of_range and fault.column is not None:
             name = self._order[fault.column]
             return ColumnError(
                 f"field {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an int64_list "
@@ -257,7 +262,7 @@ def _add(
     if field.ragged == 2:
         assert isinstance(inside, Ragged)
         steps, inside = inside.offsets, inside.values
-    if code == Dtype.bytes:
+    if code == _core.Dtype.bytes:
         for axis in field.inner:
             assert isinstance(inside, Ragged)
             inside = _regular(name, field, inside, axis)

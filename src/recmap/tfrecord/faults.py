@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from recmap._core import Fault, FaultCode, Kind
 from recmap.errors import (
     CorruptRecordError,
     DataError,
@@ -14,20 +13,23 @@ from recmap.errors import (
     NotExampleError,
 )
 from recmap.model.schema import Field, Schema
+from recmap.native import _core
 
 __all__ = ["KIND_NAMES", "Opened", "fault_error", "fault_text", "ragged_text"]
 
+FaultCode = _core.FaultCode
+
 KIND_NAMES = {
-    Kind.bytes.value: "bytes_list",
-    Kind.float.value: "float_list",
-    Kind.int64.value: "int64_list",
+    _core.Kind.bytes.value: "bytes_list",
+    _core.Kind.float.value: "float_list",
+    _core.Kind.int64.value: "int64_list",
 }
 
 # What to read such a list as.
 _TYPES = {
-    Kind.bytes.value: "bytes[*]",
-    Kind.float.value: "float32[*]",
-    Kind.int64.value: "int64[*]",
+    _core.Kind.bytes.value: "bytes[*]",
+    _core.Kind.float.value: "float32[*]",
+    _core.Kind.int64.value: "int64[*]",
 }
 
 _FRAMING = {
@@ -40,7 +42,7 @@ _FRAMING = {
 _NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features, FaultCode.too_large}
 
 
-def fault_text(fault: Fault, schema: Schema | None = None) -> str:
+def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
     """What is wrong, without where."""
     expected, found = fault.expected, fault.found
     name = _field_name(fault, schema)
@@ -73,7 +75,7 @@ def fault_text(fault: Fault, schema: Schema | None = None) -> str:
 
 
 def fault_error(
-    fault: Fault,
+    fault: _core.Fault,
     file: str,
     record: int,
     schema: Schema | None = None,
@@ -110,7 +112,7 @@ def fault_error(
     )
 
 
-def _field_name(fault: Fault, schema: Schema | None) -> str | None:
+def _field_name(fault: _core.Fault, schema: Schema | None) -> str | None:
     if fault.column is None or schema is None:
         return None
     names: Sequence[str] = list(schema)
@@ -152,7 +154,9 @@ def ragged_text(field: Field) -> str:
     return str(Field(field.dtype, (None, *(below if 0 not in below else ()))))
 
 
-def _remedy(fault: Fault, name: str, field: Field, opened: Opened, kinds: Collection[str]) -> str:
+def _remedy(
+    fault: _core.Fault, name: str, field: Field, opened: Opened, kinds: Collection[str]
+) -> str:
     def typed(text: str) -> str:
         return opened.fields_text(name, text)
 

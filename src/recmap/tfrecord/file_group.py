@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, MappedFiles
+from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, Records
 from recmap.tfrecord.plain_file import PlainShard
 

@@ -8,7 +8,6 @@ from typing import Literal, overload
 
 import numpy as np
 
-from recmap._core import frame
 from recmap.errors import ColumnError, UnknownFormatError
 from recmap.files.output_file import (
     Compression,
@@ -20,6 +19,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
 from recmap.model.arguments import check_choice, check_flag, check_iterable
+from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.inflate import CompressionOption, check_compression
 from recmap.tfrecord.plain_file import PlainShard
@@ -144,9 +144,9 @@ def write_records(
             size += len(held[-1])
             count += 1
             if size >= _GATHER:
-                file.write(frame(held))
+                file.write(_core.frame(held))
                 held, size = [], 0
-        file.write(frame(held))
+        file.write(_core.frame(held))
         file.flush()
         spooler.close()
         file.finish(durable=True)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import FRAME_SIZE, Fault, Scan, locate
 from recmap.model.source import Skipped
+from recmap.native import _core
 
 __all__ = ["LARGE_RECORD", "MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
 
@@ -68,7 +68,7 @@ class Index:
     end: int = 0
     complete: bool = False
     length: int | None = None
-    fault: Fault | None = None
+    fault: _core.Fault | None = None
     skipped: list[Skipped] = field(default_factory=list)
     every: int = MARK_EVERY
     _rows: list[Offsets] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Index:
     @property
     def stride(self) -> int | None:
         """Bytes from each record to the next, if they are all the same (after the first)."""
-        return None if self.length is None else self.length + FRAME_SIZE
+        return None if self.length is None else self.length + _core.FRAME_SIZE
 
     def _strided(self, rows: Offsets) -> Offsets:
         """The offsets of records that are ``stride`` bytes apart."""
@@ -146,7 +146,7 @@ class Index:
             gap = scan.begin != self.end
             if gap:
                 self._behind_gap.add(self.count)
-            total = scan.end - scan.begin - scan.records * FRAME_SIZE
+            total = scan.end - scan.begin - scan.records * _core.FRAME_SIZE
             if gap or not self._stays_uniform(
                 scan.records, scan.first_length, scan.min_length, scan.max_length, total
             ):
@@ -166,7 +166,7 @@ class Index:
         """Adds records that were appended: the offset of each, and of their end, from
         ``end`` on.
         """
-        lengths = np.diff(offsets) - np.uint64(FRAME_SIZE)
+        lengths = np.diff(offsets) - np.uint64(_core.FRAME_SIZE)
         if not len(lengths):
             return
         first, longest = int(lengths[0]), int(lengths.max())
@@ -185,11 +185,11 @@ class Index:
         self.count += len(lengths)
         self.end += int(offsets[-1])
 
-    def add_good(self, scan: Scan, good: npt.NDArray[np.bool_]) -> None:
+    def add_good(self, scan: _core.Scan, good: npt.NDArray[np.bool_]) -> None:
         """Adds those records of a scan with a mark at every record that are ``good``."""
         if self.count == 0 and scan.records:
             first, *others = scan.mark_offsets[:2].tolist()
-            self.begin((others[0] if others else scan.end) - first - FRAME_SIZE)
+            self.begin((others[0] if others else scan.end) - first - _core.FRAME_SIZE)
         if good.all():
             self.add(scan, self.every)
             return
@@ -257,10 +257,10 @@ class Index:
 
     def offsets(
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
-    ) -> tuple[Offsets, Fault | None]:
+    ) -> tuple[Offsets, _core.Fault | None]:
         """The offsets of records by number, all of which must have been found."""
         with self.lock:
             if self.stride is not None:
                 return self._strided(rows.astype(np.uint64)), None
             marks = self.marks
-        return locate(file, *marks, rows, threads)
+        return _core.locate(file, *marks, rows, threads)

@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from recmap._core import FRAME_SIZE, HEADER_SIZE, FaultCode, scan
 from recmap.errors import CompressionError, OptionError
 from recmap.files.gzip_members import member_size, unpack_from
 from recmap.files.gzip_rescue import Rescue, find_member
 from recmap.files.inflate import inflater
 from recmap.files.output_file import Compression
+from recmap.native import _core
 
 __all__ = ["CompressionOption", "Piece", "check_compression", "detect", "inflate"]
 
@@ -46,9 +46,9 @@ def detect(head: bytes) -> Compression:
     A plain file begins with a record's length, which can look like the magic of
     gzip; its CRC tells them apart.
     """
-    first = scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
-    sound = first.records == 1 or (first.fault and first.fault.code == FaultCode.data_cut)
-    if sound and len(head) >= HEADER_SIZE:
+    first = _core.scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
+    sound = first.records == 1 or (first.fault and first.fault.code == _core.FaultCode.data_cut)
+    if sound and len(head) >= _core.HEADER_SIZE:
         return None
     if _begins(head, "gzip"):
         return "gzip"
@@ -68,7 +68,7 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     if asked not in ("auto", "gzip", "zlib", None):
         raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
     with open(path, "rb") as file:
-        head = file.read(FRAME_SIZE)
+        head = file.read(_core.FRAME_SIZE)
     found = detect(head)
     if asked in ("auto", found) or not head:
         return found

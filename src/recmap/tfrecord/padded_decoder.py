@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import Fault, Pad
 from recmap.model.schema import Batch, Field
+from recmap.native import _core
 from recmap.tfrecord.decoder import Allocate, Codec, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
@@ -36,14 +35,16 @@ class PaddedCodec:
     an array for every ``size`` of them, in what ``memory`` makes.
     """
 
-    def __init__(self, codec: Codec, pads: Mapping[str, Pad], size: int, memory: Allocate) -> None:
+    def __init__(
+        self, codec: Codec, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+    ) -> None:
         self.schema, self.error = codec.schema, codec.error
         self._codec, self._size, self._memory = codec, size, memory
         self._pads = [pads.get(name) for name in codec.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
-    ) -> tuple[PaddedRows, Fault | None]:
+    ) -> tuple[PaddedRows, _core.Fault | None]:
         """The records, or the fault of the first that is bad."""
         made, fault = self._codec.parts(
             records, verify, threads, where, self._pads, self._size, self._memory

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recmap import _core
-from recmap._core import FRAME_SIZE, NO_LIMIT
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
+from recmap.native import _core
 from recmap.tfrecord.index import LARGE_RECORD, MARK_EVERY, MAX_MARKS, Index, Offsets
 
 __all__ = ["Stretch", "choose_every", "find_stretch", "join_stretches"]
@@ -53,7 +52,9 @@ class Stretch:
     def mark_offsets(self) -> Offsets:
         if not self._uniform:
             return self.offsets
-        return self.mark_rows * np.uint64(self.min_length + FRAME_SIZE) + np.uint64(self.begin)
+        return self.mark_rows * np.uint64(self.min_length + _core.FRAME_SIZE) + np.uint64(
+            self.begin
+        )
 
     @property
     def _uniform(self) -> bool:
@@ -65,7 +66,7 @@ def choose_every(size: int, record_size: int) -> int:
     enough.
     """
     every = 1 if record_size >= LARGE_RECORD else MARK_EVERY
-    while size // max(record_size, FRAME_SIZE) // every > MAX_MARKS:
+    while size // max(record_size, _core.FRAME_SIZE) // every > MAX_MARKS:
         every *= 2
     return every
 
@@ -83,7 +84,7 @@ def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool)
     rows, offsets = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     while at < stop and sound:
         upto = min(at + _WINDOW_SIZE, stop)
-        scan = _core.scan(file.bytes, at, upto, NO_LIMIT, every, False, thread_count())
+        scan = _core.scan(file.bytes, at, upto, _core.NO_LIMIT, every, False, thread_count())
         file.have_read(at, upto)
         if scan.records:
             first_length = first_length if lengths else scan.first_length

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recmap._core import Kind
 from recmap.model.schema import Field
+from recmap.native import _core
 
 __all__ = ["Parsing", "parsing_of"]
 
@@ -21,15 +21,15 @@ class Parsing:
     """
 
     form: Literal["fixed", "ragged", "steps"]
-    kind: Kind
+    kind: _core.Kind
     shape: tuple[int, ...]
     default: Any = None
     raw: bool = False
 
 
-def parsing_of(field: Field, kind: Kind, in_lists: bool) -> Parsing:
+def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
     """How a field that lies in lists of a kind is parsed."""
-    raw = kind == Kind.bytes and not field.is_bytes
+    raw = kind == _core.Kind.bytes and not field.is_bytes
     if in_lists and (field.ragged < 2 or raw):
         below = field.inner if field.ragged else field.inner[1:]
         return Parsing("steps", kind, () if raw else below, raw=raw)
@@ -47,10 +47,10 @@ def _raw_fill(field: Field) -> bytes | None:
     return row if isinstance(row, bytes) else row.tobytes()
 
 
-def _fill(field: Field, kind: Kind) -> Any:
+def _fill(field: Field, kind: _core.Kind) -> Any:
     fill = field.fill
     if fill is None:
         return None
-    if kind == Kind.int64:
+    if kind == _core.Kind.int64:
         fill = int(fill)
     return [fill] * field.count if field.shape else fill

@@ -9,13 +9,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import NO_LIMIT, FaultCode
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
 from recmap.files.mapped import MappedFile, MappedFiles
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.model.source import Skipped
+from recmap.native import _core
 from recmap.tfrecord.decoder import Codec, Decoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
@@ -131,7 +130,7 @@ class PlainShard:
         # A thread enters the file by looking for a record, at every byte of one.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
-        found = _core.scan(file.bytes, begin, stop, NO_LIMIT, every, False, threads)
+        found = _core.scan(file.bytes, begin, stop, _core.NO_LIMIT, every, False, threads)
         if size != _AHEAD_SIZE:
             file.have_read(begin, stop)
         index.add(found, index.every // every)
@@ -145,7 +144,7 @@ class PlainShard:
 
     def count(self) -> int:
         """The number of records."""
-        return self.ensure(NO_LIMIT)
+        return self.ensure(_core.NO_LIMIT)
 
     def read(self, codec: Decoder[_T], start: int, stop: int, limit: int | None = None) -> _T:
         """Rows ``start`` to ``stop``, fewer where the file ends before, or they would take
@@ -326,7 +325,9 @@ class PlainShard:
         begin, record = 0, 0
         while begin < self.size:
             stop = min(begin + _WINDOW_SIZE, self.size)
-            found = _core.scan(file.bytes, begin, stop, NO_LIMIT, 1, self.verify, thread_count())
+            found = _core.scan(
+                file.bytes, begin, stop, _core.NO_LIMIT, 1, self.verify, thread_count()
+            )
             first, next_begin, skipped = record, found.end, []
             record += found.records
             if found.fault is not None and skip:
@@ -345,7 +346,7 @@ class PlainShard:
 
     def _behind(self, fault: _core.Fault) -> int:
         file = self.file
-        if fault.code != FaultCode.data_crc:
+        if fault.code != _core.FaultCode.data_crc:
             return _core.find_record(file.bytes, fault.offset + 1, self.size)
         # The length is sound, so the next record begins where it says, unless the record
         # was cut and others were written behind it.
@@ -357,7 +358,7 @@ class PlainShard:
 
     def _is_header(self, offset: int) -> bool:
         fault = _core.scan(self.file.bytes, offset, offset + 1, 1, 0, False, 1).fault
-        return fault is None or fault.code == FaultCode.data_cut
+        return fault is None or fault.code == _core.FaultCode.data_cut
 
     def use(self, index: Index) -> None:
         """Takes over an index that was made from the windows."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
-from recmap._core import FRAME_SIZE, MAX_MESSAGE_SIZE, Kind
 from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.model.schema import Field, Schema
+from recmap.native import _core
 from recmap.tfrecord.decoder import split_name
 
 __all__ = ["record_sizes", "size_bound"]
@@ -49,7 +48,7 @@ def record_sizes(
         return fixed
     # The length of every record, at which its frame begins.
     starts = np.ndarray((len(data) - _LENGTH_SIZE + 1,), "<u8", data, strides=(1,))
-    lengths = np.minimum(starts[offsets], MAX_MESSAGE_SIZE).astype(np.int64)
+    lengths = np.minimum(starts[offsets], _core.MAX_MESSAGE_SIZE).astype(np.int64)
     sizes: npt.NDArray[np.int64] = fixed + each * lengths
     for row in np.flatnonzero(sizes > _LARGE):
         seen = _seen(schema, data, offsets[row : row + 1], int(lengths[row]))
@@ -61,7 +60,7 @@ def _seen(
     schema: Schema, data: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: int
 ) -> int:
     """What the values of one record take, in the fields that are read."""
-    if int(offset[0]) + FRAME_SIZE + length > len(data):
+    if int(offset[0]) + _core.FRAME_SIZE + length > len(data):
         return length  # cut: whoever reads it says so
     facts: dict[str, list[_core.FeatureFacts]] = {}
     for _, key, feature in _core.inspect(data, offset, False).features:
@@ -76,7 +75,7 @@ def _seen(
 def _size(field: Field, feature: _core.FeatureFacts) -> int:
     steps = feature.steps[1] if feature.steps else 1
     values = steps * (feature.values[1] if feature.values else 0)
-    if any(kind == Kind.bytes for kind, _ in feature.kinds):
+    if any(kind == _core.Kind.bytes for kind, _ in feature.kinds):
         longest = feature.string_size[1] if feature.string_size else 0
         return values * (longest + OFFSET) + steps * OFFSET
     return values * field.dtype.itemsize + steps * OFFSET

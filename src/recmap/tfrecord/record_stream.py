@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from recmap import _core
-from recmap._core import MAX_MESSAGE_SIZE, NO_LIMIT, Fault, FaultCode
 from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.cpus import thread_count
 from recmap.model.source import Skipped
+from recmap.native import _core
 from recmap.tfrecord.byte_stream import Entry, Stream
 from recmap.tfrecord.decoder import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
@@ -21,7 +20,7 @@ from recmap.tfrecord.record_window import Window
 __all__ = ["START", "Inflated", "Place"]
 
 _WINDOW_SIZE = 1 << 20
-_CUT = {FaultCode.header_cut, FaultCode.data_cut}
+_CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Inflated:
                 continue
             searching, needed = False, 0
             data, base, entry = stream.held, stream.base, stream.entry
-            found = _core.scan(data, 0, len(data), NO_LIMIT, 1, self.verify, thread_count())
+            found = _core.scan(data, 0, len(data), _core.NO_LIMIT, 1, self.verify, thread_count())
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             damage: Exception | None = None
@@ -71,7 +70,7 @@ class Inflated:
             elif fault is not None:
                 lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
                 record += 1
-                behind = stream.behind(used) if fault.code == FaultCode.data_crc else None
+                behind = stream.behind(used) if fault.code == _core.FaultCode.data_crc else None
                 used, searching = (used + 1, True) if behind is None else (behind, False)
             stream.drop(used)
             if skip:
@@ -90,7 +89,7 @@ class Inflated:
             raise self._broken(stream, record)
         if stream.failures:
             end = np.empty(0, np.uint8)
-            nothing = _core.scan(end, 0, 0, NO_LIMIT, 1, False, 1)
+            nothing = _core.scan(end, 0, 0, _core.NO_LIMIT, 1, False, 1)
             lost, base = self._failed(stream, record, None), stream.base
             window = Window(
                 end, nothing.mark_offsets, record, base, nothing, lost, passed=stream.passed
@@ -114,7 +113,7 @@ class Inflated:
         del stream.failures[: len(passed)]
         return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
 
-    def error(self, fault: Fault, record: int, base: int, codec: Codec | None) -> Exception:
+    def error(self, fault: _core.Fault, record: int, base: int, codec: Codec | None) -> Exception:
         """The error for a fault in a window that lies at ``base``."""
         error = (codec.error if codec else fault_error)(fault, self.path, record)
         place = f"at byte {fault.offset:,}"
@@ -126,6 +125,6 @@ class Inflated:
         )
 
 
-def _goes_on(fault: Fault) -> bool:
+def _goes_on(fault: _core.Fault) -> bool:
     """Whether a record is cut, and could be whole with more of the stream."""
-    return fault.code in _CUT and 0 <= fault.expected <= MAX_MESSAGE_SIZE
+    return fault.code in _CUT and 0 <= fault.expected <= _core.MAX_MESSAGE_SIZE

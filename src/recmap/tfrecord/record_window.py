@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import Scan
 from recmap.model.source import Skipped
+from recmap.native import _core
 
 __all__ = ["Window"]
 
@@ -28,7 +28,7 @@ class Window:
     offsets: npt.NDArray[np.uint64]
     record: int | None
     base: int
-    scan: Scan
+    scan: _core.Scan
     skipped: list[Skipped]
     needed: int = 0
     passed: int = 0

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import FRAME_SIZE, HEADER_SIZE, frame
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
@@ -16,6 +15,7 @@ from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.model.arguments import check_flag, check_function
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
+from recmap.native import _core
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.progress import SizeWatcher, Tally
@@ -27,7 +27,7 @@ __all__ = ["Repaired", "repair"]
 
 # Bytes handed to the writer at a time.
 _PIECE = 4 << 20
-_FOOTER_SIZE = FRAME_SIZE - HEADER_SIZE
+_FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE
 
 
 @dataclass
@@ -123,13 +123,15 @@ def _copy_first(window: Window, file: str, output: OutputFile) -> None:
     begin, second = int(window.offsets[0]), window.scan.end
     if len(window.offsets) > 1:
         second = int(window.offsets[1])
-    record = window.bytes[begin + HEADER_SIZE : second - _FOOTER_SIZE]
+    record = window.bytes[begin + _core.HEADER_SIZE : second - _FOOTER_SIZE]
     lost = first_record(open_shard(file, verify=False))
-    schema = None if lost is None else _description(lost[HEADER_SIZE:], file)
+    schema = None if lost is None else _description(lost[_core.HEADER_SIZE :], file)
     if schema is None or not _can_carry(record, schema, file):
         _copy(window, output)
         return
-    output.write(frame([np.concatenate([np.frombuffer(description(schema), np.uint8), record])]))
+    output.write(
+        _core.frame([np.concatenate([np.frombuffer(description(schema), np.uint8), record])])
+    )
     _copy(window, output, second)
 
 
@@ -145,7 +147,7 @@ def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool
     try:
         if read_description(record, file) is not None:
             return False
-        check_claims(schema, np.frombuffer(frame([record]), np.uint8), "", file)
+        check_claims(schema, np.frombuffer(_core.frame([record]), np.uint8), "", file)
     except DataError:
         return False
     return len(record) > 0

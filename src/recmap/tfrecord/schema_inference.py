@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recmap._core import Facts, FeatureFacts, Kind, Place
 from recmap.errors import FieldMismatchError
 from recmap.model.schema import Field, Schema
+from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.faults import KIND_NAMES
 
 __all__ = ["FeatureSummary", "Seen", "Summary", "join_schemas"]
 
-_DTYPES = {Kind.bytes: "bytes", Kind.float: "float32", Kind.int64: "int64"}
+_DTYPES = {_core.Kind.bytes: "bytes", _core.Kind.float: "float32", _core.Kind.int64: "int64"}
 
 
 class Seen(NamedTuple):
@@ -36,12 +36,12 @@ class FeatureSummary:
 
     in_lists: bool
     rows: int = 0
-    kinds: dict[Kind, Seen] = field(default_factory=dict)  # and where each was first seen
+    kinds: dict[_core.Kind, Seen] = field(default_factory=dict)  # and where each was first seen
     values: tuple[int, int] | None = None
     string_size: tuple[int, int] | None = None
     string_size_bits: int = 0
 
-    def add(self, facts: FeatureFacts, where: Callable[[int], Seen]) -> None:
+    def add(self, facts: _core.FeatureFacts, where: Callable[[int], Seen]) -> None:
         self.rows += facts.rows
         for kind, row in facts.kinds:
             if kind not in self.kinds:
@@ -86,7 +86,7 @@ class Summary:
     rows: int = 0
     features: dict[str, FeatureSummary] = field(default_factory=dict)
 
-    def add(self, facts: Facts, where: Callable[[int], Seen]) -> None:
+    def add(self, facts: _core.Facts, where: Callable[[int], Seen]) -> None:
         """Adds what was found in some records; ``where`` says which they are."""
         self.rows += facts.rows
         for in_lists, key, feature in facts.features:
@@ -104,7 +104,7 @@ class Summary:
             self.features[LISTS + key] = self.features.pop(key)
         return key
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: _core.Facts) -> bool:
         """Whether each feature is of one kind, the one seen before."""
         for in_lists, key, feature in facts.features:
             known = self.features.get(self._name(in_lists, key))
@@ -113,7 +113,7 @@ class Summary:
                 return False
         return True
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, _core.Kind]:
         """The kind of list that holds each field."""
         return {n: next(iter(f.kinds)) for n, f in self.features.items() if len(f.kinds) == 1}
 
@@ -122,10 +122,10 @@ class Summary:
         steps = {name: "feature_list/" * f.in_lists for name, f in self.features.items()}
         return {name: steps[name] + KIND_NAMES[kind.value] for name, kind in self.kinds().items()}
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, _core.Place]:
         """Which of a record's two maps holds each field."""
         return {
-            name: Place.lists if feature.in_lists else Place.features
+            name: _core.Place.lists if feature.in_lists else _core.Place.features
             for name, feature in self.features.items()
         }
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import FRAME_SIZE, crc32c
 from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.mapped import MappedFile
 from recmap.files.temporary import remove, temporary_path, writing
 from recmap.model.schema import Schema
+from recmap.native import _core
 from recmap.tfrecord.embedded_schema import parse_schema, schema_texts
 from recmap.tfrecord.index import Index
 
@@ -76,7 +76,7 @@ class Fingerprint:
                 places = [(0, size)]
             for place, length in places:
                 block = os.pread(file.fileno(), length, place)
-                crc = crc32c(np.frombuffer(block, np.uint8), crc)
+                crc = _core.crc32c(np.frombuffer(block, np.uint8), crc)
         return cls(size, crc, samples)
 
     def fits(self, path: str) -> bool:
@@ -236,7 +236,7 @@ def _parse(
         raise ValueError("not an index of this version")
     text = content[_HEAD.size : _HEAD.size + size].tobytes()
     marks = content[_HEAD.size + size :]
-    if _crc(text) != text_crc or crc32c(marks) != marks_crc:
+    if _crc(text) != text_crc or _core.crc32c(marks) != marks_crc:
         raise ValueError("CRC mismatch")
     info = json.loads(text)
     _check_info(info)
@@ -260,7 +260,7 @@ def _check_info(info: Any) -> None:
 def _check_marks(info: Mapping[str, Any], rows: npt.NDArray[np.uint64]) -> None:
     # Offsets need no check: every record is checked where it is said to lie.
     count, size, length = info["records"], info["file"]["size"], _length(info)
-    if length is not None and count * (length + FRAME_SIZE) + _lead(info) != size:
+    if length is not None and count * (length + _core.FRAME_SIZE) + _lead(info) != size:
         raise ValueError("records of one length do not fill the file")
     if length is None and count and (len(rows) == 0 or rows[0] != 0):
         raise ValueError("no mark at the first record")
@@ -291,7 +291,7 @@ def _distrust(target: str, why: str) -> None:
 
 
 def _crc(data: bytes) -> int:
-    return crc32c(np.frombuffer(data, np.uint8))
+    return _core.crc32c(np.frombuffer(data, np.uint8))
 
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
@@ -322,14 +322,14 @@ def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.ui
     begins = np.append(offsets, size)
     ends = np.append(np.uint64(0), offsets + sizes)
     # Sums of huge sizes may wrap around.
-    inside = bool((offsets < size).all() and (sizes >= FRAME_SIZE).all())
+    inside = bool((offsets < size).all() and (sizes >= _core.FRAME_SIZE).all())
     if not np.array_equal(begins, ends) or not inside:
         raise _no_index_of(path, f"its {len(table):,} records do not fill {size:,} bytes")
     for start in range(0, len(table), _CHECKED_AT_ONCE):
         some = slice(start, start + _CHECKED_AT_ONCE)
         places = offsets[some, None] + np.arange(8, dtype=np.uint64)
         lengths = data[places].view("<u8")[:, 0]
-        wrong = np.flatnonzero(lengths != sizes[some] - np.uint64(FRAME_SIZE))
+        wrong = np.flatnonzero(lengths != sizes[some] - np.uint64(_core.FRAME_SIZE))
         if len(wrong):
             row = start + int(wrong[0])
             raise _no_index_of(

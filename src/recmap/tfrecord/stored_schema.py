@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import FRAME_SIZE, HEADER_SIZE, scan
 from recmap.errors import (
     CompressionError,
     DataError,
@@ -27,6 +26,7 @@ from recmap.errors import (
 )
 from recmap.files.atomic_write import read_whole
 from recmap.model.schema import Schema
+from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.embedded_schema import (
     check_claims,
@@ -183,7 +183,7 @@ def _check_others(shards: Sequence[Shard], types: Types, skip: bool) -> None:
 def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
     where = _ITS_FIRST
     try:
-        schema = read_description(frame[HEADER_SIZE:], path)
+        schema = read_description(frame[_core.HEADER_SIZE :], path)
         if schema is None:
             return None
         check_claims(schema, frame, where, path)
@@ -223,17 +223,17 @@ def first_record(shard: Shard) -> Bytes | None:
         data = shard.mapped().bytes if shard.size else np.empty(0, np.uint8)
     else:
         data = _inflated(shard)
-    found = scan(data, 0, len(data), 1, 0, False, 1)
+    found = _core.scan(data, 0, len(data), 1, 0, False, 1)
     return data[: found.end] if found.records else None
 
 
 def _inflated(shard: CompressedShard) -> Bytes:
-    held, wanted = bytearray(), FRAME_SIZE
+    held, wanted = bytearray(), _core.FRAME_SIZE
     try:
         for piece in inflate(shard.path, shard.compression):
             held += piece.plain
             if len(held) >= 8:
-                wanted = int.from_bytes(held[:8], "little") + FRAME_SIZE
+                wanted = int.from_bytes(held[:8], "little") + _core.FRAME_SIZE
             if len(held) >= min(wanted, _MAX_RECORD):
                 break
     except (CompressionError, OSError):

@@ -9,12 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from recmap import _core
-from recmap._core import Fault, FaultCode
 from recmap.errors import DataError, NotExampleError
 from recmap.files.cpus import thread_count
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
+from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.decoder import Codec
 from recmap.tfrecord.faults import fault_error, fault_text
@@ -32,14 +31,14 @@ Shard = PlainShard | CompressedShard
 _SPOTS = 16
 # Faults that no other schema would mend.
 _BROKEN = {
-    FaultCode.malformed,
-    FaultCode.no_features,
-    FaultCode.too_large,
-    FaultCode.data_crc,
-    FaultCode.changed,
-    FaultCode.wrong_kind,
+    _core.FaultCode.malformed,
+    _core.FaultCode.no_features,
+    _core.FaultCode.too_large,
+    _core.FaultCode.data_crc,
+    _core.FaultCode.changed,
+    _core.FaultCode.wrong_kind,
 }
-_NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features}
+_NOT_EXAMPLE = {_core.FaultCode.malformed, _core.FaultCode.no_features}
 # Records a schema is widened for, before the others are looked at again.
 _AT_ONCE = 256
 
@@ -89,7 +88,7 @@ def _seen(path: str, window: Window, offset: int) -> Seen:
     return Seen(path, record, window.base + offset)
 
 
-def _not_example(path: str, window: Window, bad: Fault) -> NotExampleError:
+def _not_example(path: str, window: Window, bad: _core.Fault) -> NotExampleError:
     seen = _seen(path, window, bad.offset)
     number = "" if seen.record is None else f"record {seen.record:,} "
     length = int.from_bytes(window.bytes[bad.offset : bad.offset + 8], "little")
@@ -148,10 +147,10 @@ def survey(
 
 def _check(
     shard: Shard, window: Window, codec: Codec, summary: Summary | None, fixed: Schema
-) -> tuple[Codec, list[tuple[int, Fault]]]:
+) -> tuple[Codec, list[tuple[int, _core.Fault]]]:
     """The codec, widened for the records of a window, and the rows that it does not fit."""
 
-    def check() -> Sequence[Fault]:
+    def check() -> Sequence[_core.Fault]:
         return codec.check(window.bytes, window.offsets, False, thread_count(), where)
 
     def where(row: int) -> tuple[str, int]:
@@ -160,8 +159,8 @@ def _check(
     faults = check()
     if summary is None:
         # Whoever reads the rows hears of unknown features.
-        return codec, [(f.row, f) for f in faults if f.code != FaultCode.unknown_feature]
-    tried: dict[int, Fault | None] = {}
+        return codec, [(f.row, f) for f in faults if f.code != _core.FaultCode.unknown_feature]
+    tried: dict[int, _core.Fault | None] = {}
     while True:
         names = list(codec.schema)
         misfits = [
@@ -187,7 +186,7 @@ def _check(
         faults = check()
 
 
-def _learn(path: str, window: Window, row: int, summary: Summary) -> Fault | None:
+def _learn(path: str, window: Window, row: int, summary: Summary) -> _core.Fault | None:
     """Adds what a record holds to the summary, if it is sound and no feature changes its
     kind in it. Why it is no Example, if it is none.
     """

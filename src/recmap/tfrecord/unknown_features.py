@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from recmap import _core
-from recmap._core import Kind
 from recmap.errors import FieldMismatchError, UnknownFeatureWarning
+from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 
 __all__ = ["UnknownFeatures", "Where", "losing_nothing"]
@@ -77,7 +76,7 @@ class UnknownFeatures:
         in_lists, key, kind, _, row = min(found, key=lambda feature: feature[4])
         file, record = where(row)
         name, what = _text(key), "feature list" if in_lists else "feature"
-        listed = "" if kind == Kind.none else f" ({KIND_NAMES[kind.value]})"
+        listed = "" if kind == _core.Kind.none else f" ({KIND_NAMES[kind.value]})"
         has = f"{file}: record {record:,} has a {what} {name!r}{listed}"
         remedy = (
             f'run rm.index("{file}"), or `recmap index`, which learns the features of all '

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap._core import LZF_MOST_GROWTH, LzfFault, lzf_expand
 from recmap.files.inflate import inflater
+from recmap.native import _core
 
 __all__ = [
     "FilterError",
@@ -148,21 +148,21 @@ def _inflate(data: Bytes, size: int) -> Bytes:
 
 def _expand_lzf(data: Bytes, size: int) -> Bytes:
     # Sizes come from the file: none is allocated that the stream could not fill.
-    if size > len(data) * LZF_MOST_GROWTH:
+    if size > len(data) * _core.LZF_MOST_GROWTH:
         raise FilterError(f"{len(data):,} bytes of LZF cannot make {size:,}")
     out = np.empty(size, np.uint8)
-    fault, made = lzf_expand(data, out)
-    if fault is not LzfFault.none:
+    fault, made = _core.lzf_expand(data, out)
+    if fault is not _core.LzfFault.none:
         raise FilterError(f"its LZF stream {_LZF_FAULTS[fault]} after {made:,} of {size:,} bytes")
     return out
 
 
 _EXPAND = {DEFLATE: _inflate, LZF: _expand_lzf}
 _LZF_FAULTS = {
-    LzfFault.cut: "is cut",
-    LzfFault.too_long: "goes on",
-    LzfFault.too_short: "ends",
-    LzfFault.before_start: "repeats what is not there",
+    _core.LzfFault.cut: "is cut",
+    _core.LzfFault.too_long: "goes on",
+    _core.LzfFault.too_short: "ends",
+    _core.LzfFault.before_start: "repeats what is not there",
 }
 
 

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap import _core
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.arguments import check_choice
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
+from recmap.native import _core
 from recmap.pipeline.row_source import Leaf, Positions
 from recmap.tfrecord.padded_decoder import PaddedRows
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap import _core
+from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, Kind, Message
 from recmap.pipeline.workers.column_message import Parcel, pack
 from recmap.pipeline.workers.errors import describe

@@ -1,0 +1,1 @@
+"""The compiled core. Its source is in native/; ``make stubs`` writes _core.pyi."""
