@@ -16,7 +16,9 @@ import numpy as np
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.choose import Pool, Request, Work, open_pool, parse_workers
+from recmap.model.workers import parse_workers
+from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers.pool import Pool, Request, Work
 
 __all__ = [
     "alive",

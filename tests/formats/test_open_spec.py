@@ -42,7 +42,7 @@ def sent(source: Source) -> Source:
 def agree(a: Source, b: Source) -> None:
     assert (a.schema, len(a), a.files) == (b.schema, len(b), b.files)
     rows = np.array([ROWS // 2, 3, 99])
-    for one, other in ((a.read(7, 40), b.read(7, 40)), (a.take(rows), b.take(rows))):
+    for one, other in ((a.read(7, 40), b.read(7, 40)), (a.gather(rows), b.gather(rows))):
         for name in a.schema:
             same(one[name], other[name])
 

@@ -27,7 +27,7 @@ class Numbers:
     def __init__(self, chain: int, count: int | None) -> None:
         self.chain, self.count = chain, count
 
-    def take(self, positions: Any, epoch: int) -> Any:
+    def gather(self, positions: Any, epoch: int) -> Any:
         del epoch
         assert self.count is None or positions.max(initial=-1) < self.count
         return {"chain": np.full_like(positions, self.chain), "row": positions}
@@ -62,7 +62,7 @@ def mixed(
 def chains(mix: Mixed, start: int = 0, stop: int | None = None, epoch: int = 0) -> Any:
     stop = mix.count if stop is None else stop
     assert stop is not None
-    return mix.take(np.arange(start, stop), epoch)["chain"]
+    return mix.gather(np.arange(start, stop), epoch)["chain"]
 
 
 def splitmix(number: int, key: int) -> int:
@@ -114,7 +114,7 @@ def model(shares: Sequence[int], seed: Sequence[int]) -> Iterator[int]:
 )
 def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) -> None:
     mix = mixed(counts, seed=seed)
-    found: Any = mix.take(np.arange(sum(counts)), epoch)
+    found: Any = mix.gather(np.arange(sum(counts)), epoch)
     expected = list(model(counts, [seed, epoch, 0]))
     assert found["chain"].tolist() == expected
     seen: Counter[int] = Counter()
@@ -123,7 +123,7 @@ def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) ->
         seen[chain] += 1
     assert [seen[i] for i in range(len(counts))] == counts
     some = np.random.default_rng(seed).integers(0, sum(counts), 50)
-    again: Any = mix.take(some, epoch)  # in any order, and more than once
+    again: Any = mix.gather(some, epoch)  # in any order, and more than once
     assert np.array_equal(again["row"], found["row"][some])
     assert np.array_equal(again["chain"], found["chain"][some])
 
@@ -175,7 +175,7 @@ def test_a_weight_of_next_to_nothing_is_not_rounded_up() -> None:
     for start in range(0, 10**13, 10**12):
         total += int((chains(mix, start, start + 100_000) == 0).sum())
     assert total <= 10
-    place = mix.take(np.array([10**13]), 0)
+    place = mix.gather(np.array([10**13]), 0)
     assert abs(int(place["row"][0]) - (10 if place["chain"][0] == 0 else 10**13)) <= 20
 
 
@@ -241,7 +241,7 @@ def test_a_mix_until_all_hands_out_every_row_once(
     counts = [count for count, _ in pairs]
     mix = mixed(counts, [weight for _, weight in pairs], "all")
     assert mix.count == sum(counts)
-    found = mix.take(np.arange(sum(counts)), epoch)
+    found = mix.gather(np.arange(sum(counts)), epoch)
     rows = sorted(zip(found["chain"].tolist(), found["row"].tolist(), strict=True))
     assert rows == [(i, row) for i, count in enumerate(counts) for row in range(count)]
 
@@ -251,13 +251,13 @@ def test_ten_billion_rows_are_computed_not_counted(counts: list[int]) -> None:
     mix = mixed(counts)
     assert mix.count == sum(counts)
     for place in (0, mix.count // 3, mix.count - 1000):
-        found = mix.take(np.arange(place, place + 1000), 5)
+        found = mix.gather(np.arange(place, place + 1000), 5)
         for i, count in enumerate(counts):
             mine = found["row"][found["chain"] == i]
             assert np.array_equal(mine, np.arange(len(mine)) + (mine[0] if len(mine) else 0))
             if len(mine):
                 assert abs(int(mine[0]) - place * count // sum(counts)) <= 20
-    end = mix.take(np.arange(mix.count - 1000, mix.count), 5)
+    end = mix.gather(np.arange(mix.count - 1000, mix.count), 5)
     assert int(end["row"][end["chain"] == 0][-1]) == counts[0] - 1
 
 

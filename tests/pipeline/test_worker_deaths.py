@@ -14,7 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.choose import Pool, Request
+from recmap.pipeline.workers.pool import Pool, Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running
@@ -112,7 +112,8 @@ def test_a_handler_of_the_parent_does_not_keep_workers_from_ending() -> None:
 
 PROGRAM = """
 import os, sys
-from recmap.pipeline.workers.choose import open_pool, parse_workers
+from recmap.model.workers import parse_workers
+from recmap.pipeline.workers.open_pool import open_pool
 from tests import jobs
 from tests.jobs import pool_of
 

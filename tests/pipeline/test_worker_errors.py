@@ -8,7 +8,7 @@ import pytest
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.choose import Request
+from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS

@@ -15,7 +15,7 @@ import torch
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.choose import Pool, Request
+from recmap.pipeline.workers.pool import Pool, Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS

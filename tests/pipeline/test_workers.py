@@ -13,7 +13,8 @@ import pytest
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.choose import Request, Workers, parse_workers
+from recmap.model.workers import Workers, parse_workers
+from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS

@@ -85,13 +85,13 @@ def test_any_stretch_comes_whole(files: Path, start: int, stop: int) -> None:
 
 def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    take = Together.take
+    gather = Together.gather
 
     def counting(self: Together, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
         calls.append(len(rows))
-        return take(self, codec, rows, verify, **options)
+        return gather(self, codec, rows, verify, **options)
 
-    monkeypatch.setattr(Together, "take", counting)
+    monkeypatch.setattr(Together, "gather", counting)
     ds = opened(files)
     assert len(ds) == ROWS
     rows = np.random.default_rng(0).permutation(ROWS)
@@ -105,7 +105,7 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
 def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Together, "take", lambda *_, **__: pytest.fail("all at once"))
+    monkeypatch.setattr(Together, "gather", lambda *_, **__: pytest.fail("all at once"))
     monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 4)
     monkeypatch.setattr("recmap.tfrecord.file_group._FEW", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
@@ -164,7 +164,7 @@ def test_files_that_are_not_wanted_may_be_damaged() -> None:
     assert ds[0]["id"] == 0
     for _ in range(2):
         require(ds[5:45], np.arange(5, 45))
-        require(ds.source.take(np.array([45, 3])), [45, 3])
+        require(ds.source.gather(np.array([45, 3])), [45, 3])
         require(ds[66:70], np.arange(66, 70))
     with pytest.raises(rm.CorruptRecordError, match=r"part-4.tfrecord: record 33 "):
         ds[[ROWS - 1]]
@@ -187,7 +187,7 @@ def test_threads_count_and_take_at_a_time(files: Path) -> None:
         rows = np.arange(ROWS)[::-1]
 
         def take(source: Any, rows: Any = rows) -> Any:
-            return len(source), next(iter(source.take(rows).values()))
+            return len(source), next(iter(source.gather(rows).values()))
 
         with ThreadPoolExecutor(4) as pool:
             made = list(pool.map(take, sources))

@@ -19,7 +19,7 @@ class NumberedRows(Protocol):
     @property
     def count(self) -> int | None: ...
 
-    def take(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
+    def gather(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
         """The rows with these numbers, in arrays of their own."""
         ...
 

@@ -78,7 +78,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         if wrong.any():
             number = int(np.asarray(indices).reshape(-1)[wrong][0])
             raise RowNotFoundError(f"row {number:,} of {self._count:,}")
-        batch = self._rows.take(positions, int(self._epoch[0]))
+        batch = self._rows.gather(positions, int(self._epoch[0]))
         return {name: batch[name] for name in self._pairs.names}
 
 

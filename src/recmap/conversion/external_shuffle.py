@@ -73,8 +73,8 @@ class _Gathered(SourceOver):
         rows = np.arange(start, min(stop, len(self)), dtype=np.int64)
         return read_by_number(self._source, self._order[rows], limit)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.take(self._order[rows])
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.gather(self._order[rows])
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(self._order[rows])
@@ -153,8 +153,8 @@ class _Dealt(SourceOver):
         rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows
         return rows
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.take(self._order[rows])
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.gather(self._order[rows])
 
 
 def _physical_memory() -> int:

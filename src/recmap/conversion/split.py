@@ -60,8 +60,8 @@ class Part(SourceOver):
         found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
         return {name: column[found] for name, column in some.items()}
 
-    def take(self, rows: Rows) -> Batch:
-        return self._source.take(self._order.rows(rows))
+    def gather(self, rows: Rows) -> Batch:
+        return self._source.gather(self._order.rows(rows))
 
     def row_sizes(self, rows: Rows) -> RowSizes | None:
         return self._source.row_sizes(self._order.rows(rows))

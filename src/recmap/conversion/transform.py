@@ -80,8 +80,8 @@ class _Rows(SourceOver):
             return {name: column[:: chosen.step] for name, column in some.items()}
         return read_by_number(self._source, np.array(chosen, dtype=np.int64), limit)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.take(self._numbers(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.gather(self._numbers(rows))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(self._numbers(rows))
@@ -138,8 +138,8 @@ class _Cast(SourceOver):
         largest = self._source.largest_row(above // self._growth)
         return None if largest is None else (largest[0], largest[1] * self._growth)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._cast(self._source.take(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._cast(self._source.gather(rows))
 
     def _cast(self, batch: Batch) -> Batch:
         return {name: self._column(name, column) for name, column in batch.items()}

@@ -22,7 +22,7 @@ def read_by_number(source: Source, rows: npt.NDArray[np.int64], limit: int | Non
     if limit is not None and len(rows):
         sizes = source.row_sizes(rows)
         rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
-    return source.take(rows)
+    return source.gather(rows)
 
 
 def reads_in_order(source: Source) -> bool:
@@ -84,7 +84,7 @@ class SourceOver:
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         raise NotImplementedError
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         raise NotImplementedError
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:

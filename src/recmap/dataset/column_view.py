@@ -116,7 +116,7 @@ class ColumnView(NDArrayOperatorsMixin):
             self._fixed("indexing"),
             self.dtype,
             lambda start, stop: _array(source.read(start, stop)[name]),
-            lambda rows: _array(source.take(rows)[name]),
+            lambda rows: _array(source.gather(rows)[name]),
         )
         try:
             return index_array(reader, key)

@@ -388,7 +388,7 @@ class Dataset(Verbs):
         number = as_row(key)
         if number is None:
             return self._rows(key)
-        batch = self._source.take(np.array([self._row_number(number)], dtype=np.int64))
+        batch = self._source.gather(np.array([self._row_number(number)], dtype=np.int64))
         return {name: column[0] for name, column in batch.items()}
 
     def __contains__(self, name: object) -> bool:
@@ -431,7 +431,7 @@ class Dataset(Verbs):
             if len(numbers) != len(self):
                 raise RowNotFoundError(f"a mask of {len(numbers):,} for {len(self):,} rows")
             numbers = np.flatnonzero(numbers)
-        return self._source.take(self._checked(numbers))
+        return self._source.gather(self._checked(numbers))
 
     def _checked(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         rows = numbers.astype(np.int64, copy=False)

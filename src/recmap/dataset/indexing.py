@@ -29,7 +29,7 @@ class RowReader:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     read: Callable[[int, int], npt.NDArray[Any]]
-    take: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+    gather: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
 
     @property
     def block(self) -> int:
@@ -49,7 +49,7 @@ def index_array(array: RowReader, key: Any) -> Any:
         return np.empty(shape, array.dtype)
     if isinstance(rows, int):
         number = np.array([rows % array.shape[0]], np.int64)
-        return array.take(number)[_replaced(items, axis, 0)]
+        return array.gather(number)[_replaced(items, axis, 0)]
     if isinstance(rows, slice):
         return _sliced(array, items, axis, shape)
     return _gathered(array, items, axis, shape)
@@ -153,7 +153,7 @@ def _read_range(array: RowReader, rows: range) -> npt.NDArray[Any]:
     if rows.step == 1:
         return array.read(rows.start, rows.stop)
     if rows.step > 0:
-        return array.take(np.arange(rows.start, rows.stop, rows.step, dtype=np.int64))
+        return array.gather(np.arange(rows.start, rows.stop, rows.step, dtype=np.int64))
     # Files are read forwards.
     return _read_range(array, rows[::-1])[::-1]
 
@@ -166,7 +166,7 @@ def _gathered(
     if any(isinstance(item, bool) for item in items):  # x[True, [1, 2]]: an axis more
         rows, inverse = np.unique(items[axis] % array.shape[0], return_inverse=True)
         again = inverse.reshape(items[axis].shape)
-        found: npt.NDArray[Any] = array.take(rows)[_replaced(items, axis, again)]
+        found: npt.NDArray[Any] = array.gather(rows)[_replaced(items, axis, again)]
         return found
     places = [i for i, item in enumerate(items) if isinstance(item, np.ndarray)]
     joint = np.broadcast_shapes(*(items[i].shape for i in places))
@@ -177,10 +177,10 @@ def _gathered(
         cut = {i: values[part] for i, values in flat.items()}
         rows = cut[axis] % array.shape[0]
         if len(cut) == 1:
-            block, cut[axis] = array.take(rows), np.arange(len(rows))
+            block, cut[axis] = array.gather(rows), np.arange(len(rows))
         else:  # several values of a row, which is read once
             rows, cut[axis] = np.unique(rows, return_inverse=True)
-            block = array.take(rows)
+            block = array.gather(rows)
         found: npt.NDArray[Any] = block[tuple(cut.get(i, item) for i, item in enumerate(items))]
         return found
 

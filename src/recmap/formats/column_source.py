@@ -95,7 +95,7 @@ class ColumnReader(Protocol):
         """Rows ``start`` to ``stop``, both within the column."""
         ...
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         """The rows with these numbers, all within the column."""
         ...
 
@@ -156,7 +156,7 @@ class ArrayColumn:
             self._file.will_read(begin, end)
         return string_column(rows) if self._strings else rows
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         if not self._flat.size or not len(rows):
             taken = self._array[rows]
             return string_column(taken) if self._strings else taken
@@ -226,7 +226,7 @@ class RaggedColumn:
         values = self._values.read(first, last) if last > first else self._values.read(0, 0)
         return self._ragged(values, offsets - first)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         starts, ends = self.offsets[rows], self.offsets[rows + 1]
         self._checked(starts, ends)
         lengths = ends - starts
@@ -235,7 +235,7 @@ class RaggedColumn:
             parts = [self._values.read(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
             return self._ragged(concatenate(parts), offsets)
         within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
-        return self._ragged(self._values.take(within + np.repeat(starts, lengths)), offsets)
+        return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
 
     def _ragged(self, values: Column, offsets: npt.NDArray[np.int64]) -> Ragged:
         if self._strings and isinstance(values, np.ndarray):
@@ -436,10 +436,10 @@ class ColumnsSource:
         return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     @guarded
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check()
         self._check_ahead()
-        return {name: column.take(rows) for name, column in self._columns.items()}
+        return {name: column.gather(rows) for name, column in self._columns.items()}
 
     @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:

@@ -24,8 +24,8 @@ __all__ = [
     "SelectedSource",
     "can_pad",
     "check_sums",
+    "gather_from",
     "padded_rows",
-    "take_from",
 ]
 
 RowNumbers: TypeAlias = range | npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def padded_rows(
     ``size`` of them; None if the source cannot do that.
     """
     if not pads:
-        return PaddedRows({}, source.take(np.asarray(rows, np.int64)))
+        return PaddedRows({}, source.gather(np.asarray(rows, np.int64)))
     read: PaddedRows | None = None
     if can_pad(source):
         read = source.read_padded(rows, pads, size, memory)  # type: ignore[attr-defined]
@@ -149,8 +149,8 @@ class SelectedSource(_Joined):
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return self._renamed(self._source.read(start, stop, limit))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._renamed(self._source.take(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._renamed(self._source.gather(rows))
 
     @property
     def pads(self) -> bool:
@@ -243,8 +243,8 @@ class BesideSource(_Joined):
             read |= part.read(start, start + 1, limit - measure(read)[1])
         return read
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return {n: c for part in self._parts for n, c in part.take(rows).items()}
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return {n: c for part in self._parts for n, c in part.gather(rows).items()}
 
     @property
     def pads(self) -> bool:
@@ -338,10 +338,10 @@ class ChainSource(_Joined):
         return _joined(read) if read else self._parts[0].read(0, 0)
 
     @guarded
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
-            return self._parts[0].take(rows)
-        return take_from(self._starts, rows, lambda i, mine: self._parts[i].take(mine))
+            return self._parts[0].gather(rows)
+        return gather_from(self._starts, rows, lambda i, mine: self._parts[i].gather(mine))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = np.empty(len(rows), np.int64)
@@ -373,7 +373,7 @@ class ChainSource(_Joined):
         return self._parts[0].row_bytes()
 
 
-def take_from(
+def gather_from(
     starts: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
     take: Callable[[int, npt.NDArray[np.int64]], Batch],

@@ -184,8 +184,8 @@ class ReopenedSource:
         self._read = True
         return {name: owned(column) for name, column in batch.items()}
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
-        batch = self._open().take(rows)
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        batch = self._open().gather(rows)
         self._read = True
         return batch
 

@@ -35,7 +35,7 @@ class _MemoryColumn:
     def read(self, start: int, stop: int) -> Column:
         return self._column[start:stop]
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column[rows]
 
     def keep(self, bands: int | None) -> None:
@@ -153,7 +153,7 @@ class StreamSource:
         filled = parts[1:] or parts
         return {name: concatenate([part[name] for part in filled]) for name in self._schema}
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         raise OptionError("batches that come one by one have no rows by number; save them first")
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:

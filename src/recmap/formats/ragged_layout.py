@@ -175,7 +175,7 @@ class _ReadOffsets:
             at = key % len(self)
             read = self._column.read(at, at + 1)
         else:
-            read = self._column.take(key)
+            read = self._column.gather(key)
         wide = _wide(read)
         return int(wide[0]) if isinstance(key, int) else wide
 

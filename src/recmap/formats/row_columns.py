@@ -46,7 +46,7 @@ class Rows(Protocol):
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
 
 
 def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
@@ -102,8 +102,8 @@ class _RowsColumn:
     def read(self, start: int, stop: int) -> Column:
         return self._column(self._last.read(start, stop))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        return self._column(self._rows.take(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._column(self._rows.gather(rows))
 
     @property
     def band_bytes(self) -> int:

@@ -25,7 +25,7 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
-from recmap.formats.combined import take_from
+from recmap.formats.combined import gather_from
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
@@ -358,7 +358,7 @@ class TFRecordSource:
         if together is None:
             return None
         rows = np.arange(start, stop) - self._starts[first]
-        return together.take(codec, rows, self.verify, ask=False)
+        return together.gather(codec, rows, self.verify, ask=False)
 
     def _pass_over(self, i: int) -> None:
         """Has those files rest that were not read for longest, if file ``i`` is one too many:
@@ -387,22 +387,22 @@ class TFRecordSource:
         return {name: concatenate(column) for name, column in columns.items()}
 
     @guarded
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         together = self._gathering.all()
         if together is not None:
-            return together.take(self._codec, rows, self.verify)
+            return together.gather(self._codec, rows, self.verify)
         if len(self._shards) == 1:
             # All before the last row that is wanted are looked for, and no others.
-            return self._shards[0].take(self._codec, rows)
+            return self._shards[0].gather(self._codec, rows)
         self._start_of(len(self._shards) - 1)
         if not len(rows):
             return self._join([])
         starts = np.array(self._starts[: len(self._shards)], np.int64)
-        return take_from(starts, rows, self._take)
+        return gather_from(starts, rows, self._take)
 
     def _take(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._pass_over(i)
-        return self._shards[i].take(self._codec, rows)
+        return self._shards[i].gather(self._codec, rows)
 
     pads = True
 
@@ -421,7 +421,7 @@ class TFRecordSource:
         codec = PaddedCodec(self._codec, pads, size, memory)
         if not isinstance(rows, range):
             together = self._gathering.all()
-            return None if together is None else together.take(codec, rows, self.verify)
+            return None if together is None else together.gather(codec, rows, self.verify)
         several = self._files_of(rows.start, rows.stop)
         if several is not None:
             return self._read_together(codec, rows.start, rows.stop, *several)

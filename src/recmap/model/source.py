@@ -112,7 +112,7 @@ class Source(Protocol):
         """
         ...
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         """The rows with these numbers, in this order."""
         ...
 

@@ -27,7 +27,8 @@ from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.transforms.batch import END, Block, Group
 from recmap.pipeline.trial import done_by
-from recmap.pipeline.workers.choose import Request, open_pool
+from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers.pool import Request
 
 __all__ = ["stream"]
 
@@ -409,7 +410,7 @@ class _Run:
     def _read(self, request: Request) -> Request:
         positions = np.where(request.positions < 0, ~request.positions, request.positions)
         begun = time.perf_counter()
-        batch = self._plan.rows.take(positions, request.epoch)
+        batch = self._plan.rows.gather(positions, request.epoch)
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 

@@ -14,6 +14,7 @@ from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_whole, check_choice, check_flag, is_iterable
 from recmap.model.html import table
 from recmap.model.schema import Batch, Schema
+from recmap.model.workers import Workers
 from recmap.pipeline import verbs
 from recmap.pipeline.chain import Verbs
 from recmap.pipeline.executor import stream
@@ -27,7 +28,7 @@ from recmap.pipeline.task import RowsTask, filler, opened
 from recmap.pipeline.trail import Trail
 from recmap.pipeline.transforms.mix import Mixed, Until
 from recmap.pipeline.transforms.zip import Beside
-from recmap.pipeline.workers.choose import Request, Workers
+from recmap.pipeline.workers.pool import Request
 
 __all__ = ["Pipeline", "chained", "mix", "zip"]
 

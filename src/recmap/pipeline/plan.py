@@ -12,6 +12,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.files.cpus import parse_size
 from recmap.model.schema import Batch, Field, Schema
+from recmap.model.workers import Workers
 from recmap.pipeline.row_source import Leaf, Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import Said
@@ -21,7 +22,6 @@ from recmap.pipeline.transforms.batch import Batches, Block, Grouping, Singles
 from recmap.pipeline.transforms.pad import padded_by
 from recmap.pipeline.transforms.slice import Cut
 from recmap.pipeline.trial import Found, tried
-from recmap.pipeline.workers.choose import Workers
 
 __all__ = ["Plan", "Settled", "Shard"]
 
@@ -293,12 +293,12 @@ class Plan:
         for start in range(0, min(_TRIED * size, len(self.share)), size):
             positions, _ = self.share.positions(start, start + size)
             try:
-                batch = self.rows.take(positions, 0)
+                batch = self.rows.gather(positions, 0)
             except DataError:
                 positions = positions[: sound_rows(self.rows, positions)]
                 if not len(positions):
                     break
-                batch = self.rows.take(positions, 0)
+                batch = self.rows.gather(positions, 0)
             rows = Rowset(batch, positions, 0, self.rows)
             rows, _ = run_steps(rows, steps)
             for group in grouper.add(Block(rows.batch, rows.positions)):

@@ -79,7 +79,7 @@ class Rows(Protocol):
         """Whether any thread may read them: no function of the user's is called."""
         ...
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
+    def gather(self, positions: Positions, epoch: int) -> Batch:
         """The rows at these positions. Arrays of their own, which may be written to."""
         ...
 
@@ -179,13 +179,13 @@ class Leaf:
             )
         return source
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
+    def gather(self, positions: Positions, epoch: int) -> Batch:
         del epoch  # a file is the same in every epoch
         run = _run(positions)
         if run is not None:
             batch = self.source.read(run.start, run.stop)
         else:
-            batch = self.source.take(positions)
+            batch = self.source.gather(positions)
         if self._fresh:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
@@ -201,7 +201,7 @@ class Leaf:
                 found += more
         return found
 
-    def take_padded(
+    def gather_padded(
         self, positions: Positions, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> PaddedRows | None:
         """The rows in batches of ``size``, padded while they are read; None if the source
@@ -313,8 +313,8 @@ class Selected:
         """How many rows, of those that follow each other, lie in front of a bad one."""
         return sound_rows(self._rows, positions)
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        batch = self._rows.take(positions, epoch)
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        batch = self._rows.gather(positions, epoch)
         return {name: batch[name] for name in self._columns}
 
     def select(self, columns: Sequence[str]) -> Selected:

@@ -249,7 +249,7 @@ def _sampled(source: Source) -> str:
     """Some rows of what is in memory."""
     count, most = len(source), max(_ROWS, _ROWS_SIZE // max(1, source.row_bytes()))
     rows = np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(np.int64))
-    batch = source.take(rows) if count else {}
+    batch = source.gather(rows) if count else {}
     return _digest("\0".join(f"{name} {_bytes_of(column)}" for name, column in batch.items()))
 
 

@@ -19,7 +19,7 @@ from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Positions, Rows
 from recmap.pipeline.transforms.base import Rowset, Step, run_steps
 from recmap.pipeline.transforms.pad import padded_by
-from recmap.pipeline.workers.choose import Request
+from recmap.pipeline.workers.pool import Request
 
 __all__ = ["FinishTask", "Result", "RowsTask", "filler", "opened", "pieces_of"]
 
@@ -118,7 +118,7 @@ class RowsTask:
             finish, seconds = finish[1:], [time.perf_counter() - begun, 0.0]
         else:
             if batch is None:
-                batch = self.rows.take(positions, epoch)
+                batch = self.rows.gather(positions, epoch)
             read = time.perf_counter() - begun
             block, seconds = Rowset(batch, positions, epoch, self.rows), [read]
             for begin, end in pairwise([0, *self.cuts, len(self.steps)]):

@@ -14,6 +14,7 @@ from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOr
 from recmap.files.cpus import parse_size
 from recmap.model.arguments import as_list, as_names, as_slice, as_whole, check_choice, check_flag
 from recmap.model.schema import FieldLike, Schema
+from recmap.model.workers import Workers, parse_workers
 from recmap.pipeline.plan import Plan, Shard
 from recmap.pipeline.row_source import Positions, Rows
 from recmap.pipeline.sharding import Even
@@ -30,7 +31,6 @@ from recmap.pipeline.transforms.select import Choose
 from recmap.pipeline.transforms.shuffle import Picked, Repeated, Shuffled, cut
 from recmap.pipeline.transforms.slice import Cut
 from recmap.pipeline.transforms.window_shuffle import Windowed
-from recmap.pipeline.workers.choose import Workers, parse_workers
 
 __all__ = [
     "RowNumbers",

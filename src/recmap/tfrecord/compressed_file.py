@@ -131,7 +131,7 @@ class CompressedShard:
                 return _end(self._at), e.size
         return None
 
-    def take(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
+    def gather(self, codec: Codec, rows: npt.NDArray[np.int64]) -> Batch:
         """Rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
         with self._lock:

@@ -41,7 +41,7 @@ class Together:
                 self._files.add(file.bytes, index.stride or 0, *index.marks, index.lead)
         self._unchecked = set(range(len(shards)))
 
-    def take(self, codec: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
+    def gather(self, codec: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
         """Rows by number, all decoded in one call, each into its place. ``ask`` is for rows in
         any order, of which the system cannot know which come next.
         """

@@ -194,7 +194,7 @@ class PlainShard:
             ]
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
-    def take(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
+    def gather(self, codec: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         """Rows by number, all of which must exist."""
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file

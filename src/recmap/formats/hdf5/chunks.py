@@ -101,7 +101,7 @@ class ChunkedArray:
             )
         return self._gather(stop - start, pieces)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Rows by their numbers, those of a band at a time."""
         if not len(rows):
             return self._empty(0)

@@ -111,8 +111,8 @@ class _Shared:
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         return self._once((start, stop), lambda: self._chunks.read(start, stop))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._once(rows.tobytes(), lambda: self._chunks.take(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return self._once(rows.tobytes(), lambda: self._chunks.gather(rows))
 
     def keep(self, bands: int | None) -> None:
         self._chunks.keep(bands)
@@ -148,8 +148,8 @@ class _ChunkedColumn:
     def read(self, start: int, stop: int) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        return self._leaf.column(self._leaf.pick(self._rows.take(rows)))
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._leaf.column(self._leaf.pick(self._rows.gather(rows)))
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._size
@@ -192,7 +192,7 @@ class _LibraryColumn:
                 rows = rows[name]
             return self._leaf.column(rows)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         if not len(rows):
             return self.read(0, 0)
         wanted, back = np.unique(rows, return_inverse=True)

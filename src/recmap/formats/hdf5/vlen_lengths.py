@@ -61,7 +61,7 @@ class Lengths:
             elif isinstance(rows, slice):
                 found = self._rows.read(rows.start, rows.stop)
             else:
-                found = self._rows.take(rows)
+                found = self._rows.gather(rows)
         except DataError:
             return None  # whoever reads the rows finds out whether they are damaged
         lengths: npt.NDArray[np.int64] = found["length"].astype(np.int64)

@@ -55,7 +55,7 @@ class StreamedRows:
             return self._loaded()[start:stop]
         return self._rows(start, stop)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         if self._scattered:
             return self._loaded()[rows]
         taken = np.empty((len(rows), *self.shape[1:]), self.dtype)

@@ -81,7 +81,7 @@ class ZarrRows:
             return parts[0]
         return np.concatenate(parts) if parts else self._load(slice(0, 0))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         if not len(rows):
             return self._load(slice(0, 0))
         first, last = int(rows.min()) // self.chunk_rows, int(rows.max()) // self.chunk_rows

@@ -105,8 +105,8 @@ class _Restored:
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         return self._restored(self._rows.read(start, stop))
 
-    def take(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._restored(self._rows.take(rows))
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return self._restored(self._rows.gather(rows))
 
     def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         native = _native(self.dtype)

@@ -13,6 +13,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.model.batch import pick
 from recmap.model.schema import Batch, Schema
+from recmap.model.workers import Workers
 from recmap.pipeline.row_source import (
     Positions,
     Rows,
@@ -22,7 +23,6 @@ from recmap.pipeline.row_source import (
     sound_rows,
 )
 from recmap.pipeline.trial import Found, tried
-from recmap.pipeline.workers.choose import Workers
 
 __all__ = ["Rowset", "Step", "Stepped", "run_steps", "settle"]
 
@@ -123,12 +123,12 @@ def _sample(rows: Rows, size: int) -> Rowset:
     reach = reach_of(rows)
     positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
     try:
-        return Rowset(rows.take(positions, 0), positions, 0, rows)
+        return Rowset(rows.gather(positions, 0), positions, 0, rows)
     except DataError:
         positions = positions[: sound_rows(rows, positions)]
         if not len(positions):
             raise
-        return Rowset(rows.take(positions, 0), positions, 0, rows)
+        return Rowset(rows.gather(positions, 0), positions, 0, rows)
 
 
 def run_steps(rows: Rowset, steps: Sequence[Step]) -> tuple[Rowset, list[float]]:
@@ -174,8 +174,8 @@ class Stepped:
     def schema(self) -> Schema:
         return self._settled.schema
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        rowset = Rowset(self._rows.take(positions, epoch), positions, epoch, self._rows)
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        rowset = Rowset(self._rows.gather(positions, epoch), positions, epoch, self._rows)
         for step in self._settled.steps:
             rowset = step.apply(rowset)
         return rowset.batch

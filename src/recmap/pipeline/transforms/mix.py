@@ -100,14 +100,14 @@ class Mixed:
             inner[mine] = phase.before[owners] + places
         return owner, inner
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
+    def gather(self, positions: Positions, epoch: int) -> Batch:
         owner, inner = self._locate(positions, epoch)
         parts, places = [], []
         for i in np.unique(owner):
             mine = np.flatnonzero(owner == i)
-            parts.append(self._parts[i].take(inner[mine], epoch))
+            parts.append(self._parts[i].gather(inner[mine], epoch))
             places.append(mine)
-        return interleave(parts, places) if parts else self._parts[0].take(positions, epoch)
+        return interleave(parts, places) if parts else self._parts[0].gather(positions, epoch)
 
     def select(self, columns: Sequence[str]) -> Mixed:
         return self._over([part.select(columns) for part in self._parts])

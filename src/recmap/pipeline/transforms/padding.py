@@ -164,7 +164,7 @@ class Padding:
         memory = self._buffers.bytes
         if len(positions) > size:
             memory = _Bounded(self._buffers, most).bytes
-        read = leaf.take_padded(positions, native, size, memory) if native else None
+        read = leaf.gather_padded(positions, native, size, memory) if native else None
         if read is None:
             return []
         return [

@@ -59,8 +59,8 @@ class Rearranged(_Reordered):
         """Which of them."""
         raise NotImplementedError
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        return self._rows.take(self.numbers(positions, epoch), epoch)
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        return self._rows.gather(self.numbers(positions, epoch), epoch)
 
     def whence(self, position: int, epoch: int) -> str:
         return self._rows.whence(int(self.numbers(np.array([position]), epoch)[0]), epoch)
@@ -141,16 +141,16 @@ class Repeated(_Reordered):
     def _over(self, rows: Rows) -> Rows:
         return Repeated(rows, self._times)
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
+    def gather(self, positions: Positions, epoch: int) -> Batch:
         # A batch has rows of two epochs at most, if epochs are not tiny.
         turns = positions // max(self._each, 1)
         parts, places = [], []
         for turn in np.unique(turns):
             mine = np.flatnonzero(turns == turn)
             within = positions[mine] - turn * self._each
-            parts.append(self._rows.take(within, self._epoch(int(turn), epoch)))
+            parts.append(self._rows.gather(within, self._epoch(int(turn), epoch)))
             places.append(mine)
-        return interleave(parts, places) if parts else self._rows.take(positions, epoch)
+        return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
 
     def _epoch(self, turn: int, epoch: int) -> int:
         return epoch * (self._times or 1) + turn

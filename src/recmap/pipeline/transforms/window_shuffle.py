@@ -53,7 +53,7 @@ class Windowed:
     def schema(self) -> Schema:
         return self._rows.schema
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
+    def gather(self, positions: Positions, epoch: int) -> Batch:
         groups = positions // self._group
         parts, places = [], []
         for group in np.unique(groups):
@@ -61,7 +61,7 @@ class Windowed:
             within = self._shuffle(int(group), epoch)[positions[mine] - group * self._group]
             parts.append(pick(self._window_rows(int(group), epoch), within))
             places.append(mine)
-        return interleave(parts, places) if parts else self._rows.take(positions, epoch)
+        return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
 
     def _window_rows(self, group: int, epoch: int) -> Batch:
         with self._lock:
@@ -74,7 +74,7 @@ class Windowed:
     def _read(self, group: int, epoch: int) -> Batch:
         numbers = self._numbers(group, np.arange(self._size(group)), epoch)
         blocks = [numbers[i : i + self._block] for i in range(0, len(numbers), self._block)]
-        return join([self._rows.take(block, epoch) for block in blocks])
+        return join([self._rows.gather(block, epoch) for block in blocks])
 
     def _size(self, group: int) -> int:
         assert self.count is not None

@@ -37,8 +37,8 @@ class Beside:
         self.in_order = any(part.in_order for part in self._read)
         self.ours = all(part.ours for part in self._read)
 
-    def take(self, positions: Positions, epoch: int) -> Batch:
-        taken = (part.take(positions, epoch) for part in self._read)
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        taken = (part.gather(positions, epoch) for part in self._read)
         batch = {name: column for part in taken for name, column in part.items()}
         return {name: batch[name] for name in self.schema}
 

@@ -1,4 +1,4 @@
-"""Who does the work of a pipeline: the caller, threads, or processes."""
+"""What ``workers=`` means, wherever it is an option."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.pipeline.workers.pool import Pool, Request, UnpicklableError, Work
-from recmap.pipeline.workers.serial import Here
 
-__all__ = [
-    "Pool",
-    "Request",
-    "UnpicklableError",
-    "Work",
-    "Workers",
-    "open_pool",
-    "parse_workers",
-]
+__all__ = ["Workers", "parse_workers"]
 
 # Elsewhere than on Linux, libraries of the system do not survive a fork.
 _METHOD = "fork" if sys.platform == "linux" else "spawn"
@@ -61,17 +51,3 @@ def parse_workers(workers: Any) -> Workers:
     if kind == "threads":
         return Workers("threads", count)
     return Workers("processes", count, _METHOD if kind == "processes" else kind)
-
-
-def open_pool(work: Work, workers: Workers) -> Pool:
-    """A pool that does ``work``; close it, or use it as a context manager."""
-    if workers.kind == "here":
-        return Here(work)
-    if workers.kind == "threads":
-        from recmap.pipeline.workers.threads import ThreadPool
-
-        return ThreadPool(work, workers.count)
-    # Imported late: it needs sockets and signals, which most programs do without.
-    from recmap.pipeline.workers.processes import ProcessPool
-
-    return ProcessPool(work, workers.count, workers.method or _METHOD)

@@ -1,0 +1,23 @@
+"""Open a pool of the workers a pipeline was given."""
+
+from __future__ import annotations
+
+from recmap.model.workers import Workers
+from recmap.pipeline.workers.pool import Pool, Work
+from recmap.pipeline.workers.serial import Here
+
+__all__ = ["open_pool"]
+
+
+def open_pool(work: Work, workers: Workers) -> Pool:
+    """A pool that does ``work``; close it, or use it as a context manager."""
+    if workers.kind == "here":
+        return Here(work)
+    if workers.kind == "threads":
+        from recmap.pipeline.workers.threads import ThreadPool
+
+        return ThreadPool(work, workers.count)
+    # Imported late: it needs sockets and signals, which most programs do without.
+    from recmap.pipeline.workers.processes import ProcessPool
+
+    return ProcessPool(work, workers.count, workers.method or "spawn")
