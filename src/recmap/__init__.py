@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from recmap.adapters import tf as tf
     from recmap.dataset.column_view import ColumnView
     from recmap.dataset.convert import convert
-    from recmap.dataset.dataset import Dataset, from_arrays, from_batches, open
+    from recmap.dataset.dataset import Dataset
+    from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
@@ -64,11 +65,11 @@ else:
         "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
         "convert": "recmap.dataset.convert",
-        "from_arrays": "recmap.dataset.dataset",
-        "from_batches": "recmap.dataset.dataset",
+        "from_arrays": "recmap.dataset.open",
+        "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
         "mix": "recmap.pipeline.pipeline",
-        "open": "recmap.dataset.dataset",
+        "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
         "zip": "recmap.pipeline.pipeline",

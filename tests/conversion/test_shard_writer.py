@@ -22,7 +22,7 @@ ROWS = 30_000
 def planned() -> tuple[Manifest, Job]:
     """A conversion that is about to begin, as if its mark were set."""
     np.save("x.npy", np.arange(ROWS * 4, dtype=np.float32).reshape(-1, 4))
-    source = rm.open("x.npy").source
+    source = rm.open("x.npy")._source
     shards = plan_shards("out/", "tfrecord", ROWS, 16, 2, None, None)
     budget = choose_budget(least_budget(source, "1MB", 0), source, "1MB", 1, 2, 16)
     manifest = Manifest("out/_manifest.json", shards, source.schema, "tfrecord", source.files, {})

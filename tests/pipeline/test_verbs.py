@@ -27,10 +27,10 @@ def ds(request: pytest.FixtureRequest) -> rm.Dataset:
         np.save("y.npy", np.arange(ROWS * 3.0).reshape(ROWS, 3))
         return rm.open({"x": "x.npy", "y": "y.npy"})
     if request.param == "gzip":
-        given.save("d.tfrecord.gz", options={"compression": "gzip"})
+        given.save("d.tfrecord.gz", compression="gzip")
         return rm.open("d.tfrecord.gz")
     if request.param == "hdf5":
-        given.save("d.h5", options={"compression": "gzip"})
+        given.save("d.h5", compression="gzip")
         return rm.open("d.h5")
     given.save("d.tfrecord")
     return rm.open("d.tfrecord")

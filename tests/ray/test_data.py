@@ -103,7 +103,7 @@ def check_row(row: dict[str, Any], i: int) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_is_read_with_its_types_and_written_with_them(format: str) -> None:
-    rm.from_arrays(columns()).save(f"in.{SUFFIX[format]}", to=format)
+    rm.from_arrays(columns()).save(f"in.{SUFFIX[format]}", format=format)
     ds = rm.ray.read(f"in.{SUFFIX[format]}", override_num_blocks=3)
     for i, row in enumerate(ds.take_all()):
         check_row(row, i)

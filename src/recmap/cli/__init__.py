@@ -24,7 +24,7 @@ from recmap.cli import (
     tune,
     verify,
 )
-from recmap.cli.wording import in_options
+from recmap.cli.terminal import worded
 from recmap.errors import (
     FieldNotFoundError,
     MissingPackageError,
@@ -73,9 +73,9 @@ def parser() -> argparse.ArgumentParser:
     """Every verb with its options."""
     command = argparse.ArgumentParser(
         prog="recmap",
-        description="Looks into TFRecord, .npy, .npz, HDF5, Zarr and raw files, checks them, and "
-        "converts any of them into any other.",
-        epilog="recmap VERB --help says more, with examples.",
+        description="Inspect, check and convert TFRecord, .npy, .npz, HDF5, Zarr and raw files.",
+        epilog="recmap VERB --help shows the options of a verb, with examples. "
+        "Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted.",
     )
     command.add_argument("--version", action="version", version=f"recmap {__version__}")
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace) -> int:
     except (RecmapError, OSError) as e:
         if args.debug:
             raise
-        _complain(args.verb, str(e))
+        _complain(args.verb, e.message if isinstance(e, RecmapError) else str(e))
         return 2 if isinstance(e, _USAGE) else 1
 
 
@@ -118,8 +118,9 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def _complain(verb: str, message: str) -> None:
-    print(f"recmap {verb}: {in_options(message)}", file=sys.stderr)
+    print(f"recmap {verb}: {worded(message, verb)}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"recmap: {in_options(str(message))}", file=sys.stderr)
+    text = message.args[0] if isinstance(message, Warning) and message.args else message
+    print(f"recmap: {worded(text if isinstance(text, str) else str(text))}", file=sys.stderr)

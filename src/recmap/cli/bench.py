@@ -6,10 +6,9 @@ import argparse
 import time
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import show_table
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
 from recmap.pipeline.meter import Stats

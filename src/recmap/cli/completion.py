@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.verb import add_verb
+from recmap.cli.arguments import add_verb
 
 __all__ = ["add"]
 

@@ -6,13 +6,11 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from recmap.cli.cells import cell
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import on_terminal, show_table, table_width
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
-from recmap.dataset.dataset import Dataset
+from recmap.cli.table import cell, show_table, table_width
+from recmap.cli.terminal import on_terminal, printable
+from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
 
 __all__ = ["add"]
@@ -66,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
     """The first rows, as many as there are, read a few at a time."""
-    step = max(1, _READ_SIZE // dataset.source.row_bytes())
+    step = max(1, _READ_SIZE // opened_rows(dataset).source.row_bytes())
     for start in range(0, count, step):
         batch = dataset[start : min(start + step, count)]
         found = len(next(iter(batch.values()), ()))

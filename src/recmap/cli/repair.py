@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.arguments import add_verb
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
+from recmap.cli.terminal import printable, watching
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
 from recmap.files.temporary import writing

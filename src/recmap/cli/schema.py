@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, call_text, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, call_text, opened
 from recmap.cli.tf_snippet import tf_spec
 from recmap.cli.torch_snippet import torch_snippet
-from recmap.cli.verb import add_verb
+from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.formats.tfrecord_source import TFRecordSource
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.form == "torch":
         print(torch_snippet(dataset.schema, call_text(args)), end="")
     else:
-        source = dataset.source
+        source = opened_rows(dataset).source
         if not isinstance(source, TFRecordSource):
             raise OptionError(
                 f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "

@@ -6,12 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from recmap.cli.cells import number
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import number, show_table
+from recmap.cli.terminal import watching
 from recmap.dataset.histogram import Histogram
 from recmap.dataset.moments import Numbers
 from recmap.dataset.stats import FieldStats

@@ -7,10 +7,10 @@ import gc
 import os
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, call_text, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, call_text, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import show_table
+from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
 from recmap.pipeline.tune import Trial, fits_memory, tune
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.batch is not None and args.batch < 1:
         raise OptionError(f"--batch {args.batch}: a batch has 1 row or more")
     rows = opened(args)
-    files, count, row_bytes = rows.files, len(rows), rows.source.row_bytes()
+    files, count, row_bytes = rows.files, len(rows), opened_rows(rows).source.row_bytes()
     if count == 0:
         raise OptionError(f"{files[0]}: there are no rows to try it on")
     cold = not fits_memory(files) if args.cold is None else args.cold

@@ -41,10 +41,10 @@ def output_format(dst: str, asked: str | None) -> str:
         known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
         raise OptionError(
             f"{dst}: what format? End the name with one of {known}, end it with / for a folder of "
-            "TFRecord files, or give to="
+            "TFRecord files, or give format="
         )
     if found not in FORMATS:
-        raise OptionError(f"to={found!r} is not one of {', '.join(FORMATS)}")
+        raise OptionError(f"format={found!r} is not one of {', '.join(FORMATS)}")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.indexing import RowReader, index_array
 from recmap.dataset.reductions import reduce_blocks
+from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
-
-if TYPE_CHECKING:
-    from recmap.dataset.dataset import Dataset
+from recmap.model.source import Source
 
 __all__ = ["ColumnView"]
 
@@ -63,12 +61,12 @@ class ColumnView(NDArrayOperatorsMixin):
     """
 
     # An index or a sum of an array is one of these, too.
-    __slots__ = ("_dataset", "field", "name")
+    __slots__ = ("_source", "field", "name")
 
-    def __init__(self, dataset: Dataset, name: str, field: Field) -> None:
-        self._dataset = dataset
+    def __init__(self, source: Source, name: str) -> None:
+        self._source = source
         self.name = name
-        self.field = field
+        self.field = source.schema[name]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -101,17 +99,17 @@ class ColumnView(NDArrayOperatorsMixin):
         return self.size * self.itemsize
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._source)
 
     def __getitem__(self, key: Any) -> Any:
         number = as_row(key)
         if number is not None:
-            return self._dataset[number][self.name]
+            return get_row(self._source, number)[self.name]
         if isinstance(key, slice) and key.step in (None, 1):
-            return self._dataset[key][self.name]
+            return get_rows(self._source, key)[self.name]
         if not self._is_array:
             return self._listed(key)
-        source, name = self._dataset.source, self.name
+        source, name = self._source, self.name
         reader = RowReader(
             self._fixed("indexing"),
             self.dtype,
@@ -145,7 +143,7 @@ class ColumnView(NDArrayOperatorsMixin):
                 f"mask, and then a row: ds[{self.name!r}][7][:3]"
             )
         try:
-            return self._dataset[key][self.name]
+            return get_rows(self._source, key)[self.name]
         except OptionError as e:
             raise RowNotFoundError(f"column {self.name!r}: {e}") from None
 
@@ -155,7 +153,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        return (row[self.name] for row in self._dataset)
+        return (row[self.name] for row in iterate_rows(self._source))
 
     def __contains__(self, value: object) -> bool:
         if self.field.is_bytes:
@@ -176,7 +174,7 @@ class ColumnView(NDArrayOperatorsMixin):
         self._fixed("np.asarray")
         if copy is False:
             raise OptionError(f"column {self.name!r} has to be read: copy=False cannot be had")
-        column = _array(self._dataset[:][self.name])
+        column = _array(get_rows(self._source, slice(None))[self.name])
         if dtype is None or np.dtype(dtype) == column.dtype:
             return np.array(column) if copy else column
         return column.astype(dtype)
@@ -303,7 +301,7 @@ class ColumnView(NDArrayOperatorsMixin):
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
         """The column in blocks of a few megabytes; of ragged rows, the values."""
-        for batch in self._dataset._reads(1):  # noqa: SLF001
+        for batch in read_blocks(self._source, 1):
             column = batch[self.name]
             while isinstance(column, Ragged):
                 column = column.flat
@@ -336,7 +334,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __repr__(self) -> str:
-        files = self._dataset.files
+        files = self._source.files
         return f"ColumnView({self.name!r}: {self.field} of {files[0] if files else 'memory'})"
 
 

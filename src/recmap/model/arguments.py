@@ -176,8 +176,25 @@ def check_column_name(name: Any) -> None:
         ) from None
 
 
-def unknown_option(name: str, known: Iterable[str] | None, where: str = "") -> OptionTypeError:
-    """The error for an option that does not exist, with the one that may have been meant."""
+# Options of older versions, and how to write them now.
+_RENAMED = {
+    "to": "format={value!r}",
+    "rows_per_shard": "shards='{value} rows'",
+    "shard_size": "shards={value!r}",
+    "address": "engine='ray:{value}'",
+}
+
+
+def unknown_option(
+    name: str, known: Iterable[str] | None, where: str = "", value: Any = ...
+) -> OptionTypeError:
+    """Return the error for an option that does not exist: it names the one that replaces it,
+    or that may have been meant.
+    """
+    if name in _RENAMED and value is not ...:
+        return OptionTypeError(
+            f"{where}{name}={value!r} is now written {_RENAMED[name].format(value=value)}"
+        )
     names = sorted(known or ())
     near = difflib.get_close_matches(str(name), names, 1)
     meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"

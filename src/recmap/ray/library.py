@@ -68,7 +68,7 @@ def connect(address: str | None) -> Connection:
         )
     except (OSError, RuntimeError, ValueError) as e:
         raise OptionError(
-            f"address={address!r}: no Ray cluster could be reached there ({e}); "
+            f"ray:{address}: no Ray cluster could be reached there ({e}); "
             "`ray start --head` on its first machine begins one and prints its address"
         ) from e
     return Connection(ray, opened=True)
@@ -85,6 +85,6 @@ def _check_same(ray: Any, address: str | None) -> None:
     connected = ray.get_runtime_context().gcs_address
     if address not in (None, "auto", connected):
         raise OptionError(
-            f"address={address!r}: this program is connected to {connected} already; leave the "
+            f"ray:{address}: this program is connected to {connected} already; leave the "
             "address out, or call ray.shutdown() first"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch
 from recmap.model.source import Info, Source
 
-__all__ = ["Part", "again", "split"]
+__all__ = ["Part", "split"]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Bits: TypeAlias = npt.NDArray[np.bool_]
@@ -72,11 +72,6 @@ class Part(SourceOver):
 
     def info(self) -> Info:
         return replace(self._source.info(), rows=len(self))
-
-
-def again(reopen: Callable[[], Source], order: Order) -> Source:
-    """The same part, for another process."""
-    return Part(reopen(), order)
 
 
 class _Stretch:
