@@ -156,7 +156,7 @@ def test_after_an_interrupt_the_same_command_goes_on() -> None:
     assert code == 130
     last = shown.rstrip().splitlines()[-1]
     assert "recmap convert: interrupted: " in last
-    assert "of 20 files are finished, and the same command goes on from there" in last
+    assert "of 20 files are finished, and the same command resumes from there" in last
     assert "Traceback" not in shown
     finished = {path.name for path in Path("out").glob("*.tfrecord")}
     assert 0 < len(finished) < 20

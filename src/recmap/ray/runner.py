@@ -1,6 +1,6 @@
 """The files of a conversion, written by tasks of a Ray cluster.
 
-What a task does is what a thread does: the engine's Job, which is sent to it. Here is
+What a task does is what a thread does: ShardWriter, which is sent to it. Here is
 only who does which file, and what happens when somebody dies.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.progress import Counter
-from recmap.conversion.shard_writer import Job
+from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.cpus import size_text
 from recmap.formats.tfrecord_source import TFRecordSource
@@ -79,9 +79,9 @@ class Tasks:
             text += f": shards={int(cpus)} or more would use all of them"
         return text
 
-    def run(self, job: Job, shards: list[Shard], counter: Counter) -> None:
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Writes these files."""
-        self._check_memory(job.budget.memory)
+        self._check_memory(writer.budget.memory)
         if len(self._compressed) < len(shards) and self._compressed:
             warnings.warn(
                 f"{self._compressed[0]}: a compressed file cannot be split, so that each of "
@@ -92,26 +92,30 @@ class Tasks:
             )
         running: dict[Any, Shard] = {}
         try:
-            self._run(job, deque(shards), running, counter)
+            self._run(writer, deque(shards), running, counter)
         except BaseException:
-            self._stop(job, list(running))
+            self._stop(writer, list(running))
             raise
         finally:
             # Of tasks that died: those that failed left nothing. What is there after somebody
             # has taken over is his.
-            if not job.mark.lost:
+            if not writer.lock.lost:
                 clear_temporary([shard.path for shard in shards], self._home.process)
 
     def _run(
-        self, job: Job, waiting: deque[Shard], running: dict[Any, Shard], counter: Counter
+        self,
+        writer: ShardWriter,
+        waiting: deque[Shard],
+        running: dict[Any, Shard],
+        counter: Counter,
     ) -> None:
         ray = self._ray
         # As bytes: it opens files when it is loaded, and that is for the task to do.
-        sent = ray.put(pickle.dumps(job))
+        sent = ray.put(pickle.dumps(writer))
         tally = start_tally(ray) if counter.watched else None
         write = ray.remote(_write).options(
             num_cpus=TASK_CPUS,
-            memory=job.budget.memory,
+            memory=writer.budget.memory,
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
         )
@@ -128,11 +132,11 @@ class Tasks:
             files = {**told(ray, tally), **done}.values()
             counter.reach(sum(rows for rows, _ in files), sum(size for _, size in files))
 
-    def _stop(self, job: Job, tasks: list[Any]) -> None:
+    def _stop(self, writer: ShardWriter, tasks: list[Any]) -> None:
         """Has the tasks end at their next step, or when they are about to begin. They are not
         cancelled by Ray, which may take this process down if one of them ends meanwhile.
         """
-        job.mark.release()
+        writer.lock.release()
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_PATIENCE)
 
@@ -160,9 +164,11 @@ def _write(job: bytes, shard: Shard, home: Home, tally: Any) -> tuple[int, int]:
         raise
 
 
-def _write_at_home(job: Job, shard: Shard, home: Home, tally: Any, node: str) -> tuple[int, int]:
-    if not job.mark.there:
-        folder = os.path.abspath(os.path.dirname(job.mark.path))
+def _write_at_home(
+    writer: ShardWriter, shard: Shard, home: Home, tally: Any, node: str
+) -> tuple[int, int]:
+    if not writer.lock.exists:
+        folder = os.path.abspath(os.path.dirname(writer.lock.path))
         raise PathNotFoundError(
             f"{folder}: node {node} does not see the driver's files there; use storage "
             "that all nodes see under the same path"
@@ -170,5 +176,5 @@ def _write_at_home(job: Job, shard: Shard, home: Home, tally: Any, node: str) ->
     # What an attempt before this one left when it died.
     clear_temporary([shard.path], home.process)
     teller = Teller(tally, shard.number)
-    job.write(shard, teller.add, lambda: not job.mark.there)
+    writer.write(shard, teller.add, lambda: not writer.lock.exists)
     return teller.rows, teller.size

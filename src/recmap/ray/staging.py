@@ -16,11 +16,9 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import refuse_foreign_output
-from recmap.conversion.manifest import Manifest
-from recmap.conversion.manifest_file import existing_files, load_manifest, manifest_path
-from recmap.conversion.plan import is_folder, plan_shards, stem_of
-from recmap.conversion.previous_output import Before
+from recmap.conversion.cleanup import PreviousOutput, refuse_foreign_output
+from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.plan import Sharding, is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
 from recmap.formats.registry import FORMATS
@@ -76,7 +74,7 @@ class Output:
                 f"{existing[0]} exists already (use overwrite=True to replace it)"
             )
         # Before any work: which of them get new files of their names is not known yet.
-        self._before.refuse_others([path for path in existing if path != self._stem])
+        self._previous.refuse_foreign([path for path in existing if path != self._stem])
 
     def publish(self, parts: Sequence[Part], stage: str) -> list[str]:
         """Gives the parts their names, in the order of their tasks; all of them, or none.
@@ -91,14 +89,14 @@ class Output:
         shards = [
             replace(shard, start=end - part.rows, stop=end)
             for shard, part, end in zip(
-                plan_shards(self.dst, self.format, count, 1, count, None, None),
+                plan_shards(self.dst, self.format, count, 1, Sharding(files=count)),
                 ordered,
                 ends,
                 strict=True,
             )
         ]
         names = {shard.path for shard in shards}
-        self._before.refuse_others([path for path in self._existing() if path not in names])
+        self._previous.refuse_foreign([path for path in self._existing() if path not in names])
         for name in names:
             refuse_foreign_output(name, self.format)
         replacement = Replacement(self._manifest_path, self._existing())
@@ -130,13 +128,13 @@ class Output:
         return Manifest(self._manifest_path, shards, schema, self.format, [], note)
 
     @property
-    def _before(self) -> Before:
-        return self._manifest([], Schema({}), {}).written_before()
+    def _previous(self) -> PreviousOutput:
+        return self._manifest([], Schema({}), {}).previous_output()
 
     @property
     def _stem(self) -> str:
         """The name of one file."""
-        return plan_shards(self.dst, self.format, 1, 1, 1, None, None)[0].path
+        return plan_shards(self.dst, self.format, 1, 1, Sharding())[0].path
 
     @property
     def _manifest_path(self) -> str:

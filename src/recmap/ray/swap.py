@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from recmap.conversion.cleanup import remove_output
-from recmap.conversion.manifest_file import file_names, load_manifest
+from recmap.conversion.manifest import file_names, load_manifest
 from recmap.files.array_sidecar import description_path
 from recmap.files.temporary import remove, sync
 from recmap.tfrecord.sidecar import sidecar_path
