@@ -9,7 +9,7 @@ what a killed run left. ``external_shuffle.py`` puts the rows into a random orde
 A runner (``thread_runner.py``, or ``ray/runner.py`` on a cluster) then hands each shard to
 ``shard_writer.py``, which reads slab after slab with ``bounded_reader.py``, passes it to the
 sink of the format under a temporary name, checks the result with ``verify.py``, records the
-shard as finished, and renames it. ``progress.py`` counts the rows and makes the report.
+shard as finished, and renames it. ``progress.py`` has the report of all that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recmap.conversion.budget import Budget, choose_budget, least_budget
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
-from recmap.conversion.progress import Counter, Report, Watcher
+from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
@@ -36,6 +36,7 @@ from recmap.files.cpus import within
 from recmap.files.temporary import size_on_disk
 from recmap.formats.combined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
+from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
@@ -76,7 +77,7 @@ class WorkOptions:
     verify: Verify = True
     resume: bool = True
     overwrite: bool = False
-    progress: Watcher | None = None
+    progress: ProgressOption = None
     runner: Runner | None = None
 
 
@@ -175,7 +176,8 @@ def _write_shards(
 ) -> None:
     source, output, work = plan.source, plan.output, plan.work
     with ExitStack() as stack:
-        counter = Counter(None if plan.rows is None else _row_count(todo), work.progress)
+        total = None if plan.rows is None else _row_count(todo)
+        counter = stack.enter_context(Counter(total, work.progress))
         in_one_pass = reads_in_order(source) and len(todo) == len(plan.shards)
         if seed is not None or not in_one_pass or work.runner is not None:
             check_sums(source)  # the rows are not all read here, or not in order
