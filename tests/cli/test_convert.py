@@ -96,7 +96,7 @@ def test_a_finished_file_is_not_said_to_be_another_conversions(
         "recmap convert: y.npz exists already (use --overwrite to replace it)\n"
     )
     assert main(["convert", "x.npy", "out/", "--shards", "2", "--rows", ":9"]) == 2
-    assert "was not made by this same conversion" in capsys.readouterr().err
+    assert "made by another conversion" in capsys.readouterr().err
 
 
 def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,7 +118,7 @@ def test_what_the_refusal_asks_for_is_enough(folder: Path) -> None:
 
 def test_fewer_files_are_written_at_a_time_if_rows_are_large(folder: Path) -> None:
     report = rm.convert(folder / "s.npz", "out/", memory="30MB", shards=2, workers=2, durable=False)
-    assert "1 at a time" in report.explanation
+    assert "1 file at a time" in report.explanation
     assert "the largest row 2 MB" in report.explanation
 
 

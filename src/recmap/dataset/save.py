@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Never, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.engine import Runner, convert_source
-from recmap.conversion.manifest_file import load_manifest, manifest_path
+from recmap.conversion.engine import OutputOptions, Runner, WorkOptions, convert_source
+from recmap.conversion.manifest import load_manifest, manifest_path
+from recmap.conversion.plan import Sharding
 from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
@@ -103,7 +104,7 @@ class Saving:
     ) -> None:
         for name, value in unknown.items():
             raise unknown_option(name, SaveOptions.__annotations__, value=value)
-        self.dst = as_path(dst, "dst")
+        target = as_path(dst, "dst")
         _seed(shuffle, seed, None)
         if parse_size(memory) < 1:
             raise OptionError(f"memory={memory!r}: give a number of bytes, such as '512MB'")
@@ -115,7 +116,6 @@ class Saving:
         for name, flag in {"resume": resume, "overwrite": overwrite, "durable": durable}.items():
             check_flag(name, flag)
         self._workers = None if workers is None else _parse_workers(workers)
-        self._shards = parse_shards(shards)
         self._engine = _parse_engine(engine)
         self._rows = None if rows is None else as_slice("rows", rows)
         self._columns = None if columns is None else as_names("columns", columns)
@@ -124,10 +124,15 @@ class Saving:
             check_column_name(name)
         self._cast = as_mapping("cast", cast or {}, '{"x": "float32"}')
         self._casting = casting
-        self._format = format
-        self._options = sink_options(options, compression, encoding, align)
+        self._output = OutputOptions(
+            target,
+            format,
+            parse_shards(shards),
+            durable,
+            sink_options(options, compression, encoding, align),
+        )
         self._shuffle, self._seed = shuffle, seed
-        self._memory, self._durable, self._verify = memory, durable, verify
+        self._memory, self._verify = memory, verify
         self._resume, self._overwrite, self._progress = resume, overwrite, progress
 
     def run(self, rows: Opened) -> Report:
@@ -141,31 +146,28 @@ class Saving:
                 cast=self._cast,
                 casting=self._casting,
             )
-            return convert_source(
-                source,
-                self.dst,
-                to=self._format,
+            work = WorkOptions(
                 memory=self._memory,
                 # On a cluster the memory is for a task, which writes one file.
                 workers=self._threads if runner is None else 1,
-                shards=self._shards.files,
-                rows_per_shard=self._shards.rows,
-                shard_size=self._shards.size,
+                verify=self._verify,
                 # Rows from memory cannot be told from others: there is nothing to resume.
                 resume=self._resume and rows.lasting,
                 overwrite=self._overwrite,
-                verify=self._verify,
-                durable=self._durable,
                 progress=self._progress,
-                shuffle=_seed(self._shuffle, self._seed, self.dst),
-                described={
+                runner=runner,
+            )
+            return convert_source(
+                source,
+                self._output,
+                work,
+                seed=_seed(self._shuffle, self._seed, self._output.dst),
+                description={
                     "rows": None if self._rows is None else str(self._rows),
                     "columns": self._columns,
                     "rename": self._rename,
                     "opened": dict(rows.how),
                 },
-                options=self._options,
-                runner=runner,
             )
 
     @property
@@ -178,32 +180,24 @@ class Saving:
             return nullcontext()
         from recmap.ray.runner import on_cluster
 
-        return on_cluster(self._engine.address, source, self.dst, self._threads)
+        return on_cluster(self._engine.address, source, self._output.dst, self._threads)
 
 
-class Shards(NamedTuple):
-    """How rows are divided among files; at most one of them is given."""
-
-    files: int | None = None
-    rows: int | None = None
-    size: int | None = None
-
-
-def parse_shards(shards: int | str | None) -> Shards:
+def parse_shards(shards: int | str | None) -> Sharding:
     """Parse ``shards=``: a number of files, a size for each, or rows for each.
 
-    >>> parse_shards(16), parse_shards("10_000 rows").rows, parse_shards("256MB").size
-    (Shards(files=16, rows=None, size=None), 10000, 256000000)
+    >>> parse_shards(16).files, parse_shards("10_000 rows").rows, parse_shards("256MB").size
+    (16, 10000, 256000000)
     """
     if shards is None:
-        return Shards()
+        return Sharding()
     if not isinstance(shards, str):
-        return Shards(files=as_whole("shards", shards, 1, MOST_SHARDS))
+        return Sharding(files=as_whole("shards", shards, 1, MOST_SHARDS))
     match = re.fullmatch(r"\s*(\d[\d_,]*)\s*(rows?)?\s*", shards)
     if match is not None and match[2]:
-        return Shards(rows=as_whole("shards", _digits(match[1]), 1))
+        return Sharding(rows=as_whole("shards", _digits(match[1]), 1))
     if match is not None:
-        return Shards(files=as_whole("shards", _digits(match[1]), 1, MOST_SHARDS))
+        return Sharding(files=as_whole("shards", _digits(match[1]), 1, MOST_SHARDS))
     try:
         size = parse_size(shards)
     except OptionError:
@@ -213,7 +207,7 @@ def parse_shards(shards: int | str | None) -> Shards:
             f"shards={shards!r}: give a number of files, the size of each, '256MB', or the rows of "
             "each, '10_000 rows'"
         )
-    return Shards(size=size)
+    return Sharding(size=size)
 
 
 def _digits(text: str) -> int:
