@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Never
+from typing import Any
 
 import numpy.typing as npt
 
@@ -48,7 +48,7 @@ def convert(
     overwrite: bool = False,
     progress: ProgressOption = None,
     engine: str = "local",
-    **unknown: Never,
+    **unknown: Any,
 ) -> Report:
     """Write the rows of any files, or of a dataset, into files of any format.
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Never, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ class Saving:
         overwrite: bool = False,
         progress: ProgressOption = None,
         engine: str = "local",
-        **unknown: Never,
+        **unknown: Any,
     ) -> None:
         for name, value in unknown.items():
             raise unknown_option(name, SaveOptions.__annotations__, value=value)
@@ -147,9 +147,9 @@ class Saving:
                 casting=self._casting,
             )
             work = WorkOptions(
-                memory=self._memory,
-                # On a cluster the memory is for a task, which writes one file.
-                workers=self._threads if runner is None else 1,
+                memory=self._share_of_memory,
+                # Elsewhere the memory is for one process, which writes one file.
+                workers=self._count if runner is None else 1,
                 verify=self._verify,
                 # Rows from memory cannot be told from others: there is nothing to resume.
                 resume=self._resume and rows.lasting,
@@ -171,16 +171,31 @@ class Saving:
             )
 
     @property
-    def _threads(self) -> int | None:
+    def _count(self) -> int | None:
         return None if self._workers is None else self._workers.count
+
+    @property
+    def _in_processes(self) -> bool:
+        return self._workers is not None and self._workers.kind == "processes"
+
+    @property
+    def _share_of_memory(self) -> int | str:
+        """What each process may hold."""
+        if self._engine is not None or not self._in_processes:
+            return self._memory
+        return max(1, parse_size(self._memory) // (self._count or 1))
 
     def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
         """Return who writes the files; None for threads of this process."""
         if self._engine is None:
-            return nullcontext()
+            if self._workers is None or not self._in_processes:
+                return nullcontext()
+            from recmap.conversion.process_runner import ProcessRunner
+
+            return nullcontext(ProcessRunner(source, self._workers.count, self._workers.method))
         from recmap.ray.runner import on_cluster
 
-        return on_cluster(self._engine.address, source, self._output.dst, self._threads)
+        return on_cluster(self._engine.address, source, self._output.dst, self._count)
 
 
 def parse_shards(shards: int | str | None) -> Sharding:

@@ -490,7 +490,7 @@ class TFRecordSource:
         shards = self._shards
         strides = {s.index.stride if isinstance(s, PlainShard) else None for s in shards}
         rows = len(self)
-        notes = {}
+        notes: dict[str, str] = {}
         for name, feature in self.summary.features.items():
             hint = feature.hint()
             if hint and name in self.schema and self.schema[name].is_bytes:

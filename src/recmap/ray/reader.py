@@ -21,9 +21,8 @@ from recmap.ray.parallel_index import find_records
 __all__ = ["read"]
 
 
-@runtime_checkable
-class Opened(Protocol):
-    """A dataset that ``rm.open`` returned."""
+class OpenedRows(Protocol):
+    """What a dataset holds."""
 
     @property
     def source(self) -> Source: ...
@@ -35,8 +34,16 @@ class Opened(Protocol):
     def reopen(self) -> Callable[[], Source] | None: ...
 
 
+@runtime_checkable
+class OpenedDataset(Protocol):
+    """A dataset that ``rm.open`` returned; its class is in a package above this one."""
+
+    @property
+    def _opened(self) -> OpenedRows: ...
+
+
 def read(
-    src: PathsLike | Opened,
+    src: PathsLike | OpenedDataset,
     fields: FieldsLike | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -75,22 +82,23 @@ def read(
 
 
 def _opened(
-    src: PathsLike | Opened, fields: FieldsLike | None, options: Mapping[str, Any]
+    src: PathsLike | OpenedDataset, fields: FieldsLike | None, options: Mapping[str, Any]
 ) -> tuple[Source, Callable[[], Source], bool]:
     """Return the source, how to open it in another process, and whether to skip bad records."""
-    if isinstance(src, Opened):
+    if isinstance(src, OpenedDataset):
+        rows = src._opened  # noqa: SLF001  # users do not see it
         late = [*(["fields"] if fields is not None else []), *options]
         if late:
             raise OptionError(
                 f"the dataset is already open, so give {', '.join(late)} to rm.open instead"
             )
-        if src.reopen is None or not src.lasting:
+        if rows.reopen is None or not rows.lasting:
             raise OptionError(
                 "rows in memory are not sent to Ray's workers; save them to a file that all of "
                 "them can see, or use ray.data.from_numpy()"
             )
-        skip = isinstance(src.reopen, Opening) and src.reopen.options.errors == "skip"
-        return _in_original_folder(src.source, src.reopen), src.reopen, skip
+        skip = isinstance(rows.reopen, Opening) and rows.reopen.options.errors == "skip"
+        return _in_original_folder(rows.source, rows.reopen), rows.reopen, skip
     if isinstance(src, Mapping) or not isinstance(src, str | os.PathLike | Sequence):
         raise OptionError(
             f"rm.ray.read takes a path, a list of paths or what rm.open returns, not "

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Never
+from typing import Any
 
 from recmap.conversion.plan import output_format
 from recmap.conversion.progress import Report
@@ -41,7 +41,7 @@ def write(
     overwrite: bool = False,
     verify: bool = True,
     concurrency: int | None = None,
-    **unknown: Never,
+    **unknown: Any,
 ) -> Report:
     """Write the rows of a ``ray.data.Dataset`` to files of any format, one for each task.
 
