@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.wording import in_options
+from recmap.cli.terminal import worded
 from tests import wire
 
 EXAMPLES = [wire.example(a=wire.int64_list(i)) for i in range(50)]
@@ -264,7 +264,10 @@ def test_a_file_of_another_format_is_called_by_its_name(
         if what == "an empty file" and command[0] in ("verify", "index"):
             continue
         assert main(command) == 2, command
-        assert capsys.readouterr().err == f"recmap {command[0]}: {in_options(sentence)}\n"
+        assert (
+            capsys.readouterr().err
+            == f"recmap {command[0]}: {worded(caught.value.message, command[0])}\n"
+        )
     assert not Path("out.tfrecord").exists()
 
 

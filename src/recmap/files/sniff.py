@@ -113,10 +113,14 @@ def unknown_format(path: str, found: Look | None, records: bool = False) -> Unkn
             ),
             file=path,
         )
-    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
+    advice = found.advice
+    if "{path}" in advice:
+        advice = advice.replace("{path}", json.dumps(path, ensure_ascii=False))
     return UnknownFormatError(
-        f"{path}: not a format recmap reads (looks like {found.what})"
-        + (f". {advice}" if advice else ""),
+        Message(
+            f"{path}: not a format recmap reads (looks like {found.what})",
+            *((". ", advice) if advice else ()),
+        ),
         file=path,
     )
 
@@ -474,7 +478,15 @@ def _idx(head: bytes, tail: bytes, size: int) -> Look | None:
         return None
     return Look(
         "IDX, the format of MNIST",
-        f'Give dtype="{kinds[head[2]]}", shape={shape}, offset={start} to read its numbers',
+        Message(
+            "Give ",
+            Option("dtype", kinds[head[2]]),
+            ", ",
+            Option("shape", shape),
+            ", ",
+            Option("offset", start),
+            " to read its numbers",
+        ),
         certain=False,
     )
 
