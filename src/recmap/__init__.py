@@ -3,6 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
+from recmap import errors as errors
 from recmap.errors import (
     ColumnError,
     CompressionError,
@@ -39,8 +40,8 @@ from recmap.errors import (
 
 if TYPE_CHECKING:
     from recmap import ray as ray
+    from recmap import tf as tf
     from recmap import tfrecord as tfrecord
-    from recmap.adapters import tf as tf
     from recmap.dataset.column_view import ColumnView
     from recmap.dataset.convert import convert
     from recmap.dataset.dataset import Dataset
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
 else:
-    # Where names are found when they are asked for: no program uses them all.
+    # Where names are found.
     _LATE = {
         "ColumnView": "recmap.dataset.column_view",
         "Dataset": "recmap.dataset.dataset",
@@ -76,12 +77,12 @@ else:
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",
-        "tf": "recmap.adapters.tf",
+        "tf": "recmap.tf",
         "tfrecord": "recmap.tfrecord",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """What is imported late."""
+        """Import a name when it is first used: no program uses them all."""
         from importlib import import_module
 
         if name in _LATE_MODULES:
@@ -97,7 +98,8 @@ else:
         return found
 
     def __dir__():  # noqa: ANN202
-        return sorted({*globals(), *_LATE, *_LATE_MODULES})
+        # Completion offers what is documented.
+        return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})
 
 
 __all__ = [
@@ -141,12 +143,15 @@ __all__ = [
     "VerificationError",
     "WorkerDiedError",
     "convert",
+    "errors",
     "from_arrays",
     "from_batches",
     "index",
     "mix",
     "open",
+    "ray",
     "repair",
+    "tf",
     "tfrecord",
     "verify",
     "zip",

@@ -309,7 +309,7 @@ def test_the_advice_for_mnist_works(capsys: pytest.CaptureFixture[str]) -> None:
         4,
     )
     assert main(["info", "images"]) == 2
-    assert "Give --dtype uint8 --shape 3,4,4, --offset 16" in capsys.readouterr().err
+    assert "Give --dtype uint8 --shape 3,4,4 --offset 16" in capsys.readouterr().err
 
 
 def test_what_recmap_reads_is_read_under_any_name() -> None:
