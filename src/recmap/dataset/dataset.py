@@ -51,7 +51,7 @@ from recmap.model.ragged import Ragged, concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, Source
-from recmap.pipeline.chain import Verbs
+from recmap.pipeline.pipeline import Verbs
 from recmap.tfrecord.inflate import CompressionOption
 
 if TYPE_CHECKING:
@@ -331,14 +331,14 @@ class Dataset(Verbs):
         return _again, (self._reopen or partial(_given, self._source), self.opened, self.lasting)
 
     @cached_property
-    def plan(self) -> Plan:
+    def _plan(self) -> Plan:
         from recmap.pipeline.plan import Plan
-        from recmap.pipeline.row_source import Leaf
-        from recmap.pipeline.signature import Said
+        from recmap.pipeline.row_source import SourceRows
+        from recmap.pipeline.signature import VerbRecord
 
-        leaf = Leaf(self._source, self._reopen)
-        said = (Said(self.opened["split"]),) if "split" in self.opened else ()
-        return Plan(leaf, leaves=(leaf,), said=said)
+        rows = SourceRows(self._source, self._reopen)
+        records = (VerbRecord(self.opened["split"]),) if "split" in self.opened else ()
+        return Plan(rows, sources=(rows,), records=records)
 
     @property
     def source(self) -> Source:
