@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Field, Schema
-    from recmap.pipeline.pipeline import Pipeline, mix, zip
-    from recmap.pipeline.transforms.padding import Pad
+    from recmap.pipeline.combine import mix, zip
+    from recmap.pipeline.pipeline import Pipeline
+    from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
 else:
@@ -60,7 +61,7 @@ else:
         "ColumnView": "recmap.dataset.column_view",
         "Dataset": "recmap.dataset.dataset",
         "Field": "recmap.model.schema",
-        "Pad": "recmap.pipeline.transforms.padding",
+        "Pad": "recmap.pipeline.transforms.pad",
         "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
@@ -69,11 +70,11 @@ else:
         "from_arrays": "recmap.dataset.open",
         "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
-        "mix": "recmap.pipeline.pipeline",
+        "mix": "recmap.pipeline.combine",
         "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
-        "zip": "recmap.pipeline.pipeline",
+        "zip": "recmap.pipeline.combine",
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",

@@ -138,7 +138,7 @@ def test_of_chains_side_by_side_those_without_a_chosen_column_are_not_read() -> 
 
 
 def test_a_mix_reads_only_the_columns_that_are_chosen() -> None:
-    assert sorted(numbers(rm.mix([hdf5("a.h5"), hdf5("b.h5")]).select("x").batch(8))) == sorted(
+    assert sorted(numbers(rm.mix(hdf5("a.h5"), hdf5("b.h5")).select("x").batch(8))) == sorted(
         [*range(ROWS), *range(ROWS)]
     )
 

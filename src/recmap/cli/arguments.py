@@ -56,7 +56,7 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
         nargs="+",
         help="files, folders or patterns; NAME=PATH takes one column from each file",
     )
-    group = parser.add_argument_group("how to open the files")
+    group = parser.add_argument_group("the input" if writes else "how to open the files")
     group.add_argument(
         "--field",
         action="append",

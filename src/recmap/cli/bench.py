@@ -11,7 +11,7 @@ from recmap.cli.json import json_text
 from recmap.cli.table import show_table
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
-from recmap.pipeline.meter import Stats
+from recmap.pipeline.meter import Timings
 
 __all__ = ["add"]
 
@@ -65,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
     for _ in chain:
         if time.monotonic() >= end:
             break
-    stats = chain.stats()
+    timings = chain.timings()
     if args.json:
-        print(json_text(_plain(stats)))
+        print(json_text(_plain(timings)))
     else:
-        _show(stats)
+        _show(timings)
     return 0
 
 
-def _show(stats: Stats) -> None:
+def _show(timings: Timings) -> None:
     rows = [
         [
             stage.name,
@@ -81,24 +81,24 @@ def _show(stats: Stats) -> None:
             f"{stage.rows_per_second:,.0f}",
             f"{size_text(int(stage.bytes_per_second))}/s",
         ]
-        for stage in stats.stages
+        for stage in timings.stages
     ]
-    total = f"{size_text(int(stats.bytes_per_second))}/s"
-    rows.append(["loop", f"{stats.elapsed:.3f} s", f"{stats.rows_per_second:,.0f}", total])
+    total = f"{size_text(int(timings.bytes_per_second))}/s"
+    rows.append(["loop", f"{timings.elapsed:.3f} s", f"{timings.rows_per_second:,.0f}", total])
     show_table(["stage", "time", "rows/s", "bytes/s"], rows, right=range(1, 4))
-    print(f"{stats.batches:,} batches, {stats.rows:,} rows, {size_text(stats.bytes)}")
+    print(f"{timings.batches:,} batches, {timings.rows:,} rows, {size_text(timings.bytes)}")
 
 
-def _plain(stats: Stats) -> dict[str, Any]:
+def _plain(timings: Timings) -> dict[str, Any]:
     return {
-        "batches": stats.batches,
-        "rows": stats.rows,
-        "bytes": stats.bytes,
-        "seconds": stats.elapsed,
-        "rows_per_second": stats.rows_per_second,
-        "bytes_per_second": stats.bytes_per_second,
+        "batches": timings.batches,
+        "rows": timings.rows,
+        "bytes": timings.bytes,
+        "seconds": timings.elapsed,
+        "rows_per_second": timings.rows_per_second,
+        "bytes_per_second": timings.bytes_per_second,
         "stages": [
             {"name": stage.name, "seconds": stage.working, "rows_per_second": stage.rows_per_second}
-            for stage in stats.stages
+            for stage in timings.stages
         ],
     }

@@ -28,7 +28,7 @@ from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.model.source import Info, Skipped
-from recmap.pipeline.chain import Verbs
+from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
     # What converts and trains is imported by those who do so.
@@ -57,19 +57,15 @@ class Dataset(Verbs):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._opened,)
 
-    def __dir__(self) -> list[str]:
-        # Completion offers what is documented.
-        return [name for name in super().__dir__() if name[0] != "_" or name[:2] == "__"]
-
     @cached_property
-    def plan(self) -> Plan:
+    def _plan(self) -> Plan:
         from recmap.pipeline.plan import Plan
-        from recmap.pipeline.row_source import Leaf
-        from recmap.pipeline.signature import Said
+        from recmap.pipeline.row_source import SourceRows
+        from recmap.pipeline.signature import VerbRecord
 
-        leaf = Leaf(self._source, self._opened.reopen)
-        verbs = self._opened.verbs
-        return Plan(leaf, leaves=(leaf,), said=() if verbs is None else (Said(verbs),))
+        rows, verbs = SourceRows(self._source, self._opened.reopen), self._opened.verbs
+        records = () if verbs is None else (VerbRecord(verbs),)
+        return Plan(rows, sources=(rows,), records=records)
 
     @property
     def schema(self) -> Schema:

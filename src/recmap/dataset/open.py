@@ -35,7 +35,7 @@ from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.ragged import Ragged
 from recmap.model.schema import FieldLike, Schema, as_field
 from recmap.model.source import Source
-from recmap.pipeline.chain import Verbs
+from recmap.pipeline.pipeline import Verbs
 from recmap.tfrecord.inflate import CompressionOption
 
 __all__ = ["from_arrays", "from_batches", "open"]
