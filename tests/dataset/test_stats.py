@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import recmap as rm
-from recmap.dataset.moments import Numbers
-from recmap.dataset.stats import FieldCollector
+from recmap.dataset.stats import FieldCollector, Numbers
 from recmap.model.progress import Progress
 from recmap.model.schema import Field
 

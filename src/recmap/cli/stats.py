@@ -11,8 +11,7 @@ from recmap.cli.json import json_text
 from recmap.cli.table import number, show_table
 from recmap.cli.terminal import watching
 from recmap.dataset.histogram import Histogram
-from recmap.dataset.moments import Numbers
-from recmap.dataset.stats import FieldStats
+from recmap.dataset.stats import FieldStats, Numbers
 
 __all__ = ["add"]
 
