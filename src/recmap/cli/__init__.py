@@ -46,7 +46,7 @@ _USAGE = (
     PathNotFoundError,
     UnknownFormatError,
 )
-# What may begin with a minus sign, which argparse would take for another option.
+# Values of these may begin with a minus sign, which argparse would take for an option.
 _SIGNED = ("--shape", "--rows")
 
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if it was interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        # Names in files may hold letters that the terminal does not.
+        # Names may hold characters that the terminal cannot show.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = _joined(sys.argv[1:] if argv is None else argv)
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every verb with its options."""
+    """Return the parser, with every verb and its options."""
     command = argparse.ArgumentParser(
         prog="recmap",
         description="Inspect, check and convert TFRecord, .npy, .npz, HDF5, Zarr and raw files.",
@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Who reads has had enough. Python would say so when it closes its output.
+        # The reader closed the pipe. Python would complain when it closes its output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as e:

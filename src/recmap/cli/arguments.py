@@ -36,7 +36,7 @@ def add_verb(
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # May stand before the verb as well, where it must not be set back.
+    # It may stand before the verb as well, and must not be reset here.
     parser.add_argument(
         "--debug",
         action="store_true",
@@ -181,7 +181,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         raise OptionError(f"--shape {text}: write numbers, such as -1,10") from None
     if len(axes) == 1 and axes[0] > 0:
-        # Most mean the length of a row, and would get so many single values.
+        # Most people mean the length of a row here.
         raise OptionError(
             f"--shape {text}: give all axes, rows first, such as -1,{axes[0]}; -1 alone means "
             "rows of one value"

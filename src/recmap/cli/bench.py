@@ -1,4 +1,4 @@
-"""recmap bench: how fast the rows of a file come to a training loop."""
+"""recmap bench: how fast a training loop could read a file."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def add(verbs: Any) -> None:
         verbs,
         "bench",
         run,
-        help="how fast rows come to a training loop, and what holds them up",
+        help="measure how fast a training loop could read, and what limits it",
         description=(
-            "Reads batches as a training loop would, for a few seconds, and says how fast they "
-            "came and where the time went. The loop does nothing, so it waits all the time: what "
-            "is printed is the most that your file, disk and processors give."
+            "Reads batches as a training loop would, for a few seconds, and prints how fast they "
+            "came and where the time went. The loop itself does nothing, so this is the most that "
+            "your file, disk and CPUs can deliver."
         ),
         examples=_EXAMPLES,
     )
     add_source(parser)
     group = parser.add_argument_group("the loop")
     group.add_argument(
-        "--batch", type=int, default=256, metavar="ROWS", help="rows of a batch (256)"
+        "--batch", type=int, default=256, metavar="ROWS", help="rows per batch (256)"
     )
-    group.add_argument("--shuffle", action="store_true", help="in a random order")
-    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle (any)")
+    group.add_argument("--shuffle", action="store_true", help="read in a random order")
+    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle")
     group.add_argument(
-        "--window", type=int, metavar="ROWS", help="shuffled within windows of so many rows"
-    )
-    group.add_argument(
-        "--pad", action="store_true", help="rows of different lengths padded to the longest"
+        "--window", type=int, metavar="ROWS", help="shuffle within windows of this many rows"
     )
     group.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="how long to read, at most (5)"
+        "--pad", action="store_true", help="pad ragged rows to the longest of a batch"
+    )
+    group.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="seconds to read at most (5)"
     )
     group.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     rows = opened(args)
     chain = rows.prefetch()
     if not args.shuffle and (args.window is not None or args.seed is not None):
-        raise OptionError("--window and --seed are of a shuffle: give --shuffle too")
+        raise OptionError("--window and --seed need --shuffle")
     if args.shuffle:
         chain = chain.shuffle(seed=args.seed, window=args.window)
     chain = chain.batch(args.batch, pad="longest" if args.pad else None)

@@ -27,14 +27,16 @@ def add(verbs: Any) -> None:
         run,
         help="write an index beside each TFRecord file",
         description=(
-            "Checks every record and writes an index beside each file, so that the next "
-            "open takes milliseconds."
+            "Checks every record and writes an index beside each file, so that the next open takes "
+            "milliseconds."
         ),
         examples=_EXAMPLES,
     )
     parser.add_argument("path", nargs="+", help="files, folders or patterns")
     parser.add_argument(
-        "--text", action="store_true", help="write FILE.idx with a line of offset and size each"
+        "--text",
+        action="store_true",
+        help="write FILE.idx, with a line of offset and size for each record",
     )
 
 

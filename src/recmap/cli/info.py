@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
         verbs,
         "info",
         run,
-        help="format, rows, fields and hints",
+        help="show format, size, rows and fields",
         description="Shows format, size, rows and fields of files.",
         examples=_EXAMPLES,
     )

@@ -27,15 +27,15 @@ def add(verbs: Any) -> None:
         run,
         help="write the sound records of a TFRecord file to a new one",
         description=(
-            "Copies the records whose CRCs hold, byte for byte and whatever they are, to a new "
-            "file, and lists the rest by record and byte."
+            "Copies the records whose CRCs are right to a new file, byte for byte, and lists the "
+            "others by record and byte."
         ),
         examples=_EXAMPLES,
     )
     parser.add_argument("src", help="the damaged file, plain, gzip or zlib")
     parser.add_argument("dst", help="the new file; compressed if it ends with .gz or .zlib")
-    parser.add_argument("--report", metavar="FILE", help="write what was lost as JSON lines, too")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    parser.add_argument("--report", metavar="FILE", help="also write what was lost, as JSON lines")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,10 +26,10 @@ def add(verbs: Any) -> None:
         verbs,
         "schema",
         run,
-        help="the fields as code for TensorFlow or PyTorch, or as JSON",
+        help="print the fields as code for TensorFlow or PyTorch, or as JSON",
         description=(
-            "Prints what reads the same files elsewhere: the features of tf.io.parse_example and a "
-            "function that decodes them, a torch Dataset, or the types of the fields as JSON."
+            "Prints code that reads the same files: the features of tf.io.parse_example with a "
+            "function that decodes them, or a torch Dataset; or the types of the fields as JSON."
         ),
         examples=_EXAMPLES,
     )
@@ -39,7 +39,7 @@ def add(verbs: Any) -> None:
         dest="form",
         choices=("tf", "torch", "json"),
         default="json",
-        help="code for TensorFlow, for PyTorch, or JSON, which is the default",
+        help="code for TensorFlow or PyTorch, or JSON (the default)",
     )
 
 

@@ -59,7 +59,7 @@ def _draw(header: list[str], rows: list[list[str]], right: Sequence[int]) -> Non
 
     table = Table(box=box.ROUNDED, header_style="bold", show_header=any(header))
     for i, name in enumerate(header):
-        # As Text, in which brackets are brackets.
+        # Text does not interpret brackets as markup.
         table.add_column(Text(name), justify="right" if i in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
@@ -118,7 +118,7 @@ def _string(value: bytes) -> str:
     try:
         text = value[: 4 * _LETTERS].decode()
     except UnicodeDecodeError as e:
-        # The cut may have gone through a letter.
+        # The cut may have split a character.
         whole = e.start >= 4 * _LETTERS - 4 and len(value) > 4 * _LETTERS
         text = value[: e.start].decode() if whole else "\0"
     if all(c.isprintable() or c in "\n\r\t" for c in text):

@@ -102,7 +102,7 @@ def watching(verb: str) -> Iterator[Watcher | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        # It moves to and fro until a total is known.
+        # It pulses until a total is known.
         task = bars.add_task(verb, total=None, text="")
 
         def watch(now: Progress) -> None:

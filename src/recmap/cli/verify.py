@@ -28,10 +28,9 @@ def add(verbs: Any) -> None:
         run,
         help="check the checksums of whole files",
         description=(
-            "Checks the CRCs of every TFRecord record and of every member of .npz files, several "
-            "files at a time, and lists the damage by file, record and byte. HDF5 and Zarr are "
-            "read from beginning to end; .npy files have no checksums. Exits with 1 if there is "
-            "any damage."
+            "Checks the CRCs of every TFRecord record and every member of .npz files, and lists "
+            "the damage by file, record and byte. HDF5 and Zarr are read from beginning to end; "
+            ".npy files have no checksums. The exit code is 1 if there is any damage."
         ),
         examples=_EXAMPLES,
     )

@@ -22,8 +22,8 @@ from recmap.model.source import Source
 
 __all__ = ["ColumnView"]
 
-# What ndarray has beside these: read the column, then ask the array. Methods that work in
-# place are missing, because they would change a copy.
+# Other attributes of ndarray: the column is loaded first. Methods that work in place are
+# missing, because they would change a copy.
 _OF_ARRAY = frozenset(
     [
         *("T", "argpartition", "argsort", "astype", "byteswap", "choose", "clip", "compress"),
@@ -37,7 +37,7 @@ _EQUALITY = {np.equal: operator.eq, np.not_equal: operator.ne}
 
 
 class ColumnView(NDArrayOperatorsMixin):
-    """One column of a dataset, used like an array: it reads what is indexed.
+    """One column of a dataset, used like an array: it reads what you index.
 
     Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
     ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
@@ -60,7 +60,6 @@ class ColumnView(NDArrayOperatorsMixin):
     array([ 8, 13])
     """
 
-    # An index or a sum of an array is one of these, too.
     __slots__ = ("_source", "field", "name")
 
     def __init__(self, source: Source, name: str) -> None:
@@ -122,7 +121,7 @@ class ColumnView(NDArrayOperatorsMixin):
             raise RowNotFoundError(f"column {name!r}: {e}") from None
 
     def _listed(self, key: Any) -> Any:
-        """Rows of different lengths, or byte strings: an index of rows, and of one row."""
+        """Index ragged rows or byte strings: rows, and then values of one row."""
         if isinstance(key, tuple) and len(key) == 1:
             return self[key[0]]
         if key is Ellipsis or (isinstance(key, tuple) and not key):
@@ -190,7 +189,7 @@ class ColumnView(NDArrayOperatorsMixin):
         arrays = [np.asarray(x) if isinstance(x, ColumnView) else x for x in inputs]
         try:
             if ufunc in _EQUALITY and method == "__call__" and not options:
-                # The operator has an answer for every other operand, the ufunc has not.
+                # The operator handles every other operand; the ufunc does not.
                 return _EQUALITY[ufunc](*arrays)
             return getattr(ufunc, method)(*arrays, **options)
         except TypeError as e:
@@ -295,12 +294,12 @@ class ColumnView(NDArrayOperatorsMixin):
                 f"axes; {name}() without an axis is over all values, or pad the rows first: "
                 f"ds[a:b][{self.name!r}].pad()"
             )
-        # Whether there are any values is known when one comes.
+        # Only reading tells whether there are any values.
         first = next(self._blocks(), None)
         return (0 if first is None else len(first), *self.field.inner)
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """The column in blocks of a few megabytes; of ragged rows, the values."""
+        """Yield the column in blocks of a few megabytes; of ragged rows, the values."""
         for batch in read_blocks(self._source, 1):
             column = batch[self.name]
             while isinstance(column, Ragged):
@@ -313,7 +312,7 @@ class ColumnView(NDArrayOperatorsMixin):
         return not self.field.ragged and not self.field.is_bytes
 
     def _fixed(self, what: str) -> tuple[int, ...]:
-        """The shape, if it is that of an array."""
+        """Return the shape if it is that of an array, or raise."""
         if not self._is_array:
             padded = self.field.ragged == 1 and not self.field.is_bytes
             how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")

@@ -31,7 +31,7 @@ from recmap.model.source import Info, Skipped
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
-    # What converts and trains is imported by those who do so.
+    # Imported by those who convert or train.
     from recmap.conversion.progress import Report
     from recmap.conversion.transform import Casting
     from recmap.dataset.save import SaveOptions
@@ -43,12 +43,11 @@ Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
 class Dataset(Verbs):
-    """Rows and columns of files, read when they are asked for.
+    """Rows and columns of files, read when you index them.
 
-    ``ds[7]`` is a row (a dict of values), ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are
-    batches (dicts of columns), ``ds["name"]`` is a column: a view of the mapped
-    file where it lies there as an array, else a ``ColumnView`` that reads
-    what is indexed.
+    ``ds[7]`` is a row (a dict of values). ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are batches
+    (dicts of columns). ``ds["name"]`` is a column: a view of the mapped file if the column is
+    stored there as an array, else a ``ColumnView`` that reads what you index.
     """
 
     def __init__(self, opened: Opened) -> None:
@@ -83,7 +82,7 @@ class Dataset(Verbs):
         return list(self._source.files)
 
     def info(self) -> Info:
-        """What is known of the files: format, rows, fields, hints for raw bytes."""
+        """Return what is known about the files: format, rows, fields, hints for raw bytes."""
         return self._source.info()
 
     def __len__(self) -> int:
@@ -163,15 +162,15 @@ class Dataset(Verbs):
         return Dataset(self._opened.derive(f"cast({named}, casting={casting!r})", change))
 
     def keys(self) -> list[str]:
-        """The names of the columns, so that ``dict(ds)`` is a dict of columns."""
+        """Return the names of the columns, so that ``dict(ds)`` is a dict of columns."""
         return list(self.schema)
 
     def items(self) -> list[tuple[str, Any]]:
-        """The columns with their names."""
+        """Return the names of the columns with the columns."""
         return [(name, self[name]) for name in self.schema]
 
     def batches(self, size: int, *, drop_last: bool = False) -> Iterator[dict[str, Any]]:
-        """All rows in order, ``size`` at a time; the last batch may be smaller.
+        """Iterate over all rows in order, ``size`` at a time; the last batch may be smaller.
 
         >>> import recmap as rm
         >>> with rm.TFRecordWriter("tour.tfrecord", overwrite=True) as w:
@@ -184,8 +183,8 @@ class Dataset(Verbs):
 
     @guarded
     def stats(self, *, progress: ProgressOption = None) -> dict[str, FieldStats]:
-        """Count, least, greatest, mean, deviation, NaN and a histogram of each field, and
-        the lengths of its rows, in one pass and bounded memory.
+        """Compute count, min, max, mean, std, NaN count and a histogram of each field, and the
+        lengths of ragged rows, in one pass and bounded memory.
 
         >>> import recmap as rm
         >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
@@ -210,12 +209,12 @@ class Dataset(Verbs):
         by: str | None = None,
         stratify: str | None = None,
     ) -> dict[str, Dataset]:
-        """Split the rows into disjoint datasets, at random but always alike.
+        """Split the rows at random into disjoint datasets; the same seed gives the same split.
 
-        ``parts`` gives the share of each, or its number of rows. The counts are exact.
+        ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
         With ``by``, rows that share a value of a column stay together: a hash of the value
-        decides, so that data that is appended moves no old row, and the counts are only
-        about right. With ``stratify``, each value of a column has its share in every part.
+        decides, so appending data moves no old row, and the counts are approximate. With
+        ``stratify``, each value of a column has its share in every dataset.
 
         >>> import recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(10)})
@@ -232,8 +231,9 @@ class Dataset(Verbs):
         return made
 
     def save(self, dst: PathLike, **options: Unpack[SaveOptions]) -> Report:
-        """Writes all rows to ``dst``, in any format and in bounded memory: the options
-        are those of ``rm.convert``. ``dst`` is a ``str``, ``bytes`` or a ``pathlib.Path``.
+        """Write all rows to ``dst``, in any format and in bounded memory.
+
+        The options are those of ``rm.convert``, except ``source``.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows
@@ -246,7 +246,7 @@ class Dataset(Verbs):
         return save(self._opened, dst, **options)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows in order, each a dict."""
+        """Iterate over the rows in order, each a dict."""
         return iterate_rows(self._source)
 
     def __repr__(self) -> str:

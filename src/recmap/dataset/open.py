@@ -55,27 +55,28 @@ def open(
     offset: int = 0,
     **unknown: Never,
 ) -> Dataset:
-    """Opens files as one dataset, without loading them.
+    """Open files as one dataset, without loading them.
 
-    ``path`` is a file, a pattern, a folder, or a list of them, whose rows follow each
-    other; or a dict of columns from different files: ``{"image": "images.npy",
-    "label": "labels.npy"}``. A path is a ``str``, ``bytes`` or a ``pathlib.Path``, here and
-    wherever recmap takes one, and ``~`` is your home folder.
+    ``path`` is a file, a pattern, a folder, or a list of them; their rows are concatenated. A
+    dict takes columns from different files: ``{"image": "images.npy", "label": "labels.npy"}``.
+    Here and everywhere else, a path is a ``str``, ``bytes`` or ``pathlib.Path``, and may begin
+    with ``~``.
 
-    The format is seen from the file, or given:
-    ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``.
+    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``; without
+    it, recmap looks at the file.
 
-    ``fields`` names the columns to read and gives types to TFRecord features stored
-    as raw bytes (``{"data": "float32[10]"}``); ``{"data": "float32[10]", ...: None}`` gives
-    one its type and reads all others as they are. Without it all are read, with the types
-    their records show: those of a sample, unless ``rm.index`` has looked at every record.
-    A feature that only other records have is not read, and an ``UnknownFeatureWarning`` says
-    so. A file without a header needs ``dtype`` and ``shape``, whose
-    first axis is -1 if the size of the file tells the rows, and perhaps an ``offset``.
+    ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
+    ``{"data": "float32[10]"}``. Add ``...: None`` to read all other columns as well. Without
+    ``fields``, all columns are read with the types that a sample of the records shows, or that
+    ``rm.index`` found in all of them. A feature that only later records have is not read, and an
+    ``UnknownFeatureWarning`` says so.
 
-    For TFRecord: bad records raise, or are left out and listed in ``.skipped`` with
-    ``errors="skip"``. ``verify=False`` does not check the CRCs of the data. ``index`` is
-    a text index of offsets and sizes, as DALI uses it.
+    A file without a header needs ``dtype`` and ``shape``: ``-1`` as the first axis means as many
+    rows as there are. ``offset`` skips bytes at the beginning.
+
+    For TFRecord, ``errors="skip"`` leaves bad records out and lists them in ``ds.skipped``.
+    ``verify=False`` does not check the CRCs of the data. ``index`` is a text index of offsets and
+    sizes, as DALI uses it.
 
     >>> import recmap as rm
     >>> with rm.TFRecordWriter("tour.tfrecord") as w:
