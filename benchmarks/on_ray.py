@@ -70,7 +70,7 @@ def write(path: str, out: str, rows: int, by: str) -> Measure:
     shutil.rmtree(out, ignore_errors=True)
     with Clock() as clock:
         if by == "recmap":
-            rm.ray.write(dataset, f"{out}/", to="tfrecord", durable=False)
+            rm.ray.write(dataset, f"{out}/", format="tfrecord", durable=False)
         else:
             dataset.write_tfrecords(out)
     shutil.rmtree(out)
@@ -84,7 +84,7 @@ def convert(path: str, out: str, workers: int, shards: int) -> Measure:
     shutil.rmtree(out, ignore_errors=True)
     with Clock() as clock:
         report = rm.convert(
-            path, f"{out}/", to="tfrecord", shards=shards, engine="ray", workers=workers,
+            path, f"{out}/", format="tfrecord", shards=shards, engine="ray", workers=workers,
             durable=False, memory="256MB",
         )  # fmt: skip
     shutil.rmtree(out)

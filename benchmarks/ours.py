@@ -147,7 +147,7 @@ def scan(path: str) -> Measure:
 
 def peak_memory(path: str, batch: int) -> Measure:
     """A pass in batches, and by how much anonymous memory rose above what it was before."""
-    importlib.import_module("recmap.dataset.dataset")  # as rm.open would now
+    importlib.import_module("recmap.dataset.open")  # as rm.open would now
     before, begin = _anonymous(), time.perf_counter()
     seen: list[tuple[float, int]] = []
     done = threading.Event()

@@ -75,8 +75,8 @@ def main() -> None:
 
         def write() -> int:
             report = rm.convert(
-                f"{folder}/x.dat", pattern, dtype="float32", shape=(-1, WIDTH), shards=SHARDS,
-                memory=MEMORY,
+                f"{folder}/x.dat", pattern, source={"dtype": "float32", "shape": (-1, WIDTH)},
+                shards=SHARDS, memory=MEMORY,
             )  # fmt: skip
             return report.rows
 

@@ -23,9 +23,11 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     report = rm.convert(
-        f"{folder}/x.dat", f"{folder}/x.tfrecord", dtype="float32", shape=(-1, WIDTH),
-        options={"encoding": {"data": "raw"}},
-    )  # fmt: skip
+        f"{folder}/x.dat",
+        f"{folder}/x.tfrecord",
+        source={"dtype": "float32", "shape": (-1, WIDTH)},
+        encoding={"data": "raw"},
+    )
     return report.rows
 
 

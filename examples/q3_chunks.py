@@ -19,8 +19,8 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> int:
-    how = {"compression": "gzip", "chunk_rows": 256}
-    return rm.convert(f"{folder}/x.npy", f"{folder}/x.h5", options=how).rows
+    src, dst = f"{folder}/x.npy", f"{folder}/x.h5"
+    return rm.convert(src, dst, compression="gzip", options={"chunk_rows": 256}).rows
 
 
 def read(folder: str) -> int:

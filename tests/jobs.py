@@ -8,9 +8,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,9 +18,10 @@ import recmap as rm
 from recmap.model.schema import Batch
 from recmap.model.workers import parse_workers
 from recmap.pipeline.workers.open_pool import open_pool
-from recmap.pipeline.workers.pool import Pool, Request, Work
+from recmap.pipeline.workers.pool import Pool, Request, Result
 
 __all__ = [
+    "BatchPool",
     "alive",
     "augment",
     "crash",
@@ -57,9 +58,45 @@ __all__ = [
 ]
 
 
-def pool_of(work: Work, kind: str) -> Pool:
+class _BatchWork:
+    """Work of which the result is one batch."""
+
+    def __init__(self, work: Callable[[Request], Batch]) -> None:
+        self._work = work
+
+    def __call__(self, request: Request) -> Result:
+        return Result([self._work(request)])
+
+
+class BatchPool:
+    """A pool that gives batches, for work that makes batches."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
+        return map(_only_batch, self.pool.run(requests, ahead))
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def busy(self) -> list[float]:
+        return self.pool.busy()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _only_batch(answer: tuple[Request, Result]) -> tuple[Request, Batch]:
+    return answer[0], answer[1].batches.pop()
+
+
+def pool_of(work: Callable[[Request], Batch], kind: str) -> BatchPool:
     """Workers as ``map`` takes them; "here" are none."""
-    return open_pool(work, parse_workers(0 if kind == "here" else kind))
+    return BatchPool(open_pool(_BatchWork(work), parse_workers(0 if kind == "here" else kind)))
 
 
 def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[Request]:

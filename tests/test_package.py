@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+import re
 import subprocess
 import sys
 
 import jax
 import numpy as np
+import pytest
 import torch
 
 import recmap as rm
 from recmap import errors
+from recmap.dataset.save import SaveOptions, Saving
+from recmap.pipeline.pipeline import Verbs
+from tests.pages import ROOT
 
 
 def test_exported_names_are_sorted_and_there() -> None:
@@ -50,8 +57,58 @@ def test_importing_recmap_imports_nothing_yet() -> None:
     assert packages(everything) == {"isal", "numpy", "recmap", "zlib_ng"}
 
 
-def test_names_that_are_found_late_are_listed_and_others_refused() -> None:
-    assert {*rm.__all__, "ray", "tf"} <= set(dir(rm))
+def public(thing: object) -> set[str]:
+    """The names that completion offers, without dunders."""
+    return {name for name in dir(thing) if not name.startswith("__")}
+
+
+def documented(name: str) -> set[str]:
+    """The members of a class that docs/api.md shows."""
+    text = (ROOT / "docs" / "api.md").read_text()
+    block = text.split(f"::: {name}\n")[1].split(":::")[0]
+    inline = re.search(r"members: \[(.*)\]", block)
+    if inline is not None:
+        return set(inline[1].replace(",", " ").split())
+    return set(re.findall(r"^ {8}- (\w+)$", block, re.MULTILINE))
+
+
+def verbs() -> set[str]:
+    return {name for name in dir(Verbs) if not name.startswith("_")}
+
+
+def test_completion_of_the_module_offers_what_is_documented() -> None:
+    assert public(rm) == set(rm.__all__)
+    assert {"errors", "ray", "tf", "tfrecord"} <= set(rm.__all__)
+
+
+def test_completion_of_a_dataset_offers_what_is_documented() -> None:
+    assert public(rm.from_arrays({"x": np.arange(3)})) == documented("recmap.Dataset") | verbs()
+
+
+def test_completion_of_a_pipeline_offers_what_is_documented() -> None:
+    pipeline = rm.from_arrays({"x": np.arange(3)}).batch(2)
+    assert public(pipeline) == documented("recmap.Pipeline") | verbs()
+
+
+def test_save_has_the_options_of_convert_but_source() -> None:
+    convert = inspect.signature(rm.convert).parameters
+    options = {name for name, p in convert.items() if p.kind is p.KEYWORD_ONLY}
+    assert set(SaveOptions.__annotations__) == options - {"source"}
+    saving = inspect.signature(Saving).parameters
+    assert all(saving[name].default == convert[name].default for name in options - {"source"})
+
+
+def test_errors_name_the_options_that_help() -> None:
+    np.save("x.npy", np.arange(3))
+    rm.convert("x.npy", "y.npz")
+    with pytest.raises(rm.OutputExistsError) as caught:
+        rm.convert("x.npy", "y.npz", resume=False)
+    assert caught.value.options == (errors.Option("overwrite", True),)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.options) == (str(caught.value), caught.value.options)
+
+
+def test_names_that_are_found_late_are_there_and_others_refused() -> None:
     assert rm.open is rm.open
     run = subprocess.run(
         [sys.executable, "-c", "import recmap; recmap.conver"],

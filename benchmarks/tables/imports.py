@@ -13,7 +13,7 @@ _NOTE = (
     "`import recmap` leaves the rest for when it is used; the second case is that with what "
     "`rm.open` loads, NumPy among it."
 )
-_OURS = {"recmap": "import recmap", "recmap.dataset.dataset": "import recmap, rm.open"}
+_OURS = {"recmap": "import recmap", "recmap.dataset.open": "import recmap, rm.open"}
 
 
 def measure(bench: Bench) -> Table:

@@ -3,6 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
+from recmap import errors as errors
 from recmap.errors import (
     ColumnError,
     CompressionError,
@@ -39,48 +40,50 @@ from recmap.errors import (
 
 if TYPE_CHECKING:
     from recmap import ray as ray
+    from recmap import tf as tf
     from recmap import tfrecord as tfrecord
-    from recmap.adapters import tf as tf
     from recmap.dataset.column_view import ColumnView
     from recmap.dataset.convert import convert
-    from recmap.dataset.dataset import Dataset, from_arrays, from_batches, open
+    from recmap.dataset.dataset import Dataset
+    from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Field, Schema
-    from recmap.pipeline.pipeline import Pipeline, mix, zip
-    from recmap.pipeline.transforms.padding import Pad
+    from recmap.pipeline.combine import mix, zip
+    from recmap.pipeline.pipeline import Pipeline
+    from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
 else:
-    # Where names are found when they are asked for: no program uses them all.
+    # Where names are found.
     _LATE = {
         "ColumnView": "recmap.dataset.column_view",
         "Dataset": "recmap.dataset.dataset",
         "Field": "recmap.model.schema",
-        "Pad": "recmap.pipeline.transforms.padding",
+        "Pad": "recmap.pipeline.transforms.pad",
         "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
         "convert": "recmap.dataset.convert",
-        "from_arrays": "recmap.dataset.dataset",
-        "from_batches": "recmap.dataset.dataset",
+        "from_arrays": "recmap.dataset.open",
+        "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
-        "mix": "recmap.pipeline.pipeline",
-        "open": "recmap.dataset.dataset",
+        "mix": "recmap.pipeline.combine",
+        "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
-        "zip": "recmap.pipeline.pipeline",
+        "zip": "recmap.pipeline.combine",
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",
-        "tf": "recmap.adapters.tf",
+        "tf": "recmap.tf",
         "tfrecord": "recmap.tfrecord",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """What is imported late."""
+        """Import a name when it is first used: no program uses them all."""
         from importlib import import_module
 
         if name in _LATE_MODULES:
@@ -96,7 +99,8 @@ else:
         return found
 
     def __dir__():  # noqa: ANN202
-        return sorted({*globals(), *_LATE, *_LATE_MODULES})
+        # Completion offers what is documented.
+        return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})
 
 
 __all__ = [
@@ -140,12 +144,15 @@ __all__ = [
     "VerificationError",
     "WorkerDiedError",
     "convert",
+    "errors",
     "from_arrays",
     "from_batches",
     "index",
     "mix",
     "open",
+    "ray",
     "repair",
+    "tf",
     "tfrecord",
     "verify",
     "zip",

@@ -32,6 +32,9 @@ StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
 __all__ = [
     "ColumnError",
     "CompressionError",
@@ -67,6 +70,65 @@ __all__ = [
 ]
 
 
+class Option(NamedTuple):
+    """An option that a message names, spelled as in Python: ``overwrite=True``.
+
+    ``value`` is ``...`` where the reader has to choose one. ``of_input`` marks an option of
+    ``rm.open``, for calls that have another one of the same name for the output.
+
+    >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
+    errors="skip" fields={"x": "int64 = 0", ...: None}
+    """
+
+    name: str
+    value: Any = ...
+    of_input: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
+
+
+def _spelled(value: Any) -> str:
+    if value is ...:
+        return "..."
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_spelled(k)}: {_spelled(v)}' for k, v in value.items())}}}"
+    return repr(value)
+
+
+class Message(str):
+    """Text that names options. The command line spells them its own way, from ``parts``.
+
+    A hint comes last, in parentheses; ``text`` is the message without it.
+
+    >>> Message("x.npy exists already", hint=("use ", Option("overwrite", True), " to replace it"))
+    'x.npy exists already (use overwrite=True to replace it)'
+    """
+
+    __slots__ = ("parts", "text")
+    parts: tuple[str | Option, ...]
+    text: str
+
+    def __new__(cls, *parts: str | Option, hint: Sequence[str | Option] = ()) -> Self:
+        """Join texts and options; a message among them keeps its options."""
+        every = (*parts, " (", *hint, ")") if hint else parts
+        made = super().__new__(cls, "".join(map(str, every)))
+        made.text = "".join(map(str, parts))
+        made.parts = tuple(
+            inner
+            for part in every
+            for inner in (part.parts if isinstance(part, Message) else (part,))
+        )
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, self.parts
+
+
 class RecmapError(Exception):
     """The root of all errors recmap raises."""
 
@@ -74,6 +136,17 @@ class RecmapError(Exception):
         # KeyError would print the repr of the message, and the errors of the
         # operating system would look for a number.
         return str(self.args[0]) if self.args else ""
+
+    @property
+    def message(self) -> str:
+        """The text; a ``Message`` if it names options."""
+        return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options that the message names, to correct the call: ``overwrite=True``."""
+        parts = self.message.parts if isinstance(self.message, Message) else ()
+        return tuple(part for part in parts if isinstance(part, Option))
 
 
 class OptionError(RecmapError, ValueError):

@@ -69,7 +69,7 @@ def test_others_come_as_they_are(odd: dict[str, Any]) -> None:
 def test_tensorflow_gets_the_same_batches(drop_last: bool) -> None:
     rows = {"x": np.arange(1003), "y": np.arange(1003 * 40.0).reshape(1003, 40)}
     train = rm.from_arrays(rows).shuffle(seed=1).batch(10, drop_last=drop_last).repeat(3)
-    assert train.end_to_end
+    assert train._feed().end_to_end
     wanted = [batch["y"] for batch in train]
     train.epoch = 0
     dataset = train.to_tf()

@@ -307,7 +307,8 @@ def test_without_tensorflow_the_error_says_what_to_install() -> None:
 import sys
 sys.modules["tensorflow"] = None
 import numpy as np, recmap as rm
-for call in (lambda: rm.from_arrays({"x": np.arange(3)}).to_tf(), lambda: rm.tf):
+ds = rm.from_arrays({"x": np.arange(3)})
+for call in (lambda: ds.to_tf(), lambda: rm.tf.feature_spec({"x": "int64"})):
     try:
         call()
     except rm.MissingPackageError as e:

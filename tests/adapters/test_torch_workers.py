@@ -71,8 +71,8 @@ def test_parts_in_turn_are_the_whole(
 ) -> None:
     chain = ds.select("id").shuffle(seed=2).batch(8, drop_last=drop_last).shard(1, 2, even=even)
     whole = ids(chain)
-    each = [ids(chain.part(i, parts)) for i in range(parts)]
-    assert [len(part) for part in each] == [len(chain.part(i, parts)) for i in range(parts)]
+    each = [ids(chain._feed().part(i, parts)) for i in range(parts)]
+    assert [len(part) for part in each] == [len(chain._feed().part(i, parts)) for i in range(parts)]
     assert [each[i % parts][i // parts] for i in range(len(whole))] == whole
     assert sum(map(len, each)) == len(whole)
 
@@ -90,7 +90,7 @@ def test_parts_in_turn_are_the_whole(
 def test_every_row_comes_once_with_workers(ds: rm.Dataset, chain: Any) -> None:
     pipeline = chain(ds.select("id", "t"))
     there = sorted(flat(ids(pipeline)))
-    assert sorted(flat(ids([b for i in range(3) for b in pipeline.part(i, 3)]))) == there
+    assert sorted(flat(ids([b for i in range(3) for b in pipeline._feed().part(i, 3)]))) == there
     pipeline.epoch = 0
     loader = DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2)
     assert sorted(flat(ids(loader))) == there
@@ -152,7 +152,7 @@ def test_what_is_left_of_an_epoch_is_split_in_its_order(
         next(batches)
     restored = make().restore(json.loads(json.dumps(begun.state())))
     rest = ids(batches)
-    each = [ids(restored.part(i, parts)) for i in range(parts)]
+    each = [ids(restored._feed().part(i, parts)) for i in range(parts)]
     assert [each[i % parts][i // parts] for i in range(len(rest))] == rest
     assert sum(map(len, each)) == len(rest)
 
@@ -176,7 +176,7 @@ def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
     for _ in range(5):
         next(batches)
     restored = make().restore(json.loads(json.dumps(begun.state())))
-    parts = [batch for i in range(3) for batch in restored.part(i, 3)]
+    parts = [batch for i in range(3) for batch in restored._feed().part(i, 3)]
 
     def numbers(found: Any) -> list[int]:
         return sorted(int(n) for batch in found for n in np.atleast_1d(batch["id"]))
@@ -240,7 +240,7 @@ def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.D
     begun = make()
     next(iter(begun))
     with pytest.raises(rm.OptionError, match="num_workers=0"):
-        make().restore(begun.state()).part(0, 2)
+        make().restore(begun.state())._feed().part(0, 2)
 
 
 @pytest.mark.parametrize("rows", [7, 30, 44])
@@ -251,17 +251,17 @@ def test_parts_take_turns_from_one_epoch_to_the_next(
 ) -> None:
     chain = numbered(rows).select("id").shuffle(seed=2).batch(4, drop_last=drop_last).repeat(3)
     whole = ids(chain)
-    each = [ids(chain.part(i, parts)) for i in range(parts)]
+    each = [ids(chain._feed().part(i, parts)) for i in range(parts)]
     assert [each[i % parts][i // parts] for i in range(len(whole))] == whole
     assert sum(map(len, each)) == len(whole)
     # Each goes on from its own states, in any epoch.
     for part in range(parts):
         for taken in range(len(each[part]) + 1):
-            mine = chain.part(part, parts)
+            mine = chain._feed().part(part, parts)
             batches = iter(mine)
             for _ in range(taken):
                 next(batches)
-            again = chain.part(part, parts).restore(mine.state())
+            again = chain._feed().part(part, parts).restore(mine.state())
             if taken < len(each[part]):
                 assert ids(again) == each[part][taken:]
 

@@ -324,7 +324,7 @@ def test_remedies_are_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "x.npy", "y.npy", "--memory", "1kB"]) == 2
     assert "--memory 1kB is too little" in capsys.readouterr().err
     assert main(["convert", "x.npy", "y.what"]) == 2
-    assert "or give --to" in capsys.readouterr().err
+    assert "or give --format" in capsys.readouterr().err
 
 
 def test_names_in_files_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,7 @@ def watch(progress):
     )
     assert stopped.returncode == -signal.SIGINT
     assert "KeyboardInterrupt: interrupted: " in stopped.stderr
-    assert f"of {SHARDS} files are finished, and the same call goes on" in stopped.stderr
+    assert f"of {SHARDS} files are finished, and the same call resumes" in stopped.stderr
     assert not list(Path("out").glob("*.tmp"))
     assert not list(Path("out").glob(".*.tmp"))
     again = subprocess.run(call(source, "out/"), capture_output=True, text=True, check=True)

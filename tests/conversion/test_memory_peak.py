@@ -55,7 +55,7 @@ def test_long_lists_compared_in_an_hdf5_file(folder: Path) -> None:
 
 def test_long_lists_are_refused_where_they_could_not_be_compared(folder: Path) -> None:
     assert rm.convert(folder / "s.zarr", "y.h5", memory="28MB", durable=False).rows
-    with pytest.raises(rm.MemoryLimitError, match=r'11 times, by 1 workers; give memory="33MB"'):
+    with pytest.raises(rm.MemoryLimitError, match=r'11 times by 1 worker; give memory="33MB"'):
         rm.convert(folder / "s.zarr", "z.h5", memory="28MB", verify="full")
 
 

@@ -187,29 +187,29 @@ def test_what_comes_into_a_store_while_it_is_replaced_stops_that() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_other_files_in_the_folder_stay(format: str) -> None:
     suffix = FORMATS[format][1:]
-    ten().save("out/", to=format, shards=4)
+    ten().save("out/", format=format, shards=4)
     others = ["README", f"precious{suffix}", f"data-1-of-3{suffix}", ".hidden", f"data.old{suffix}"]
     for name in others:
         Path("out", name).write_text("mine")
-    ten().save("out/", to=format, shards=2, overwrite=True)
+    ten().save("out/", format=format, shards=2, overwrite=True)
     for name in others:
         assert Path("out", name).read_text() == "mine"
     shards = [n for n in os.listdir("out") if n.startswith("data-0000") and n.endswith(suffix)]
     assert sorted(shards) == [f"data-0000{i}-of-00002{suffix}" for i in range(2)]
-    ten().save("out/", to=format, shards=3, overwrite=True)
+    ten().save("out/", format=format, shards=3, overwrite=True)
     assert len([n for n in os.listdir("out") if n.endswith(f"-of-00002{suffix}")]) == 0
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_old_shard_that_changed_is_not_deleted(format: str) -> None:
-    ten().save("out/", to=format, shards=3)
+    ten().save("out/", format=format, shards=3)
     (last,) = Path("out").glob("data-00002-*3" + FORMATS[format][1:])
     if last.is_dir():
         last = last / "README"
     last.write_bytes(b"mine")
     before = tree("out")
     with pytest.raises(rm.OutputExistsError, match="data-00002-of-00003"):
-        ten().save("out/", to=format, shards=2, overwrite=True)
+        ten().save("out/", format=format, shards=2, overwrite=True)
     assert tree("out") == before
 
 
@@ -305,7 +305,7 @@ def test_a_pipe_or_a_device_is_not_replaced(format: str) -> None:
         with pytest.raises(rm.OutputExistsError):
             ten().save(name, overwrite=overwrite)
     with pytest.raises(rm.OutputExistsError, match="is a pipe or a device"):
-        rm.convert({"x": np.arange(3)}, name, to=format, overwrite=True)
+        rm.convert({"x": np.arange(3)}, name, format=format, overwrite=True)
     assert Path(name).is_fifo()
     assert os.listdir() == [name]
 

@@ -118,7 +118,7 @@ def test_what_the_refusal_asks_for_is_enough(folder: Path) -> None:
 
 def test_fewer_files_are_written_at_a_time_if_rows_are_large(folder: Path) -> None:
     report = rm.convert(folder / "s.npz", "out/", memory="30MB", shards=2, workers=2, durable=False)
-    assert "1 at a time" in report.explanation
+    assert "1 file at a time" in report.explanation
     assert "the largest row 2 MB" in report.explanation
 
 
@@ -153,7 +153,7 @@ def test_reads_within_a_limit_of_rows_in_memory_side_by_side_and_end_to_end() ->
 
 def test_a_stream_is_cut_where_it_has_to_be() -> None:
     rows = some_rows()
-    source = rm.from_batches([rows, rows]).source
+    source = rm.from_batches([rows, rows])._source
     lengths, at = [], 0
     while read := measure(source.read(at, at + 1000, 100_000)):
         if read[0] == 0:
@@ -168,7 +168,7 @@ def test_a_stream_is_cut_where_it_has_to_be() -> None:
 def within_limit(ds: rm.Dataset, limit: int) -> None:
     at, parts = 0, []
     while True:
-        read = ds.source.read(at, at + 1000, limit)
+        read = ds._source.read(at, at + 1000, limit)
         rows, size = measure(read)
         if not rows:
             break
@@ -200,7 +200,7 @@ def test_lists_of_hdf5_are_measured_by_their_references(layout: str) -> None:
             file.create_dataset("x", data=texts, dtype=h5py.string_dtype(), **options)
     ds = rm.open("x.h5")
     name = "x.s" if layout == "compound" else "x"
-    first = len(ds.source.read(0, 150, 100_000)[name])
+    first = len(ds._source.read(0, 150, 100_000)[name])
     assert 1 < first < 50
     within_limit(ds, 100_000)
 

@@ -78,8 +78,8 @@ def test_a_manifest_from_elsewhere_removes_nothing_outside(name: str) -> None:
 
 
 def test_files_of_the_conversion_before_are_removed_with_what_lies_beside_them() -> None:
-    rm.from_arrays({"x": np.arange(9)}).save("out/", to="raw", shards=3)
-    rm.from_arrays({"x": np.arange(9)}).save("out/", to="raw", shards=2, overwrite=True)
+    rm.from_arrays({"x": np.arange(9)}).save("out/", format="raw", shards=3)
+    rm.from_arrays({"x": np.arange(9)}).save("out/", format="raw", shards=2, overwrite=True)
     assert data_files("out") == [
         f"data-0000{i}-of-00002.bin{end}" for i in range(2) for end in ("", ".recmap.json")
     ]
@@ -145,8 +145,8 @@ def test_a_cast_to_the_nearest_is_a_loss(value: Any, dtype: str) -> None:
 
 
 def test_the_description_of_a_file_before_is_not_that_of_the_new_one() -> None:
-    hundred().save("foo", to="raw")
-    hundred().save("foo", to="tfrecord", overwrite=True)
+    hundred().save("foo", format="raw")
+    hundred().save("foo", format="tfrecord", overwrite=True)
     assert rm.open("foo")[:]["x"].tolist() == list(range(100))
 
 

@@ -87,15 +87,52 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         "exact and needs no buffer",
     ),
     "a wrong name": (lambda: data().shuffle(sed=1), rm.OptionTypeError, "did you mean 'seed'"),
-    "compress the output": (
-        to("y.tfrecord", compression="gzip"),
+    "compression in options": (
+        to("y.tfrecord", options={"compression": "gzip"}),
         rm.OptionError,
-        'options={"compression": "gzip"}',
+        "write compression='gzip'",
     ),
-    "compress what is saved": (
-        lambda: data().save("y.tfrecord", compression="gzip"),
+    "durable in options": (
+        lambda: data().save("y.tfrecord", options={"durable": False}),
         rm.OptionError,
-        'options={"compression": "gzip"}',
+        "write durable=False",
+    ),
+    "an option the format lacks": (
+        to("y.npy", align=64),
+        rm.OptionError,
+        "npy files: there is no option 'align'",
+    ),
+    "encoding of arrays": (
+        to("y.npz", encoding={"x": "raw"}),
+        rm.OptionError,
+        "npz files: there is no option 'encoding'",
+    ),
+    "to is format": (to("y.npy", to="npy"), rm.OptionTypeError, "format='npy'"),
+    "save to is format": (
+        lambda: data().save("y.npy", to="npy"),
+        rm.OptionTypeError,
+        "format='npy'",
+    ),
+    "rows_per_shard is shards": (
+        to("y.npy", rows_per_shard=5),
+        rm.OptionTypeError,
+        "shards='5 rows'",
+    ),
+    "shard_size is shards": (to("y.npy", shard_size="1MB"), rm.OptionTypeError, "shards='1MB'"),
+    "address is engine": (to("y.npy", address="a:1"), rm.OptionTypeError, "engine='ray:a:1'"),
+    "dtype is of the source": (
+        to("y.npy", dtype="f4"),
+        rm.OptionTypeError,
+        "source={'dtype': 'f4'}",
+    ),
+    "engine": (to("y.npy", engine="spark"), rm.OptionError, '"ray:ADDRESS"'),
+    "engine without an address": (to("y.npy", engine="ray:"), rm.OptionError, '"ray:ADDRESS"'),
+    "source": (to("y.npy", source=3), rm.OptionTypeError, "source=3"),
+    "source typo": (to("y.npy", source={"dtpye": "f4"}), rm.OptionTypeError, "'dtype'"),
+    "source of a dataset": (
+        lambda: rm.convert(data(), "y.npy", source={"dtype": "f4"}),
+        rm.OptionError,
+        "to rm.open instead of source=",
     ),
     "open ints": (opened([1, 2]), rm.OptionTypeError, "give a path"),
     "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give a path"),
@@ -132,17 +169,17 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "convert typo": (to("y.npy", dtpye="f4"), rm.OptionTypeError, "'dtype'"),
     "overwrite typo": (to("y.npy", overwrit=True), rm.OptionTypeError, "'overwrite'"),
     "sink typo": (
-        to("y.tfrecord", options={"compresion": "gzip"}),
+        to("y.h5", options={"chunkrows": 3}),
         rm.OptionTypeError,
-        "did you mean 'compression'",
+        "did you mean 'chunk_rows'",
     ),
     "sink option of another": (to("y.npy", options={"level": 3}), rm.OptionError, "'level'"),
     "sink option of recmap": (to("y.h5", options={"expected": 3}), rm.OptionError, "'expected'"),
-    "to": (to("y.npy", to=["npy"]), rm.OptionError, "to="),
+    "output format": (to("y.npy", format=["npy"]), rm.OptionError, "format="),
     "options": (to("y.npy", options=[1]), rm.OptionTypeError, "options="),
     "chunk rows": (to("y.h5", options={"chunk_rows": "a"}), rm.OptionTypeError, WHOLE),
     "zarr chunk rows": (to("y.zarr", options={"chunk_rows": 1.5}), rm.OptionTypeError, WHOLE),
-    "npz compression": (to("y.npz", options={"compression": []}), rm.OptionError, "deflate"),
+    "npz compression": (to("y.npz", compression=[]), rm.OptionError, "deflate"),
     "rows": (to("y.npy", rows=[1, 2]), rm.OptionTypeError, "slice"),
     "rows of text": (to("y.npy", rows=slice("a")), rm.OptionTypeError, "slice"),
     "rows by 0": (to("y.npy", rows=slice(None, None, 0)), rm.OptionError, "step"),
@@ -158,13 +195,13 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "memory": (to("y.npy", memory=None), rm.OptionError, "512MB"),
     "memory below 0": (to("y.npy", memory=-5), rm.OptionError, "memory=-5"),
     "memory without end": (to("y.npy", memory="9" * 400), rm.OptionError, "512MB"),
-    "workers": (to("y.npy", workers="x"), rm.OptionTypeError, "workers='x'"),
+    "workers": (to("y.npy", workers="x"), rm.OptionError, '"threads:4"'),
     "no workers": (to("y.npy", workers=0), rm.OptionError, "workers=0"),
     "shards": (to("y.npy", shards=1.5), rm.OptionTypeError, "shards=1.5"),
     "no shards": (to("y.npy", shards=0), rm.OptionError, "shards=0"),
     "too many shards": (to("y.npy", shards=10**12), rm.OptionError, "up to"),
-    "rows per shard": (to("y.npy", rows_per_shard="x"), rm.OptionTypeError, "rows_per_shard"),
-    "shard size": (to("y.npy", shard_size="x"), rm.OptionError, "512MB"),
+    "no rows per shard": (to("y.npy", shards="0 rows"), rm.OptionError, "shards=0"),
+    "shards of text": (to("y.npy", shards="x"), rm.OptionError, "'10_000 rows'"),
     "shuffle": (to("y.npy", shuffle="a"), rm.OptionError, "shuffle"),
     "seed": (to("y.npy", shuffle=True, seed=1.5), rm.OptionTypeError, "seed=1.5"),
     "overwrite": (to("y.npy", overwrite="no"), rm.OptionTypeError, "True or False"),
@@ -238,17 +275,17 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "pad side": (lambda: rm.Pad(side=["left"]), rm.OptionError, "side"),
     "split by a list": (lambda: data().split({"a": 0.5}, by=[]), rm.FieldNotFoundError, "x"),
     "stats": (lambda: data().stats(progress=3), rm.OptionTypeError, "function"),
-    "mix until": (lambda: rm.mix([data()], until=3), rm.OptionError, "until=3"),
+    "mix until": (lambda: rm.mix(data(), until=3), rm.OptionError, "until=3"),
     "pack of 0": (lambda: tokens().pack(0), rm.OptionError, "length=0"),
     "pack long": (lambda: tokens().pack(4, long="bogus"), rm.OptionError, "split"),
     "select": (lambda: data().select(slice("a")), rm.OptionTypeError, "slice"),
     "decode": (lambda: data().decode_image("x", dtype="bogus"), rm.OptionError, "dtype"),
     "decode size": (lambda: data().decode_image("x", size="ab"), rm.OptionError, "size"),
     "mix an int": (lambda: rm.mix(3), rm.OptionTypeError, "datasets"),
-    "mix ints": (lambda: rm.mix([3]), rm.OptionTypeError, "datasets"),
+    "mix a list": (lambda: rm.mix([data()]), rm.OptionTypeError, "rm.mix(a, b)"),
     "zip ints": (lambda: rm.zip(3), rm.OptionTypeError, "datasets"),
-    "weights": (lambda: rm.mix([data(), data()], ["a", 1]), rm.OptionTypeError, "weights"),
-    "weights as text": (lambda: rm.mix([data()], "a"), rm.OptionTypeError, "weights"),
+    "weights": (lambda: rm.mix(data(), data(), weights=["a", 1]), rm.OptionTypeError, "weights"),
+    "weights as text": (lambda: rm.mix(data(), weights="a"), rm.OptionTypeError, "weights"),
     "records view": (lambda: rm.tfrecord.records("x.tfrecord", view=2), rm.OptionTypeError, "view"),
     "records verify": (
         lambda: rm.tfrecord.records("x.tfrecord", verify=None),
@@ -265,7 +302,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         rm.OptionError,
         "compression",
     ),
-    "engine": (to("y.npy", engine=np.arange(2)), rm.OptionError, "engine"),
+    "engine of an array": (to("y.npy", engine=np.arange(2)), rm.OptionError, "engine"),
     "index progress": (lambda: rm.index("x.tfrecord", progress={}), rm.OptionError, "progress"),
     "verify progress": (lambda: rm.verify("x.tfrecord", progress={}), rm.OptionError, "progress"),
     "repair progress": (
@@ -358,7 +395,7 @@ def test_numbers_of_numpy_are_numbers(integer: Callable[[int], Any]) -> None:
     files()
     two = integer(2)
     rm.convert("x.npy", "y.npy", shards=two, workers=two, memory=np.int64(10**8))
-    rm.convert("x.npy", "z.h5", rows_per_shard=two, options={"chunk_rows": two})
+    rm.convert("x.npy", "z.h5", shards=two, options={"chunk_rows": two})
     rm.TFRecordWriter("y.tfrecord", shards=two, rows=two).abort()
     assert rm.open("x.bin", dtype="f4", shape=(-1, two))[0]["data"].tolist() == [0, 1]
     assert len(list(data().batches(two))) == len(list(data().batch(two))) == 3

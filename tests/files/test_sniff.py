@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.wording import in_options
+from recmap.cli.terminal import worded
 from tests import wire
 
 EXAMPLES = [wire.example(a=wire.int64_list(i)) for i in range(50)]
@@ -264,7 +264,10 @@ def test_a_file_of_another_format_is_called_by_its_name(
         if what == "an empty file" and command[0] in ("verify", "index"):
             continue
         assert main(command) == 2, command
-        assert capsys.readouterr().err == f"recmap {command[0]}: {in_options(sentence)}\n"
+        assert (
+            capsys.readouterr().err
+            == f"recmap {command[0]}: {worded(caught.value.message, command[0])}\n"
+        )
     assert not Path("out.tfrecord").exists()
 
 
@@ -306,7 +309,7 @@ def test_the_advice_for_mnist_works(capsys: pytest.CaptureFixture[str]) -> None:
         4,
     )
     assert main(["info", "images"]) == 2
-    assert "Give --dtype uint8 --shape 3,4,4, --offset 16" in capsys.readouterr().err
+    assert "Give --dtype uint8 --shape 3,4,4 --offset 16" in capsys.readouterr().err
 
 
 def test_what_recmap_reads_is_read_under_any_name() -> None:

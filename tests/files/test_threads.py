@@ -71,7 +71,7 @@ def test_many_processors_do_not_take_more_than_the_budget(
     path = str(folder / name)
     statement = (
         f"rm.convert({path!r}, 'out/', memory='28MB', shards={shards}, durable=False, "
-        "verify='full', options={'compression': 'gzip'})"
+        "verify='full', compression='gzip')"
     )
     assert peak_of(statement) < 28 * 10**6
 

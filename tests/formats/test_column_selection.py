@@ -138,7 +138,7 @@ def test_of_chains_side_by_side_those_without_a_chosen_column_are_not_read() -> 
 
 
 def test_a_mix_reads_only_the_columns_that_are_chosen() -> None:
-    assert sorted(numbers(rm.mix([hdf5("a.h5"), hdf5("b.h5")]).select("x").batch(8))) == sorted(
+    assert sorted(numbers(rm.mix(hdf5("a.h5"), hdf5("b.h5")).select("x").batch(8))) == sorted(
         [*range(ROWS), *range(ROWS)]
     )
 
@@ -165,7 +165,7 @@ def test_fields_of_files_side_by_side_read_no_others() -> None:
     np.save("wide.npy", np.zeros((4, 1000)))
     np.save("narrow.npy", np.arange(4))
     dataset = rm.open({"wide": "wide.npy", "narrow": "narrow.npy"}, fields=["narrow"])
-    assert dataset.source.row_bytes() == 8
+    assert dataset._source.row_bytes() == 8
     assert dataset[:]["narrow"].tolist() == [0, 1, 2, 3]
 
 
@@ -174,7 +174,7 @@ def test_many_files_weigh_what_their_chosen_columns_do() -> None:
         with h5py.File(f"{number:02}.h5", "w") as file:
             file["label"] = np.arange(4)
             file.create_dataset("image", data=np.zeros((4, 1000)), chunks=(4, 1000))
-    whole = rm.open("*.h5").source
+    whole = rm.open("*.h5")._source
     chosen = whole.select(["label"])
     assert (chosen.row_bytes(), chosen.band_bytes, chosen.chunk_rows) == (8, 0, 1)
     assert (whole.row_bytes(), whole.band_bytes, whole.chunk_rows) == (8008, 32_000, 4)

@@ -436,7 +436,7 @@ def test_an_array_that_is_filled_again_for_every_batch_is_written_each_time(case
 def test_the_first_bytes_come_back_from_a_journey_through_all_formats(dtype: str) -> None:
     first = numbers(dtype, 50, 6, 2)
     first.tofile("first.bin")
-    rm.convert("first.bin", "step-0.tfrecord", dtype=dtype, shape=(-1, 6, 2))
+    rm.convert("first.bin", "step-0.tfrecord", source={"dtype": dtype, "shape": (-1, 6, 2)})
     files = ["step-0.tfrecord"]
     for i, case in enumerate(PLAIN, start=1):
         files.append(f"step-{i}{case.suffix}")

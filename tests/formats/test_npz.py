@@ -91,7 +91,7 @@ def test_what_we_store_is_mapped_aligned_and_read_by_numpy() -> None:
 def test_ragged_columns_are_pairs_of_arrays_for_numpy() -> None:
     rm.from_arrays(
         {"x": rm.Ragged(np.array([1, 2, 3]), [0, 2, 2, 3]), "s": [b"a\0", b"", b"b"]}
-    ).save("x.npz", options={"compression": "deflate"})
+    ).save("x.npz", compression="deflate")
     with np.load("x.npz") as loaded:
         assert loaded["x/values"].tolist() == [1, 2, 3]
         assert loaded["x/offsets"].tolist() == [0, 2, 2, 3]
@@ -299,9 +299,7 @@ def test_a_deflated_member_is_read_in_any_order() -> None:
 
 def test_a_pass_over_deflated_members_inflates_each_byte_once() -> None:
     ragged = rm.Ragged(np.arange(300_000), np.arange(0, 300_001, 3))
-    rm.from_arrays({"r": ragged, "x": np.arange(100_000.0)}).save(
-        "x.npz", options={"compression": "deflate"}
-    )
+    rm.from_arrays({"r": ragged, "x": np.arange(100_000.0)}).save("x.npz", compression="deflate")
     ds = rm.open("x.npz")
     assert ds[:7_000]["x"][-1] == 6_999
     # A pass that began anew would come across this.
@@ -335,14 +333,14 @@ def test_threads_read_deflated_members_each_at_its_own_place() -> None:
 def test_equal_rows_make_equal_bytes(compression: str | None) -> None:
     columns = {"x": RNG.random((100, 3)), "s": [b"a" * (i % 7) for i in range(100)]}
     for name in ("a.npz", "b.npz"):
-        rm.from_arrays(columns).save(name, options={"compression": compression})
+        rm.from_arrays(columns).save(name, compression=compression)
     with open("a.npz", "rb") as a, open("b.npz", "rb") as b:
         assert a.read() == b.read()
 
 
 def test_a_compression_zips_do_not_have_is_refused() -> None:
     with pytest.raises(rm.OptionError, match="compression='gzip': use one of None, \"deflate\""):
-        rm.from_arrays({"x": [1]}).save("x.npz", options={"compression": "gzip"})
+        rm.from_arrays({"x": [1]}).save("x.npz", compression="gzip")
 
 
 def flip(path: str, place: int) -> None:
@@ -519,7 +517,7 @@ def test_many_columns_take_few_descriptors() -> None:
         import numpy as np, resource, recmap as rm
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
         rm.convert("in.npz", "out.npz", shards=3, verify="full")
-        rm.convert("in.npz", "packed.npz", options={"compression": "deflate"})
+        rm.convert("in.npz", "packed.npz", compression="deflate")
     """
     rm.from_arrays(columns).save("in.npz")
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

@@ -50,17 +50,17 @@ def agree(a: Source, b: Source) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_source_that_was_sent_reads_the_same_rows(name: str) -> None:
     rm.from_arrays(columns(name)).save(name)
-    source = rm.open(name).source
+    source = rm.open(name)._source
     agree(source, sent(source))
 
 
 def test_what_is_made_of_sources_can_be_sent_too() -> None:
     for name in ("x.npy", "y.npy"):
         rm.from_arrays(columns(name)).save(name)
-    source = rm.open(["x.npy", "y.npy"]).source
+    source = rm.open(["x.npy", "y.npy"])._source
     chosen = transformed(source, rows=slice(0, None, 2), rename={"x": "z"}, cast={"z": "float64"})
     agree(chosen, sent(chosen))
-    beside = rm.open({"label": "x.npy", "x": "y.npy"}).source
+    beside = rm.open({"label": "x.npy", "x": "y.npy"})._source
     agree(beside, sent(beside))
 
 
@@ -68,12 +68,12 @@ def test_of_many_files_those_that_are_read_are_opened() -> None:
     os.mkdir("many")
     for i in range(70):
         np.save(f"many/{i:03}.npy", np.arange(i * 100, i * 100 + 100))
-    source = rm.open("many/").source
+    source = rm.open("many/")._source
     agree(source, sent(source))
 
 
 def test_rows_in_memory_are_sent_with_their_values() -> None:
-    source = rm.from_arrays({"x": np.arange(300)}).source
+    source = rm.from_arrays({"x": np.arange(300)})._source
     received = pickle.loads(pickle.dumps(source))
     assert received.read(0, 300)["x"].tolist() == list(range(300))
 
@@ -82,7 +82,7 @@ def test_rows_in_memory_are_sent_with_their_values() -> None:
 def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
     name = "x.tfrecord.gz" if chunks else "x.tfrecord"
     rm.from_arrays(columns(name)).save(name)
-    source = rm.open(name).source
+    source = rm.open(name)._source
     least = least_budget(source, "1MB", 0)
     budget = choose_budget(least, source, "1MB", 1, 1, source.row_bytes())
     with shuffled(source, 5, "out", budget) as order:
@@ -92,7 +92,7 @@ def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
 
 def test_records_that_were_found_are_not_looked_for_again() -> None:
     rm.from_arrays(columns("x.tfrecord")).save("x.tfrecord", options={"index": False})
-    source = rm.open("x.tfrecord").source
+    source = rm.open("x.tfrecord")._source
     assert len(source) == ROWS
     received = sent(source)
     assert isinstance(received, TFRecordSource)
@@ -107,7 +107,7 @@ def test_bad_records_that_were_left_out_stay_left_out() -> None:
     data[-8] ^= 1
     Path("x.tfrecord").write_bytes(data)
     with pytest.warns(rm.SkippedRecordsWarning):
-        source = rm.open("x.tfrecord", errors="skip").source
+        source = rm.open("x.tfrecord", errors="skip")._source
     received = sent(source)  # and nobody is warned again
     assert len(received) == 99
     assert received.skipped == source.skipped
@@ -115,7 +115,7 @@ def test_bad_records_that_were_left_out_stay_left_out() -> None:
 
 def test_a_file_that_has_changed_is_refused_where_it_is_opened_again() -> None:
     np.save("x.npy", np.arange(10))
-    data = pickle.dumps(rm.open("x.npy").source)
+    data = pickle.dumps(rm.open("x.npy")._source)
     np.save("x.npy", np.arange(11))
     with pytest.raises(rm.DataError, match="x.npy: it has 11 rows .* but had 10"):
         pickle.loads(data)

@@ -81,9 +81,9 @@ def array_file(name: str) -> None:
     if name == "x.bin":
         rm.from_arrays(columns).save(name)
     elif name == "packed.npz":
-        rm.from_arrays(columns).save(name, options={"compression": "deflate"})
+        rm.from_arrays(columns).save(name, compression="deflate")
     elif name == "lists.npz":
-        rm.from_arrays({"t": text}).save(name, options={"compression": "deflate"})
+        rm.from_arrays({"t": text}).save(name, compression="deflate")
     elif name == "fortran.npz":
         np.savez(name, x=np.asfortranarray(VALUES), s=np.array(text), t=np.zeros(20, "f4,2i8"))
     elif name == "x.npz":

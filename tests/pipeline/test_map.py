@@ -136,7 +136,7 @@ def test_functions_stay_in_the_thread_of_the_loop_unless_they_may_leave_it() -> 
         return row
 
     list(simple().map(note).shuffle(seed=1).batch(4))
-    list(rm.mix([simple().map(note)]).batch(4).take(2))
+    list(rm.mix(simple().map(note)).batch(4).take(2))
     assert threads == {threading.get_ident()}
 
 
@@ -197,7 +197,7 @@ def test_chances_of_sides_differ_also_below_a_shuffle(join: str) -> None:
         return simple(50).map(draw).shuffle(seed=1).take(40).repeat(1)
 
     if join == "mix":
-        drawn = [row["a"].item() for row in rm.mix([side("a"), side("a")])]
+        drawn = [row["a"].item() for row in rm.mix(side("a"), side("a"))]
     else:
         both = rm.zip(side("a"), side("b"))
         if join == "zip of zips":

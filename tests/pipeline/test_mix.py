@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.model.schema import Schema
-from recmap.pipeline.transforms.mix import Mixed, Until
+from recmap.pipeline.transforms.mix import MixedRows, Until
 
 
 class Numbers:
     """Rows that are computed: the number of their chain, and their own."""
 
     schema = Schema({"chain": "int64", "row": "int64"})
-    in_order, ours = False, True
+    in_order, calls_user_code = False, False
 
     def __init__(self, chain: int, count: int | None) -> None:
         self.chain, self.count = chain, count
@@ -36,14 +36,14 @@ class Numbers:
         del columns
         return self
 
-    def renumbered(self, by: int) -> Numbers:
+    def reseeded(self, by: int) -> Numbers:
         del by
         return self
 
     def row_bytes(self) -> int:
         return 16
 
-    def whence(self, position: int, epoch: int) -> str:
+    def origin(self, position: int, epoch: int) -> str:
         return f"row {position} of {self.chain} in epoch {epoch}"
 
     def describe(self) -> list[Any]:
@@ -55,11 +55,11 @@ def mixed(
     weights: Sequence[float] | None = None,
     until: Until = "all",
     seed: int = 0,
-) -> Mixed:
-    return Mixed([Numbers(i, count) for i, count in enumerate(counts)], weights, until, seed)
+) -> MixedRows:
+    return MixedRows([Numbers(i, count) for i, count in enumerate(counts)], weights, until, seed)
 
 
-def chains(mix: Mixed, start: int = 0, stop: int | None = None, epoch: int = 0) -> Any:
+def chains(mix: MixedRows, start: int = 0, stop: int | None = None, epoch: int = 0) -> Any:
     stop = mix.count if stop is None else stop
     assert stop is not None
     return mix.gather(np.arange(start, stop), epoch)["chain"]
@@ -195,7 +195,7 @@ def test_the_pattern_does_not_depend_on_the_release() -> None:
 
 def test_a_mix_of_rows_that_were_repeated_differs_from_one_time_to_the_next() -> None:
     a, b = (rm.from_arrays({"x": np.full(100, i)}) for i in range(2))
-    both = np.concatenate([batch["x"] for batch in rm.mix([a, b]).repeat(2).batch(50)])
+    both = np.concatenate([batch["x"] for batch in rm.mix(a, b).repeat(2).batch(50)])
     assert both.sum() == 200
     assert not np.array_equal(both[:200], both[200:])
 
@@ -281,7 +281,7 @@ def test_a_single_source_and_a_single_row() -> None:
 def test_a_mix_goes_on_where_it_was_stopped() -> None:
     def pipeline() -> rm.Pipeline:
         parts = [rm.from_arrays({"x": np.arange(n) + 1000 * n}) for n in (7, 90, 300)]
-        return rm.mix([part.shuffle(seed=i) for i, part in enumerate(parts)], seed=3).batch(16)
+        return rm.mix(*(part.shuffle(seed=i) for i, part in enumerate(parts)), seed=3).batch(16)
 
     whole = [batch["x"].tolist() for batch in pipeline()]
     stopped = pipeline()

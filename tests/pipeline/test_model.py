@@ -127,7 +127,7 @@ def test_chains_continue_after_any_batch(rows: int, verbs: list[Verb], data: st.
     expected = modelled(rows, verbs)
     pipeline = built(rows, verbs)
     states = [pipeline.state(), *(json.loads(json.dumps(pipeline.state())) for _ in pipeline)]
-    epochs = pipeline.turns
+    epochs = pipeline._feed().turns
     assert pipeline.state() == states[-1] or not expected
     assert (pipeline.state()["epoch"], pipeline.state()["at"]) == (epochs, 0)
     number = data.draw(st.integers(0, len(expected)))

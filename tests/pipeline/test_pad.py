@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import recmap as rm
-from recmap.pipeline.transforms.padding import Pad, Padding
+from recmap.pipeline.transforms.pad import Pad, Padding
 
 TOKENS = rm.Ragged.from_rows([[1, 2, 3], [], [4]], np.int64)
 BOXES = rm.Ragged.from_rows(

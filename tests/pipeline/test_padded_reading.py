@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.native import _core
-from recmap.pipeline.executor import _Run
-from recmap.pipeline.meter import Meter
-from recmap.pipeline.transforms.padding import Padding
+from recmap.pipeline.transforms.pad import Padding
 from tests.jobs import same
 
 ROWS = 700
@@ -268,9 +266,9 @@ def test_batches_that_turn_out_too_large_are_read_one_by_one(
     with rm.TFRecordWriter("d.tfrecord") as writer:
         writer.write({"x": rows})
     chain = rm.open("d.tfrecord").batch(64, pad="longest").prefetch(memory="48MB")
-    assert chain.settled().together == 8
-    most = _Run(chain.settled(), Meter([], 1))._rows_task().most
-    assert most < 8 * 64 * 20_000 * 8
+    ready = chain._feed().ready
+    assert ready.batches_per_block == 8
+    assert ready.block_memory < 8 * 64 * 20_000 * 8
     blocks = counted(monkeypatch)
     made = [batch["x"] for batch in chain]
     assert [len(array) for array in made] == [64] * 32

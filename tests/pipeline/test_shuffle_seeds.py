@@ -57,7 +57,7 @@ def test_an_explicit_seed_is_not_replaced_by_a_state() -> None:
 
 
 def test_ranks_need_an_explicit_seed() -> None:
-    for chain in (dataset().shuffle(), rm.mix([dataset().shuffle(), dataset()])):
+    for chain in (dataset().shuffle(), rm.mix(dataset().shuffle(), dataset())):
         with pytest.raises(rm.OptionError, match=r"give them all the same one: shuffle\(seed="):
             chain.batch(4).shard(0, 2)
     dataset().shuffle().batch(4).shard(0, 1)

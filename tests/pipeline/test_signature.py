@@ -181,8 +181,8 @@ CHANGED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
         r"nothing then, repeat\(2\) now",
     ),
     "part of a mix": (
-        lambda ds: rm.mix([ds.shuffle(seed=1), ds]).batch(4),
-        lambda ds: rm.mix([ds.shuffle(seed=2), ds]).batch(4),
+        lambda ds: rm.mix(ds.shuffle(seed=1), ds).batch(4),
+        lambda ds: rm.mix(ds.shuffle(seed=2), ds).batch(4),
         r"1: shuffle\(seed=1\) then, 1: shuffle\(seed=2\) now",
     ),
 }

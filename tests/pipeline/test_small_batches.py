@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.executor import _Run
-from recmap.pipeline.meter import Meter
 
 _ROWS = 1003
 
@@ -60,8 +58,8 @@ def test_they_may_be_written_to_and_share_nothing() -> None:
 
 def test_telemetry_counts_each() -> None:
     train = _dataset().batch(10)
-    assert len(list(train)) == train.stats().batches == 101
-    assert train.stats().rows == _ROWS
+    assert len(list(train)) == train.timings().batches == 101
+    assert train.timings().rows == _ROWS
 
 
 @pytest.mark.parametrize("bad", [0, 57, 995])
@@ -153,14 +151,13 @@ def test_few_padded_batches_are_read_together_for_their_size_is_a_guess() -> Non
     lengths = [2000 if row % 32 == 0 else 5 for row in range(4096)]
     rows = rm.Ragged.from_rows([np.zeros(n, np.int64) for n in lengths])
     train = rm.from_arrays({"tokens": rows}).batch(32, pad="longest")
-    assert train.settled().together <= 4
+    assert train._feed().ready.batches_per_block <= 4
 
 
 def test_what_is_ahead_counts_the_batches_that_are_read_together() -> None:
     values = np.zeros((100_000, 256), np.float32)
     train = rm.from_arrays({"x": values}).shuffle(seed=1).batch(64)
     many = train.prefetch(threads=16, memory="64MB")
-    ready = many.settled()
-    block = ready.row_bytes * 64 * ready.together
-    run = _Run(ready, Meter([], 1))
-    assert (run._ahead() + 1) * block <= 64e6
+    ready = many._feed().ready
+    block = ready.row_bytes * 64 * ready.batches_per_block
+    assert (ready.blocks_ahead + 1) * block <= 64e6

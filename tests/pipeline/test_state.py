@@ -59,7 +59,9 @@ class Chain:
         elif self.order == "window":
             p = p.shuffle(seed=3, window=8)
         elif self.order == "mixed":
-            p = rm.mix([p.shuffle(seed=1), dataset(9).shuffle(seed=2)], [0.7, 0.3], until="all")
+            p = rm.mix(
+                p.shuffle(seed=1), dataset(9).shuffle(seed=2), weights=[0.7, 0.3], until="all"
+            )
         if self.repeat_before != 1:
             p = p.repeat(self.repeat_before)
         p = p.map(with_chance) if self.mapped else p
@@ -124,7 +126,7 @@ def test_the_rest_after_restore_is_what_would_have_come(chain: Chain, cut: int, 
         return
     resumed = chain.build().restore(json.loads(state))
     rest = []
-    while resumed.epoch < epoch + 2 * (resumed.plan.repeat or 1):
+    while resumed.epoch < epoch + 2 * (resumed._plan.repeat or 1):
         rest += [plain(batch) for batch in resumed]
     assert first + rest == expected
 

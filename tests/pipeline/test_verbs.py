@@ -27,10 +27,10 @@ def ds(request: pytest.FixtureRequest) -> rm.Dataset:
         np.save("y.npy", np.arange(ROWS * 3.0).reshape(ROWS, 3))
         return rm.open({"x": "x.npy", "y": "y.npy"})
     if request.param == "gzip":
-        given.save("d.tfrecord.gz", options={"compression": "gzip"})
+        given.save("d.tfrecord.gz", compression="gzip")
         return rm.open("d.tfrecord.gz")
     if request.param == "hdf5":
-        given.save("d.h5", options={"compression": "gzip"})
+        given.save("d.h5", compression="gzip")
         return rm.open("d.h5")
     given.save("d.tfrecord")
     return rm.open("d.tfrecord")
@@ -190,7 +190,7 @@ def test_packs_join_sequences_of_all_rows() -> None:
 
 def test_a_mix_keeps_its_weights_and_the_order_of_each() -> None:
     a, b = (rm.from_arrays({"x": np.arange(n) + n}) for n in (10_000, 20_000))
-    mixed = np.array(numbers(rm.mix([a, b], [0.25, 0.75]).batch(1000)))
+    mixed = np.array(numbers(rm.mix(a, b, weights=[0.25, 0.75]).batch(1000)))
     of_a = mixed < 20_000
     assert np.array_equal(mixed[of_a], np.arange(of_a.sum()) + 10_000)
     assert np.array_equal(mixed[~of_a], np.arange((~of_a).sum()) + 20_000)
@@ -201,13 +201,13 @@ def test_a_mix_keeps_its_weights_and_the_order_of_each() -> None:
 
 def test_a_mix_ends_with_the_first_or_with_all() -> None:
     a, b = simple(10), rm.from_arrays({"x": np.arange(90) + 1000})
-    assert sorted(numbers(rm.mix([a, b]))) == sorted([*range(10), *range(1000, 1090)])
-    everything = numbers(rm.mix([a, b], [0.5, 0.5], until="all"))
+    assert sorted(numbers(rm.mix(a, b))) == sorted([*range(10), *range(1000, 1090)])
+    everything = numbers(rm.mix(a, b, weights=[0.5, 0.5], until="all"))
     assert sorted(everything) == sorted([*range(10), *range(1000, 1090)])
-    first = numbers(rm.mix([a, b], [0.5, 0.5]))
+    first = numbers(rm.mix(a, b, weights=[0.5, 0.5]))
     assert sum(n < 1000 for n in first) == 10
     with pytest.raises(rm.FieldMismatchError, match="number 1"):
-        rm.mix([a, rm.from_arrays({"y": np.arange(3)})])
+        rm.mix(a, rm.from_arrays({"y": np.arange(3)}))
 
 
 def test_zip_puts_rows_side_by_side() -> None:
@@ -265,9 +265,9 @@ def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, worl
         (lambda ds: ds.batch(2, lengths=True), "give pad="),
         (lambda ds: list(ds.bucket("x", [1])), "followed by batch"),
         (lambda ds: list(ds.pack(4)), "no column to pack|followed by batch"),
-        (lambda _: rm.mix([]), "nothing to mix"),
-        (lambda ds: rm.mix([ds, ds], [1.0]), "1 weights for 2"),
-        (lambda ds: rm.mix([ds, ds.repeat()]), "need weights"),
+        (lambda _: rm.mix(), "nothing to mix"),
+        (lambda ds: rm.mix(ds, ds, weights=[1.0]), "1 weights for 2"),
+        (lambda ds: rm.mix(ds, ds.repeat()), "need weights"),
         (lambda ds: ds.batch(2, pad={"x": 3}), "x"),
         (lambda ds: ds.prefetch(memory="lots"), "lots"),
     ],
@@ -300,7 +300,7 @@ def test_two_iterations_at_once_do_not_disturb_each_other() -> None:
 def test_stats_tell_where_the_time_went() -> None:
     train = simple(1000).map(lambda row: {"x": row["x"]}).batch(100)
     list(train)
-    stats = train.stats()
+    stats = train.timings()
     assert [stage.name.split()[0] for stage in stats.stages] == ["read", "map"]
     assert (stats.batches, stats.rows, stats.bytes) == (10, 1000, 8000)
     assert 0 <= stats.waited <= 1
@@ -313,7 +313,7 @@ def test_stats_count_the_reading_of_what_is_read_in_order() -> None:
     rm.from_arrays({"x": np.arange(1000)}).save("d.tfrecord.gz")
     train = rm.open("d.tfrecord.gz").batch(100)
     list(train)
-    (read,) = train.stats().stages
+    (read,) = train.timings().stages
     assert read.working > 0.0001
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.pool import Pool, Request
+from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running
@@ -22,7 +22,7 @@ from tests.processes import PROCESSES, WITH_WORKERS, running
 pytestmark = WITH_WORKERS
 
 
-def workers_of(pool: Pool, count: int = 2) -> list[int]:
+def workers_of(pool: jobs.BatchPool, count: int = 2) -> list[int]:
     """The processes of a pool whose work names them."""
     seen: set[int] = set()
     for _, batch in pool.run(jobs.requests(), ahead=9):
@@ -112,8 +112,6 @@ def test_a_handler_of_the_parent_does_not_keep_workers_from_ending() -> None:
 
 PROGRAM = """
 import os, sys
-from recmap.model.workers import parse_workers
-from recmap.pipeline.workers.open_pool import open_pool
 from tests import jobs
 from tests.jobs import pool_of
 
@@ -125,8 +123,8 @@ def workers(pool):
             return seen
 
 if __name__ == "__main__":
-    one = open_pool(jobs.process, parse_workers(sys.argv[1]))
-    two = open_pool(jobs.process, parse_workers(sys.argv[1]))
+    one = pool_of(jobs.process, sys.argv[1])
+    two = pool_of(jobs.process, sys.argv[1])
     print(*workers(one), *workers(two), flush=True)
     {then}
 """

@@ -15,7 +15,7 @@ import torch
 
 import recmap as rm
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.pool import Pool, Request
+from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def run(
-    pool: Pool, requests: Iterable[Request], ahead: int
+    pool: jobs.BatchPool, requests: Iterable[Request], ahead: int
 ) -> Iterator[tuple[Request, dict[str, Any]]]:
     return pool.run(requests, ahead)
 

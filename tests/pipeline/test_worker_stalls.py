@@ -51,7 +51,7 @@ CHAINS: dict[str, Callable[[rm.Dataset, Any], rm.Pipeline]] = {
         ds.map(jobs.who, workers=n).filter(jobs.is_elsewhere).batch(4).map(jobs.whose)
     ),
     "mixed": lambda ds, n: rm.mix(
-        [ds.map(jobs.refuses_the_parent), ds.map(jobs.refuses_the_parent, workers=n)]
+        ds.map(jobs.refuses_the_parent), ds.map(jobs.refuses_the_parent, workers=n)
     ).batch(4),
     "side by side": lambda ds, n: rm.zip(
         ds.select("x"), ds.map(jobs.refuses_the_parent, workers=n).select("y")
@@ -88,8 +88,8 @@ def test_what_trying_shows_is_the_same_wherever_it_is_done(kind: str) -> None:
 
     here, elsewhere = chain(None), chain(kind)
     assert here.schema == elsewhere.schema
-    for name, column in here.sample().items():
-        jobs.same(elsewhere.sample()[name], column)
+    for name, column in here._feed().sample().items():
+        jobs.same(elsewhere._feed().sample()[name], column)
     assert [columns(batch) for batch in elsewhere] == [columns(batch) for batch in here]
 
 

@@ -20,16 +20,16 @@ import ray
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.conversion.progress import Progress
+from recmap.model.progress import Progress
+from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
-from recmap.ray.working_folder import Home
 from recmap.tfrecord.plain_file import PlainShard
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until
 
 ROWS, WIDTH, SHARDS = 12_000, 64, 6
 # Slow to write, so that there is time to disturb it.
-SLOW = {"compression": "gzip", "level": 9}
+SLOW: dict[str, Any] = {"compression": "gzip", "options": {"level": 9}}
 STORE = 80_000_000
 
 
@@ -70,7 +70,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the slow conversion makes when it runs here."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    rm.convert(source, folder / "x.h5", shards=SHARDS, options=SLOW)
+    rm.convert(source, folder / "x.h5", shards=SHARDS, **SLOW)
     return digests(folder)
 
 
@@ -162,7 +162,7 @@ def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> N
         source,
         "x.h5",
         shards=2,
-        options=SLOW,
+        **SLOW,
         memory="2MB",
         engine="ray",
         progress=seen.append,
@@ -172,7 +172,7 @@ def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> N
     assert rows[-1] == ROWS
     # Not only when a file is finished.
     assert {count % (ROWS // 2) for count in rows} > {0}
-    assert {progress.total for progress in seen} == {ROWS}
+    assert {progress.total_rows for progress in seen} == {ROWS}
 
 
 @pytest.mark.usefixtures("cluster")
@@ -202,7 +202,7 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
     Path("y.tfrecord").write_bytes(data)
     ds = rm.open({"data": source, "x": rm.open("y.tfrecord", {"x": "int64"})})
     with pytest.raises(rm.CorruptRecordError, match="record 0 "):
-        ds.save("x.h5", shards=3, options=SLOW, engine="ray")
+        ds.save("x.h5", shards=3, **SLOW, engine="ray")
     assert not list(Path().glob(".*.tmp"))
 
 
@@ -210,15 +210,15 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
     def take_over(_: Progress) -> None:
-        for mark in Path("out").glob(".*.running.*"):
-            mark.unlink()
+        for lock in Path("out").glob(".*.running.*"):
+            lock.unlink()
 
     with pytest.raises(rm.OutputExistsError, match="taken over"):
         rm.convert(
             source,
             "out/x.h5",
             shards=shards,
-            options=SLOW,
+            **SLOW,
             engine="ray",
             progress=take_over,
             workers=1,
@@ -289,7 +289,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
         return process is not None
 
     with meanwhile(found, lambda: os.kill(killed[0], signal.SIGKILL)):
-        report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+        report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.rows == ROWS
     assert not alive(killed[0])
     # Nor is anything left of what it had written.
@@ -317,7 +317,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(
             os.kill(stopped[0], signal.SIGKILL)
 
     with meanwhile(found, die):
-        report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+        report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.rows == ROWS
     assert not alive(stopped[0])
     assert digests(here) == undisturbed
@@ -328,8 +328,8 @@ def driver(cluster: Any, source: Path) -> list[str]:
     """The command of a driver of its own."""
     program = f"""
 import recmap as rm
-rm.convert({str(source)!r}, "x.h5", shards={SHARDS}, options={SLOW}, engine="ray",
-           address={cluster.address!r})
+rm.convert({str(source)!r}, "x.h5", shards={SHARDS}, **{SLOW},
+           engine={"ray:" + cluster.address!r})
 """
     return [sys.executable, "-c", program]
 
@@ -347,7 +347,7 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
         process.kill()
     before = finished()
     assert 0 < len(before) < SHARDS
-    report = rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.resumed >= len(before)
     assert before.items() <= finished().items()  # not written again
     assert digests(here) == undisturbed
@@ -361,9 +361,9 @@ def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == -signal.SIGINT, said
-    assert f"of {SHARDS} files are finished, and the same call goes on" in said
+    assert f"of {SHARDS} files are finished, and the same call resumes" in said
     assert not list(Path().glob(".x-*.tmp"))
-    rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
+    rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert digests(Path.cwd()) == undisturbed
 
 
@@ -411,12 +411,12 @@ def test_rows_that_come_one_by_one_are_refused() -> None:
 
 
 def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> None:
-    with pytest.raises(rm.OptionError, match='engine=\'spark\': use one of "local", "ray"'):
-        rm.convert(source, "x.npy", engine="spark")  # type: ignore[arg-type]
-    with pytest.raises(rm.OptionError, match='give engine="ray"'):
+    with pytest.raises(rm.OptionError, match='engine=\'spark\': use "local", "ray" or'):
+        rm.convert(source, "x.npy", engine="spark")
+    with pytest.raises(rm.OptionError, match=f"engine='ray:{cluster.address}'"):
         rm.convert(source, "x.npy", address=cluster.address)
     with pytest.raises(rm.OptionError, match="connected to .* already"):
-        rm.convert(source, "x.npy", engine="ray", address="192.0.2.77:1")
+        rm.convert(source, "x.npy", engine="ray:192.0.2.77:1")
     with pytest.raises(rm.OptionError, match="workers=0: .*1 or more"):
         rm.convert(source, "x.npy", engine="ray", workers=0)
 
@@ -444,8 +444,8 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
         words = [Path("inner.tfrecord").read_bytes()] * 20 + words
     rm.from_arrays({"word": words}).save("x.tfrecord", options={"index": False})
     local = PlainShard("x.tfrecord", verify=True)
-    source = rm.open("x.tfrecord").source
-    find_records(ray, Home.here(), source, piece=10_000)
+    source = rm.open("x.tfrecord")._source
+    find_records(ray, Driver.here(), source, span_bytes=10_000)
     (shard,) = source.shards()  # type: ignore[attr-defined]
     assert shard.known_count() == local.count() == len(words)
     rows = np.arange(local.count())
@@ -463,7 +463,7 @@ def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path
     args = ["convert", str(source), "out/", "--explain", "--ray"]
     done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
-    assert "a Ray task for each file, on 2 nodes with 2 processors: shards=2 or more" in done.stdout
+    assert "a Ray task for each file, on 2 nodes with 2 CPUs: shards=2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
     assert done.stderr == ""
     assert len(rm.open("out/")) == ROWS
@@ -486,5 +486,5 @@ rm.convert({str(source)!r}, "out/", engine="ray")
 def test_an_address_where_nobody_is_is_soon_refused(source: Path) -> None:
     done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
-    assert "address='127.0.0.1:9': no Ray cluster could be reached there" in done.stderr
+    assert "ray:127.0.0.1:9: no Ray cluster could be reached there" in done.stderr
     assert os.listdir() == []

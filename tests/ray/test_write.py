@@ -77,7 +77,7 @@ def test_files_of_other_formats_in_the_folder_are_left_alone() -> None:
 
 
 def test_what_the_manifest_names_is_replaced_whatever_its_format() -> None:
-    rm.from_arrays({"x": np.arange(4)}).save("out/", to="npz", shards=2)
+    rm.from_arrays({"x": np.arange(4)}).save("out/", format="npz", shards=2)
     with pytest.raises(rm.OutputExistsError, match=r"data-00000-of-00002\.npz"):
         rm.ray.write(ray.data.range(5), "out/", shards=1)
     rm.ray.write(ray.data.range(5), "out/", shards=1, overwrite=True)
@@ -169,10 +169,10 @@ def test_each_file_keeps_its_types_when_it_is_copied(way: str) -> None:
     images = np.arange(60 * 6, dtype=np.uint8).reshape(60, 2, 3)
     np.save("x.npy", images)
     if way == "convert":
-        rm.convert({"x": "x.npy"}, "out/", to="tfrecord", shards=3, engine="ray")
+        rm.convert({"x": "x.npy"}, "out/", format="tfrecord", shards=3, engine="ray")
     else:
         rows = ray.data.from_items([{"x": image} for image in images])
-        rm.ray.write(rows, "out/", to="tfrecord", shards=3)
+        rm.ray.write(rows, "out/", format="tfrecord", shards=3)
     Path("elsewhere").mkdir()
     for path in Path("out").glob("*.tfrecord"):
         shutil.copyfile(path, Path("elsewhere", path.name))
@@ -193,4 +193,4 @@ def test_files_of_other_types_put_together_are_an_error(compression: Any) -> Non
     data = b"".join(parts)
     Path("x.tfrecord").write_bytes(gzip.compress(data) if compression else data)
     with pytest.raises(rm.FieldMismatchError, match=r"record 20 says 'x' is float64\[1\]"):
-        rm.convert("x.tfrecord", "out/", to="npy", shards=2, engine="ray")
+        rm.convert("x.tfrecord", "out/", format="npy", shards=2, engine="ray")

@@ -385,7 +385,7 @@ def test_a_record_that_is_too_large_is_refused_and_can_be_asked_for_again() -> N
     rows = [10, 20, 3_000_000, 30]
     data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in rows)
     Path("x.gz").write_bytes(members(data))
-    source = rm.open("x.gz").source
+    source = rm.open("x.gz")._source
     assert len(source.read(0, 4, 1_000_000)["a"]) == 2
     for _ in range(2):
         with pytest.raises(rm.MemoryLimitError, match=r"x\.gz: row 2 has 3,0"):
@@ -396,7 +396,7 @@ def test_a_record_that_is_too_large_is_refused_and_can_be_asked_for_again() -> N
 def test_sizes_of_rows_far_apart_are_found_member_by_member() -> None:
     data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in range(3000))
     Path("x.gz").write_bytes(members(data))
-    source = rm.open("x.gz").source
+    source = rm.open("x.gz")._source
     rows = np.array([2999, 5, 1500, 5])
     sizes = source.row_sizes(rows)
     assert isinstance(sizes, np.ndarray)

@@ -125,13 +125,13 @@ def test_mappings_are_those_of_the_whole_process(
     for ds in datasets:
         assert len(ds) == ROWS
         require(ds[rows], rows)
-    held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
+    held = [ds._source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
     # Five files of each.
     assert sum(held) == 12
     del ds, datasets[:6]
     last = datasets[-1]
     require(last[rows], rows)
-    assert last.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert last._source._gathering._together is not None  # type: ignore[attr-defined]
 
 
 def test_descriptors_that_are_not_there_are_done_without(
@@ -151,9 +151,9 @@ def test_descriptors_that_are_not_there_are_done_without(
     monkeypatch.setattr(MappedFiles, "open", none_left)
     require(ds[rows], rows)
     assert refused
-    assert ds.source._gathering._together is None  # type: ignore[attr-defined]
+    assert ds._source._gathering._together is None  # type: ignore[attr-defined]
     require(ds[rows], rows)
-    assert ds.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert ds._source._gathering._together is not None  # type: ignore[attr-defined]
 
 
 def test_files_that_are_not_wanted_may_be_damaged() -> None:
@@ -164,7 +164,7 @@ def test_files_that_are_not_wanted_may_be_damaged() -> None:
     assert ds[0]["id"] == 0
     for _ in range(2):
         require(ds[5:45], np.arange(5, 45))
-        require(ds.source.gather(np.array([45, 3])), [45, 3])
+        require(ds._source.gather(np.array([45, 3])), [45, 3])
         require(ds[66:70], np.arange(66, 70))
     with pytest.raises(rm.CorruptRecordError, match=r"part-4.tfrecord: record 33 "):
         ds[[ROWS - 1]]
@@ -174,8 +174,8 @@ def test_columns_share_what_is_known(files: Path) -> None:
     ds = opened(files)
     assert len(ds) == ROWS
     ds[[1]]
-    chosen = ds.source.select(["id"])
-    mine, theirs = (source._gathering for source in (ds.source, chosen))  # type: ignore[attr-defined]
+    chosen = ds._source.select(["id"])
+    mine, theirs = (source._gathering for source in (ds._source, chosen))  # type: ignore[attr-defined]
     assert mine is theirs
     assert mine._together is not None
 
@@ -183,7 +183,7 @@ def test_columns_share_what_is_known(files: Path) -> None:
 def test_threads_count_and_take_at_a_time(files: Path) -> None:
     for _ in range(20):
         ds = opened(files)
-        sources = [ds.source.select([name]) for name in ("id", "x", "t", "id")]
+        sources = [ds._source.select([name]) for name in ("id", "x", "t", "id")]
         rows = np.arange(ROWS)[::-1]
 
         def take(source: Any, rows: Any = rows) -> Any:

@@ -92,7 +92,7 @@ def test_only_what_was_met_is_warned_of() -> None:
         list(rm.open("x.tfrecord", ["a"]).batches(100))
         list(rm.open("x.tfrecord", {"a": "int64"}).batches(100))
     rm.convert("x.tfrecord", "out.npy", columns=["a"], verify="full")
-    rm.convert("x.tfrecord", "more.npy", fields=["a"])
+    rm.convert("x.tfrecord", "more.npy", source={"fields": ["a"]})
 
 
 def test_renaming_a_column_leaves_nothing_out_on_purpose() -> None:

@@ -24,7 +24,7 @@ from recmap.cli import (
     tune,
     verify,
 )
-from recmap.cli.wording import in_options
+from recmap.cli.terminal import worded
 from recmap.errors import (
     FieldNotFoundError,
     MissingPackageError,
@@ -46,7 +46,7 @@ _USAGE = (
     PathNotFoundError,
     UnknownFormatError,
 )
-# What may begin with a minus sign, which argparse would take for another option.
+# Values of these may begin with a minus sign, which argparse would take for an option.
 _SIGNED = ("--shape", "--rows")
 
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if it was interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        # Names in files may hold letters that the terminal does not.
+        # Names may hold characters that the terminal cannot show.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = _joined(sys.argv[1:] if argv is None else argv)
@@ -70,12 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every verb with its options."""
+    """Return the parser, with every verb and its options."""
     command = argparse.ArgumentParser(
         prog="recmap",
-        description="Looks into TFRecord, .npy, .npz, HDF5, Zarr and raw files, checks them, and "
-        "converts any of them into any other.",
-        epilog="recmap VERB --help says more, with examples.",
+        description="Inspect, check and convert TFRecord, .npy, .npz, HDF5, Zarr and raw files.",
+        epilog="recmap VERB --help shows the options of a verb, with examples. "
+        "Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted.",
     )
     command.add_argument("--version", action="version", version=f"recmap {__version__}")
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Who reads has had enough. Python would say so when it closes its output.
+        # The reader closed the pipe. Python would complain when it closes its output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as e:
@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace) -> int:
     except (RecmapError, OSError) as e:
         if args.debug:
             raise
-        _complain(args.verb, str(e))
+        _complain(args.verb, e.message if isinstance(e, RecmapError) else str(e))
         return 2 if isinstance(e, _USAGE) else 1
 
 
@@ -118,8 +118,9 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def _complain(verb: str, message: str) -> None:
-    print(f"recmap {verb}: {in_options(message)}", file=sys.stderr)
+    print(f"recmap {verb}: {worded(message, verb)}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"recmap: {in_options(str(message))}", file=sys.stderr)
+    text = message.args[0] if isinstance(message, Warning) and message.args else message
+    print(f"recmap: {worded(text if isinstance(text, str) else str(text))}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""recmap bench: how fast the rows of a file come to a training loop."""
+"""recmap bench: how fast a training loop could read a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 import time
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import show_table
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
-from recmap.pipeline.meter import Stats
+from recmap.pipeline.meter import Timings
 
 __all__ = ["add"]
 
@@ -27,29 +26,29 @@ def add(verbs: Any) -> None:
         verbs,
         "bench",
         run,
-        help="how fast rows come to a training loop, and what holds them up",
+        help="measure how fast a training loop could read, and what limits it",
         description=(
-            "Reads batches as a training loop would, for a few seconds, and says how fast they "
-            "came and where the time went. The loop does nothing, so it waits all the time: what "
-            "is printed is the most that your file, disk and processors give."
+            "Reads batches as a training loop would, for a few seconds, and prints how fast they "
+            "came and where the time went. The loop itself does nothing, so this is the most that "
+            "your file, disk and CPUs can deliver."
         ),
         examples=_EXAMPLES,
     )
     add_source(parser)
     group = parser.add_argument_group("the loop")
     group.add_argument(
-        "--batch", type=int, default=256, metavar="ROWS", help="rows of a batch (256)"
+        "--batch", type=int, default=256, metavar="ROWS", help="rows per batch (256)"
     )
-    group.add_argument("--shuffle", action="store_true", help="in a random order")
-    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle (any)")
+    group.add_argument("--shuffle", action="store_true", help="read in a random order")
+    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle")
     group.add_argument(
-        "--window", type=int, metavar="ROWS", help="shuffled within windows of so many rows"
-    )
-    group.add_argument(
-        "--pad", action="store_true", help="rows of different lengths padded to the longest"
+        "--window", type=int, metavar="ROWS", help="shuffle within windows of this many rows"
     )
     group.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="how long to read, at most (5)"
+        "--pad", action="store_true", help="pad ragged rows to the longest of a batch"
+    )
+    group.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="seconds to read at most (5)"
     )
     group.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     rows = opened(args)
     chain = rows.prefetch()
     if not args.shuffle and (args.window is not None or args.seed is not None):
-        raise OptionError("--window and --seed are of a shuffle: give --shuffle too")
+        raise OptionError("--window and --seed need --shuffle")
     if args.shuffle:
         chain = chain.shuffle(seed=args.seed, window=args.window)
     chain = chain.batch(args.batch, pad="longest" if args.pad else None)
@@ -66,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
     for _ in chain:
         if time.monotonic() >= end:
             break
-    stats = chain.stats()
+    timings = chain.timings()
     if args.json:
-        print(json_text(_plain(stats)))
+        print(json_text(_plain(timings)))
     else:
-        _show(stats)
+        _show(timings)
     return 0
 
 
-def _show(stats: Stats) -> None:
+def _show(timings: Timings) -> None:
     rows = [
         [
             stage.name,
@@ -82,24 +81,24 @@ def _show(stats: Stats) -> None:
             f"{stage.rows_per_second:,.0f}",
             f"{size_text(int(stage.bytes_per_second))}/s",
         ]
-        for stage in stats.stages
+        for stage in timings.stages
     ]
-    total = f"{size_text(int(stats.bytes_per_second))}/s"
-    rows.append(["loop", f"{stats.elapsed:.3f} s", f"{stats.rows_per_second:,.0f}", total])
+    total = f"{size_text(int(timings.bytes_per_second))}/s"
+    rows.append(["loop", f"{timings.elapsed:.3f} s", f"{timings.rows_per_second:,.0f}", total])
     show_table(["stage", "time", "rows/s", "bytes/s"], rows, right=range(1, 4))
-    print(f"{stats.batches:,} batches, {stats.rows:,} rows, {size_text(stats.bytes)}")
+    print(f"{timings.batches:,} batches, {timings.rows:,} rows, {size_text(timings.bytes)}")
 
 
-def _plain(stats: Stats) -> dict[str, Any]:
+def _plain(timings: Timings) -> dict[str, Any]:
     return {
-        "batches": stats.batches,
-        "rows": stats.rows,
-        "bytes": stats.bytes,
-        "seconds": stats.elapsed,
-        "rows_per_second": stats.rows_per_second,
-        "bytes_per_second": stats.bytes_per_second,
+        "batches": timings.batches,
+        "rows": timings.rows,
+        "bytes": timings.bytes,
+        "seconds": timings.elapsed,
+        "rows_per_second": timings.rows_per_second,
+        "bytes_per_second": timings.bytes_per_second,
         "stages": [
             {"name": stage.name, "seconds": stage.working, "rows_per_second": stage.rows_per_second}
-            for stage in stats.stages
+            for stage in timings.stages
         ],
     }

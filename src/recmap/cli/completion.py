@@ -1,11 +1,11 @@
-"""recmap completion: what a shell needs to complete verbs, options and paths."""
+"""recmap completion: a script that completes verbs, options and paths in a shell."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from recmap.cli.verb import add_verb
+from recmap.cli.arguments import add_verb
 
 __all__ = ["add"]
 
@@ -22,8 +22,8 @@ def add(verbs: Any) -> None:
         verbs,
         "completion",
         run,
-        help="the script that completes recmap's words in a shell",
-        description="Prints a script for a shell, which completes verbs, options and paths.",
+        help="print the script for completion in a shell",
+        description="Prints a script that completes verbs, options and paths in a shell.",
         examples=_EXAMPLES,
     )
     parser.add_argument("shell", choices=_SHELLS)
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _mark_files(parser: argparse.ArgumentParser, files: Any) -> None:
-    """Has shells complete paths where arguments are paths."""
+    """Let shells complete paths where arguments are paths."""
     for action in parser._actions:  # noqa: SLF001  # argparse shows them nowhere else
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for verb in action.choices.values():

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from recmap.cli.progress import watching_rows
-from recmap.cli.source_options import add_source, opened, pairs
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
+from recmap.cli.arguments import add_source, add_verb, opened, pairs, values, workers
+from recmap.cli.terminal import printable, watching
 from recmap.dataset.convert import convert
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
@@ -21,7 +18,7 @@ _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert numbers.bin out/ --dtype float32 --shape -1,10 --shards 16
   recmap convert image=images.npy label=labels.npy train.tfrecord --align 64
   recmap convert train.tfrecord some.npy --columns label --rows 0:1000 --cast label=int32
-  recmap convert train.tfrecord mixed/ --shuffle --seed 1 --shard-size 256MB --verify full
+  recmap convert train.tfrecord mixed/ --shuffle --seed 1 --shards 256MB --verify full
   recmap convert /nfs/train.tfrecord /nfs/out/ --shards 400 --ray 10.0.0.1:6379
 """
 
@@ -41,23 +38,24 @@ def add(verbs: Any) -> None:
         ),
         examples=_EXAMPLES,
     )
-    add_source(parser)
+    add_source(parser, writes=True)
     parser.add_argument("dst", help="the new file, or a folder/ of TFRecord files")
     _add_output(parser)
+    _add_rows(parser)
     _add_work(parser)
-    _add_changes(parser)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what to write")
+    group = parser.add_argument_group("the output")
     group.add_argument(
-        "--to", metavar="FORMAT", help=f"{', '.join(FORMATS)}; else the end of DST tells"
+        "--format", metavar="NAME", help=f"{', '.join(FORMATS)} (default: the end of DST)"
     )
-    group.add_argument("--shards", type=int, metavar="N", help="this many files")
-    group.add_argument("--rows-per-shard", type=int, metavar="N", help="files of so many rows")
-    group.add_argument("--shard-size", metavar="SIZE", help="files of about this size, as 256MB")
-    group.add_argument("--compression", metavar="NAME", help="such as gzip or zlib for TFRecord")
-    group.add_argument("--align", type=int, metavar="N", help="pad records, as 64, to map columns")
+    group.add_argument(
+        "--shards",
+        metavar="N",
+        help="write several files: 16 of them, 256MB each, or '10000 rows' each",
+    )
+    group.add_argument("--compression", metavar="NAME", help="gzip, zlib, zstd, ... or none")
     group.add_argument(
         "--encoding",
         action="append",
@@ -66,24 +64,63 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="store a field as float_list, int64_list, bytes_list, raw or feature_list",
     )
     group.add_argument(
+        "--align", type=int, metavar="N", help="pad TFRecord records to N bytes, to map columns"
+    )
+    group.add_argument(
         "--no-describe",
         action="store_true",
-        help="write TFRecord files as TensorFlow does, without the types of their columns",
+        help="write TFRecord files byte-identical to TensorFlow's, without column types",
     )
     group.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other option of the format that is written",
+        help="an option that only this format has: level=9, chunk_rows=1000",
     )
-    group.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    group.add_argument("--overwrite", action="store_true", help="replace existing files")
+    group.add_argument(
+        "--no-durable", action="store_true", help="do not wait until the disk has the data"
+    )
+
+
+def _add_rows(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the rows")
+    group.add_argument("--rows", metavar="A:B[:C]", help="write only these rows")
+    group.add_argument(
+        "--columns",
+        action="append",
+        metavar="NAME,...",
+        help="write only these columns, in this order",
+    )
+    group.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="rename a column"
+    )
+    group.add_argument(
+        "--cast",
+        action="append",
+        default=[],
+        metavar="NAME=DTYPE",
+        help="store a column as another type",
+    )
+    group.add_argument(
+        "--casting",
+        choices=("same_value", "unsafe"),
+        default="same_value",
+        help="refuse a cast that changes a value (same_value), or allow it (unsafe)",
+    )
+    group.add_argument("--shuffle", action="store_true", help="write the rows in a random order")
+    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle")
 
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how to work")
-    group.add_argument("--memory", default="512MB", metavar="SIZE", help="hold no more (512MB)")
-    group.add_argument("--workers", type=int, metavar="N", help="files written at a time")
+    group = parser.add_argument_group("the work")
+    group.add_argument(
+        "--memory", default="512MB", metavar="SIZE", help="memory to use at most (512MB)"
+    )
+    group.add_argument(
+        "--workers", metavar="N", help="files to write at a time: 4, threads:4 or processes:4"
+    )
     group.add_argument(
         "--no-resume", action="store_true", help="do not resume an interrupted conversion"
     )
@@ -93,55 +130,29 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
         default="counts",
         help="check rows and CRCs of what was written (counts), or every value (full)",
     )
-    group.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     group.add_argument(
         "--ray",
         nargs="?",
         const="",
         metavar="ADDRESS",
-        help="let a Ray cluster work, a task for each file; without ADDRESS the one that runs here",
+        help="write each file in a task of a Ray cluster (default: the one on this machine)",
     )
-    group.add_argument("--explain", action="store_true", help="say what was chosen, and why")
-
-
-def _add_changes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what to change on the way")
-    group.add_argument("--rows", metavar="A:B[:C]", help="only these rows")
-    group.add_argument(
-        "--columns", action="append", metavar="NAME,...", help="only these columns, in this order"
-    )
-    group.add_argument(
-        "--rename", action="append", default=[], metavar="OLD=NEW", help="call a column otherwise"
-    )
-    group.add_argument(
-        "--cast", action="append", default=[], metavar="NAME=DTYPE", help="store it as another type"
-    )
-    group.add_argument(
-        "--casting",
-        choices=("same_value", "unsafe"),
-        default="same_value",
-        help="unsafe lets a cast lose values",
-    )
-    group.add_argument("--shuffle", action="store_true", help="a random order of all rows")
-    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle (any)")
+    group.add_argument("--explain", action="store_true", help="print what was chosen, and why")
 
 
 def run(args: argparse.Namespace) -> int:
-    with watching_rows("convert") as watcher:
+    more = {"describe": False} if args.no_describe else {}
+    with watching("convert") as watcher:
         report = convert(
             opened(args),
             args.dst,
-            to=args.to,
-            memory=args.memory,
-            workers=args.workers,
+            format=args.format,
+            compression=args.compression,
+            encoding=pairs(args.encoding, "--encoding") or None,
+            align=args.align,
+            durable=not args.no_durable,
+            options={**values(args.option, "--option"), **more},
             shards=args.shards,
-            rows_per_shard=args.rows_per_shard,
-            shard_size=args.shard_size,
-            resume=not args.no_resume,
-            overwrite=args.overwrite,
-            verify=_VERIFY[args.verify],
-            durable=not args.no_fsync,
-            progress=watcher,
             rows=_slice(args.rows),
             columns=_names(args.columns),
             rename=pairs(args.rename, "--rename"),
@@ -149,14 +160,24 @@ def run(args: argparse.Namespace) -> int:
             casting=args.casting,
             shuffle=args.shuffle,
             seed=args.seed,
-            options=_options(args),
-            engine="local" if args.ray is None else "ray",
-            address=args.ray or None,
+            memory=args.memory,
+            workers=workers(args.workers),
+            verify=_VERIFY[args.verify],
+            resume=not args.no_resume,
+            overwrite=args.overwrite,
+            progress=watcher,
+            engine=_engine(args.ray),
         )
     if args.explain:
         print(report.explanation)
     print(printable(str(report)))
     return 0
+
+
+def _engine(ray: str | None) -> str:
+    if ray is None:
+        return "local"
+    return f"ray:{ray}" if ray else "ray"
 
 
 def _names(texts: list[str] | None) -> list[str] | None:
@@ -173,23 +194,3 @@ def _slice(text: str | None) -> slice | None:
     if not 2 <= len(bounds) <= 3 or bounds[2:] == [0]:
         raise OptionError(f"--rows {text}: write it like 0:1000, :-1 or ::10")
     return slice(*bounds)
-
-
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """What is said to the format, and only what was said."""
-    options: dict[str, Any] = {
-        name: _value(text) for name, text in pairs(args.option, "--option").items()
-    }
-    options["compression"] = args.compression
-    options["align"] = args.align
-    options["describe"] = False if args.no_describe else None
-    options["encoding"] = pairs(args.encoding, "--encoding") or None
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _value(text: str) -> Any:
-    """A number, true or false, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

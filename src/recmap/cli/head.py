@@ -6,13 +6,11 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from recmap.cli.cells import cell
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import on_terminal, show_table, table_width
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
-from recmap.dataset.dataset import Dataset
+from recmap.cli.table import cell, show_table, table_width
+from recmap.cli.terminal import on_terminal, printable
+from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
 
 __all__ = ["add"]
@@ -31,16 +29,18 @@ def add(verbs: Any) -> None:
         verbs,
         "head",
         run,
-        help="the first rows",
+        help="show the first rows",
         description=(
-            "Shows the first rows: of arrays the shape and the first values, of byte strings text "
-            "or what they begin with. --json has everything: byte strings as text where they are "
+            "Shows the first rows: shape and first values of arrays, and byte strings as text or "
+            "by their first bytes. --json prints everything: byte strings as text if they are "
             'printable, else as {"base64": ...}, and NaN as "NaN".'
         ),
         examples=_EXAMPLES,
     )
     add_source(parser)
-    parser.add_argument("-n", "--rows", type=int, default=10, metavar="N", help="how many (10)")
+    parser.add_argument(
+        "-n", "--rows", type=int, default=10, metavar="N", help="number of rows (10)"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object for each row")
 
 
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
-    """The first rows, as many as there are, read a few at a time."""
-    step = max(1, _READ_SIZE // dataset.source.row_bytes())
+    """Yield the first rows, read a few at a time."""
+    step = max(1, _READ_SIZE // opened_rows(dataset).source.row_bytes())
     for start in range(0, count, step):
         batch = dataset[start : min(start + step, count)]
         found = len(next(iter(batch.values()), ()))
@@ -77,7 +77,7 @@ def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _show_each(header: list[str], table: list[list[str]]) -> None:
-    """A line for every value, where a table would be too wide."""
+    """Print a line for every value, where a table would be too wide."""
     width = max(map(len, header))
     for row in table:
         print(f"{header[0]} {row[0]}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.progress import watching_bytes
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
-from recmap.errors import CorruptRecordError, OptionError
+from recmap.cli.arguments import add_verb
+from recmap.cli.terminal import printable, watching
+from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
 from recmap.formats.registry import detect
 from recmap.tfrecord.make_index import index
@@ -19,7 +18,6 @@ _EXAMPLES = """  recmap index train.tfrecord
   recmap index 'train-*.tfrecord'
   recmap index --text train.tfrecord     # train.tfrecord.idx, for DALI and others
 """
-_REMEDY = "recmap repair copies the sound records to a new file"
 
 
 def add(verbs: Any) -> None:
@@ -29,14 +27,16 @@ def add(verbs: Any) -> None:
         run,
         help="write an index beside each TFRecord file",
         description=(
-            "Checks every record and writes an index beside each file, so that the next "
-            "open takes milliseconds."
+            "Checks every record and writes an index beside each file, so that the next open takes "
+            "milliseconds."
         ),
         examples=_EXAMPLES,
     )
     parser.add_argument("path", nargs="+", help="files, folders or patterns")
     parser.add_argument(
-        "--text", action="store_true", help="write FILE.idx with a line of offset and size each"
+        "--text",
+        action="store_true",
+        help="write FILE.idx, with a line of offset and size for each record",
     )
 
 
@@ -49,12 +49,15 @@ def run(args: argparse.Namespace) -> int:
                 "have to be looked for; recmap info tells what is in it"
             )
     try:
-        with watching_bytes("index") as watcher:
+        with watching("index") as watcher:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
-        # An index leaves nothing out.
-        text = str(e).replace('use errors="skip" to drop it, or recmap repair', _REMEDY)
-        raise CorruptRecordError(text, file=e.file, record=e.record, byte=e.byte) from e
+        # An index leaves no record out, as --errors skip would.
+        text = e.message.text if isinstance(e.message, Message) else str(e)
+        hint = ("recmap repair copies the sound records to a new file",)
+        raise CorruptRecordError(
+            Message(text, hint=hint), file=e.file, record=e.record, byte=e.byte
+        ) from e
     for name in names:
         print(printable(name))
     return 0

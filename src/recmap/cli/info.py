@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import on_terminal, show_table
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import in_options, printable
+from recmap.cli.table import show_table
+from recmap.cli.terminal import on_terminal, printable, worded
 from recmap.model.source import Info, Skipped
 
 __all__ = ["add"]
@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
         verbs,
         "info",
         run,
-        help="format, rows, fields and hints",
+        help="show format, size, rows and fields",
         description="Shows format, size, rows and fields of files.",
         examples=_EXAMPLES,
     )
@@ -46,19 +46,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(info: Info, skipped: list[Skipped]) -> None:
-    lines = str(info).split("\n")
+    typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
+    lines = str(typed).split("\n")
     if on_terminal():
         # The fields come last, a line each.
         lines = lines[: len(lines) - len(info.schema)]
     for line in lines:
-        print(in_options(line))
+        print(printable(line))
     if on_terminal():
         header = ["field", "type", "mapped", "notes"]
         rows = [
-            [name, str(field), "yes" if name in info.mapped else "", info.notes.get(name, "")]
+            [name, str(field), "yes" if name in info.mapped else "", typed.notes.get(name, "")]
             for name, field in info.schema.items()
         ]
         said = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
-        show_table([header[i] for i in said], [[in_options(row[i]) for i in said] for row in rows])
+        show_table([header[i] for i in said], [[row[i] for i in said] for row in rows])
     for one in skipped:
         print(printable(f"  skipped  {one}"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.arguments import add_verb
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_bytes
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
+from recmap.cli.terminal import printable, watching
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
 from recmap.files.temporary import writing
@@ -28,22 +27,22 @@ def add(verbs: Any) -> None:
         run,
         help="write the sound records of a TFRecord file to a new one",
         description=(
-            "Copies the records whose CRCs hold, byte for byte and whatever they are, to a new "
-            "file, and lists the rest by record and byte."
+            "Copies the records whose CRCs are right to a new file, byte for byte, and lists the "
+            "others by record and byte."
         ),
         examples=_EXAMPLES,
     )
     parser.add_argument("src", help="the damaged file, plain, gzip or zlib")
     parser.add_argument("dst", help="the new file; compressed if it ends with .gz or .zlib")
-    parser.add_argument("--report", metavar="FILE", help="write what was lost as JSON lines, too")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    parser.add_argument("--report", metavar="FILE", help="also write what was lost, as JSON lines")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def run(args: argparse.Namespace) -> int:
     report = None if args.report is None else as_path(args.report, "--report")
     if report is not None:
         refuse_existing(report, args.overwrite)
-    with watching_bytes("repair") as watcher:
+    with watching("repair") as watcher:
         done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
     if report is not None:
         with writing(report), open(report, "w", encoding="utf-8") as file:

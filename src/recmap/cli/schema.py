@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, call_text, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, call_text, opened
 from recmap.cli.tf_snippet import tf_spec
 from recmap.cli.torch_snippet import torch_snippet
-from recmap.cli.verb import add_verb
+from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.formats.tfrecord_source import TFRecordSource
 
@@ -26,10 +26,10 @@ def add(verbs: Any) -> None:
         verbs,
         "schema",
         run,
-        help="the fields as code for TensorFlow or PyTorch, or as JSON",
+        help="print the fields as code for TensorFlow or PyTorch, or as JSON",
         description=(
-            "Prints what reads the same files elsewhere: the features of tf.io.parse_example and a "
-            "function that decodes them, a torch Dataset, or the types of the fields as JSON."
+            "Prints code that reads the same files: the features of tf.io.parse_example with a "
+            "function that decodes them, or a torch Dataset; or the types of the fields as JSON."
         ),
         examples=_EXAMPLES,
     )
@@ -39,7 +39,7 @@ def add(verbs: Any) -> None:
         dest="form",
         choices=("tf", "torch", "json"),
         default="json",
-        help="code for TensorFlow, for PyTorch, or JSON, which is the default",
+        help="code for TensorFlow or PyTorch, or JSON (the default)",
     )
 
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.form == "torch":
         print(torch_snippet(dataset.schema, call_text(args)), end="")
     else:
-        source = dataset.source
+        source = opened_rows(dataset).source
         if not isinstance(source, TFRecordSource):
             raise OptionError(
                 f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "

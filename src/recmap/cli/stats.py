@@ -1,4 +1,4 @@
-"""recmap stats: what the values are like."""
+"""recmap stats: statistics of the values."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import argparse
 import sys
 from typing import Any
 
-from recmap.cli.cells import number
+from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_rows
-from recmap.cli.source_options import add_source, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import number, show_table
+from recmap.cli.terminal import watching
 from recmap.dataset.histogram import Histogram
-from recmap.dataset.moments import Numbers
-from recmap.dataset.stats import FieldStats
+from recmap.dataset.stats import FieldStats, Numbers
 
 __all__ = ["add"]
 
@@ -32,11 +29,11 @@ def add(verbs: Any) -> None:
         verbs,
         "stats",
         run,
-        help="count, min, max, mean, std, NaN and lengths of each field",
+        help="show count, min, max, mean, std, NaN and lengths of each field",
         description=(
-            "Reads all rows once, in bounded memory, and says what the values of each field are "
-            "like, how long its rows are if they differ, and how large its byte strings. The "
-            "histogram goes from min to max, in bins of one width."
+            "Reads all rows once, in bounded memory, and prints statistics of the values of each "
+            "field, of the lengths of ragged rows, and of the sizes of byte strings. The "
+            "histogram goes from min to max, in bins of equal width."
         ),
         examples=_EXAMPLES,
     )
@@ -46,7 +43,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     dataset = opened(args)
-    with watching_rows("stats") as watcher:
+    with watching("stats") as watcher:
         found = dataset.stats(progress=watcher)
     if args.json:
         print(json_text(found))
@@ -90,5 +87,5 @@ def _drawn(histogram: Histogram | None) -> str:
         bars = _PLAIN_BARS
     most = max(histogram.counts)
     steps = len(bars) - 1
-    # Rounded up, so that a bin with a single value is seen.
+    # Rounded up, so that a bin with a single value is visible.
     return "".join(bars[-(-count * steps // most)] for count in histogram.counts)

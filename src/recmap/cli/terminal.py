@@ -1,16 +1,24 @@
-"""Tables: drawn on a terminal, plain lines everywhere else."""
+"""What people see on a terminal: safe text, options as they are typed, and progress."""
 
 from __future__ import annotations
 
-import shutil
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from recmap.cli.wording import printable
+from recmap.errors import Message, Option
+from recmap.model.byte_size import size_text
+from recmap.model.progress import Progress, Watcher
 
-__all__ = ["on_terminal", "show_table", "table_width"]
+__all__ = ["on_terminal", "printable", "watching", "worded"]
 
-_BETWEEN = "  "
+# Options that are switches.
+_SWITCHES = {("overwrite", True): "--overwrite", ("durable", False): "--no-durable"}
+# Options of the input, which ``recmap convert`` takes with --source, because it has others of
+# the same name for the output.
+_OF_INPUT = ("format", "compression")
 
 
 def on_terminal() -> bool:
@@ -18,43 +26,101 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """The columns of text a table takes on a terminal, and those there are."""
-    widths = _widths([header, *rows])
-    return sum(widths) + 3 * len(widths) + 1, shutil.get_terminal_size().columns
+def printable(text: str) -> str:
+    """Escape characters that would steer a terminal: names and strings come from files.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def show_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
-) -> None:
-    """Prints a table; ``right`` are the columns of numbers."""
-    clean = [[printable(cell) for cell in row] for row in [header, *rows]]
-    if on_terminal():
-        _draw(clean[0], clean[1:], right)
+def worded(text: str, verb: str = "") -> str:
+    """Return a message on one line, with the options it names as they are typed.
+
+    >>> worded(Message("x.npy exists", hint=("use ", Option("overwrite", True), " to replace it")))
+    'x.npy exists (use --overwrite to replace it)'
+    """
+    if not isinstance(text, Message):
+        return printable(text)
+    words = [_typed(part, verb) if isinstance(part, Option) else part for part in text.parts]
+    for i in range(1, len(words) - 1):
+        between = isinstance(text.parts[i - 1], Option) and isinstance(text.parts[i + 1], Option)
+        if between and words[i] == ", ":
+            words[i] = " "  # options that are given together
+    return printable("".join(words))
+
+
+def _typed(option: Option, verb: str) -> str:
+    name, value = option.name, option.value
+    if isinstance(value, bool) and (name, value) in _SWITCHES:
+        return _SWITCHES[name, value]
+    if name == "fields":
+        return " ".join(_field(*field) for field in _fields(value))
+    if name == "encoding" and isinstance(value, Mapping):
+        return " ".join(f"--encoding {shlex.quote(f'{n}={how}')}" for n, how in value.items())
+    if option.of_input and verb == "convert" and name in _OF_INPUT:
+        return f"--source {name}={value}"
+    return f"--{name.replace('_', '-')}{_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if value is ...:
+        return ""
+    if isinstance(value, tuple):
+        return f" {','.join(map(str, value))}"
+    return f" {shlex.quote(str(value))}"
+
+
+def _fields(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return [("NAME" if name is ... else name, None) for name in value]
+
+
+def _field(name: Any, kind: Any) -> str:
+    """
+    >>> _field("y", "int64 = 0"), _field("x", None), _field(..., None), _field("x", ...)
+    ("--field y='int64 = 0'", '--field x', '--field ...', '--field x=TYPE')
+    """
+    shown = "..." if name is ... else shlex.quote(name)
+    typed = "" if kind is None else "=TYPE" if kind is ... else f"={shlex.quote(str(kind))}"
+    return f"--field {shown}{typed}"
+
+
+@contextmanager
+def watching(verb: str) -> Iterator[Watcher | None]:
+    """Give what draws progress, rate, time left and memory; None where nobody watches."""
+    if not sys.stderr.isatty():
+        yield None
         return
-    widths = _widths(clean)
-    for row in clean:
-        cells = [
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print(_BETWEEN.join(cells).rstrip())
-
-
-def _draw(header: list[str], rows: list[list[str]], right: Sequence[int]) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
 
-    table = Table(box=box.ROUNDED, header_style="bold", show_header=any(header))
-    for i, name in enumerate(header):
-        # As Text, in which brackets are brackets.
-        table.add_column(Text(name), justify="right" if i in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        # It pulses until a total is known.
+        task = bars.add_task(verb, total=None, text="")
+
+        def watch(now: Progress) -> None:
+            total = None if now.fraction is None else 1.0
+            memory = _own_memory()
+            text = f"{now}, {size_text(memory)} of memory" if memory else str(now)
+            bars.update(task, completed=now.fraction or 0.0, total=total, text=text)
+
+        yield watch
 
 
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+def _own_memory() -> int | None:
+    """Bytes this process holds that are in no file, where the system tells."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        return None
+    return None

@@ -1,4 +1,4 @@
-"""recmap tune: how to read a file fastest, tried on the user's own disk."""
+"""recmap tune: find the fastest way to read a file on this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import gc
 import os
 from typing import Any
 
+from recmap.cli.arguments import add_source, add_verb, call_text, opened
 from recmap.cli.json import json_text
-from recmap.cli.source_options import add_source, call_text, opened
-from recmap.cli.terminal import show_table
-from recmap.cli.verb import add_verb
+from recmap.cli.table import show_table
+from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.files.cpus import size_text
 from recmap.pipeline.tune import Trial, fits_memory, tune
@@ -28,25 +28,27 @@ def add(verbs: Any) -> None:
         verbs,
         "tune",
         run,
-        help="the fastest way to read a file here, and the line for it",
+        help="find the fastest way to read a file on this machine",
         description=(
-            "Reads batches in several ways, each for a moment: exactly shuffled or by windows, "
-            "in batches of several sizes, with one reader or more. Prints how fast each was, and "
-            "the line to use. A way that mixes less, or takes more, is chosen only where it is "
+            "Tries several ways to read batches, each for a moment: an exact shuffle or windows, "
+            "several batch sizes, one reader or more. Prints how fast each was, and the line of "
+            "code to use. A way that shuffles less or uses more memory is chosen only if it is "
             "clearly faster."
         ),
         examples=_EXAMPLES,
     )
     add_source(parser)
     group = parser.add_argument_group("what to try")
-    group.add_argument("--batch", type=int, metavar="ROWS", help="only batches of so many rows")
-    group.add_argument("--in-order", action="store_true", help="no shuffle")
+    group.add_argument(
+        "--batch", type=int, metavar="ROWS", help="try only batches of this many rows"
+    )
+    group.add_argument("--in-order", action="store_true", help="do not shuffle")
     group.add_argument(
         "--seconds",
         type=float,
         default=15.0,
         metavar="S",
-        help="how long all trials take, about (15)",
+        help="seconds for all trials, about (15)",
     )
     cache = group.add_mutually_exclusive_group()
     cache.add_argument(
@@ -54,11 +56,11 @@ def add(verbs: Any) -> None:
         action="store_true",
         default=None,
         dest="cold",
-        help="from disk: the system is asked to forget the files before each trial (the default "
-        "for files that fill more than half of the memory)",
+        help="read from disk: drop the files from the page cache before each trial (default for "
+        "files larger than half of the memory)",
     )
     cache.add_argument(
-        "--warm", action="store_false", default=None, dest="cold", help="as they are, from memory"
+        "--warm", action="store_false", default=None, dest="cold", help="read from the page cache"
     )
     group.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -67,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     if args.batch is not None and args.batch < 1:
         raise OptionError(f"--batch {args.batch}: a batch has 1 row or more")
     rows = opened(args)
-    files, count, row_bytes = rows.files, len(rows), rows.source.row_bytes()
+    files, count, row_bytes = rows.files, len(rows), opened_rows(rows).source.row_bytes()
     if count == 0:
-        raise OptionError(f"{files[0]}: there are no rows to try it on")
+        raise OptionError(f"{files[0]}: there are no rows to read")
     cold = not fits_memory(files) if args.cold is None else args.cold
     del rows
 

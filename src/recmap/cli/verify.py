@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recmap.cli.arguments import add_verb, workers
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_bytes
-from recmap.cli.verb import add_verb
-from recmap.cli.wording import printable
+from recmap.cli.terminal import printable, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
 from recmap.formats.registry import detect
@@ -29,22 +28,23 @@ def add(verbs: Any) -> None:
         run,
         help="check the checksums of whole files",
         description=(
-            "Checks the CRCs of every TFRecord record and of every member of .npz files, several "
-            "files at a time, and lists the damage by file, record and byte. HDF5 and Zarr are "
-            "read from beginning to end; .npy files have no checksums. Exits with 1 if there is "
-            "any damage."
+            "Checks the CRCs of every TFRecord record and every member of .npz files, and lists "
+            "the damage by file, record and byte. HDF5 and Zarr are read from beginning to end; "
+            ".npy files have no checksums. The exit code is 1 if there is any damage."
         ),
         examples=_EXAMPLES,
     )
     parser.add_argument("path", nargs="+", help="files, folders or patterns")
-    parser.add_argument("--workers", type=int, metavar="N", help="files checked at a time")
+    parser.add_argument(
+        "--workers", metavar="N", help="files to check at a time: 4, threads:4 or processes:4"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
-    with watching_bytes("verify") as watcher:
-        found = verify(files, workers=args.workers, progress=watcher)
+    with watching("verify") as watcher:
+        found = verify(files, workers=workers(args.workers), progress=watcher)
     if found.ok and all(detect(file) == "npy" for file in files):
         raise OptionError(
             f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "

@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.conversion.wrapped import SourceOver, read_by_number
-from recmap.errors import FieldMismatchError, FieldNotFoundError, FieldTextError, OptionError
+from recmap.errors import (
+    FieldMismatchError,
+    FieldNotFoundError,
+    FieldTextError,
+    Message,
+    Option,
+    OptionError,
+)
 from recmap.formats.combined import SelectedSource
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
@@ -152,8 +159,12 @@ class _Cast(SourceOver):
             return Ragged(self._column(name, column.values), column.offsets)
         if self._safe and (lost := first_lost(column, dtype)) is not None:
             raise FieldMismatchError(
-                f"column {name!r}: {column.dtype} to {dtype} would lose values, such as "
-                f'{lost[1]!r} (casting="unsafe" allows it)',
+                Message(
+                    f"column {name!r}: {column.dtype} to {dtype} would lose values, such as "
+                    f"{lost[1]!r} (",
+                    Option("casting", "unsafe"),
+                    " allows it)",
+                ),
                 field=name,
             )
         with np.errstate(all="ignore"), warnings.catch_warnings():

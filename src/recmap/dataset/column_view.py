@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,17 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.indexing import RowReader, index_array
 from recmap.dataset.reductions import reduce_blocks
+from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
-
-if TYPE_CHECKING:
-    from recmap.dataset.dataset import Dataset
+from recmap.model.source import Source
 
 __all__ = ["ColumnView"]
 
-# What ndarray has beside these: read the column, then ask the array. Methods that work in
-# place are missing, because they would change a copy.
+# Other attributes of ndarray: the column is loaded first. Methods that work in place are
+# missing, because they would change a copy.
 _OF_ARRAY = frozenset(
     [
         *("T", "argpartition", "argsort", "astype", "byteswap", "choose", "clip", "compress"),
@@ -39,7 +37,7 @@ _EQUALITY = {np.equal: operator.eq, np.not_equal: operator.ne}
 
 
 class ColumnView(NDArrayOperatorsMixin):
-    """One column of a dataset, used like an array: it reads what is indexed.
+    """One column of a dataset, used like an array: it reads what you index.
 
     Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
     ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
@@ -62,13 +60,12 @@ class ColumnView(NDArrayOperatorsMixin):
     array([ 8, 13])
     """
 
-    # An index or a sum of an array is one of these, too.
-    __slots__ = ("_dataset", "field", "name")
+    __slots__ = ("_source", "field", "name")
 
-    def __init__(self, dataset: Dataset, name: str, field: Field) -> None:
-        self._dataset = dataset
+    def __init__(self, source: Source, name: str) -> None:
+        self._source = source
         self.name = name
-        self.field = field
+        self.field = source.schema[name]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -101,17 +98,17 @@ class ColumnView(NDArrayOperatorsMixin):
         return self.size * self.itemsize
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._source)
 
     def __getitem__(self, key: Any) -> Any:
         number = as_row(key)
         if number is not None:
-            return self._dataset[number][self.name]
+            return get_row(self._source, number)[self.name]
         if isinstance(key, slice) and key.step in (None, 1):
-            return self._dataset[key][self.name]
+            return get_rows(self._source, key)[self.name]
         if not self._is_array:
             return self._listed(key)
-        source, name = self._dataset.source, self.name
+        source, name = self._source, self.name
         reader = RowReader(
             self._fixed("indexing"),
             self.dtype,
@@ -124,7 +121,7 @@ class ColumnView(NDArrayOperatorsMixin):
             raise RowNotFoundError(f"column {name!r}: {e}") from None
 
     def _listed(self, key: Any) -> Any:
-        """Rows of different lengths, or byte strings: an index of rows, and of one row."""
+        """Index ragged rows or byte strings: rows, and then values of one row."""
         if isinstance(key, tuple) and len(key) == 1:
             return self[key[0]]
         if key is Ellipsis or (isinstance(key, tuple) and not key):
@@ -145,7 +142,7 @@ class ColumnView(NDArrayOperatorsMixin):
                 f"mask, and then a row: ds[{self.name!r}][7][:3]"
             )
         try:
-            return self._dataset[key][self.name]
+            return get_rows(self._source, key)[self.name]
         except OptionError as e:
             raise RowNotFoundError(f"column {self.name!r}: {e}") from None
 
@@ -155,7 +152,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        return (row[self.name] for row in self._dataset)
+        return (row[self.name] for row in iterate_rows(self._source))
 
     def __contains__(self, value: object) -> bool:
         if self.field.is_bytes:
@@ -176,7 +173,7 @@ class ColumnView(NDArrayOperatorsMixin):
         self._fixed("np.asarray")
         if copy is False:
             raise OptionError(f"column {self.name!r} has to be read: copy=False cannot be had")
-        column = _array(self._dataset[:][self.name])
+        column = _array(get_rows(self._source, slice(None))[self.name])
         if dtype is None or np.dtype(dtype) == column.dtype:
             return np.array(column) if copy else column
         return column.astype(dtype)
@@ -192,7 +189,7 @@ class ColumnView(NDArrayOperatorsMixin):
         arrays = [np.asarray(x) if isinstance(x, ColumnView) else x for x in inputs]
         try:
             if ufunc in _EQUALITY and method == "__call__" and not options:
-                # The operator has an answer for every other operand, the ufunc has not.
+                # The operator handles every other operand; the ufunc does not.
                 return _EQUALITY[ufunc](*arrays)
             return getattr(ufunc, method)(*arrays, **options)
         except TypeError as e:
@@ -297,13 +294,13 @@ class ColumnView(NDArrayOperatorsMixin):
                 f"axes; {name}() without an axis is over all values, or pad the rows first: "
                 f"ds[a:b][{self.name!r}].pad()"
             )
-        # Whether there are any values is known when one comes.
+        # Only reading tells whether there are any values.
         first = next(self._blocks(), None)
         return (0 if first is None else len(first), *self.field.inner)
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """The column in blocks of a few megabytes; of ragged rows, the values."""
-        for batch in self._dataset._reads(1):  # noqa: SLF001
+        """Yield the column in blocks of a few megabytes; of ragged rows, the values."""
+        for batch in read_blocks(self._source, 1):
             column = batch[self.name]
             while isinstance(column, Ragged):
                 column = column.flat
@@ -315,7 +312,7 @@ class ColumnView(NDArrayOperatorsMixin):
         return not self.field.ragged and not self.field.is_bytes
 
     def _fixed(self, what: str) -> tuple[int, ...]:
-        """The shape, if it is that of an array."""
+        """Return the shape if it is that of an array, or raise."""
         if not self._is_array:
             padded = self.field.ragged == 1 and not self.field.is_bytes
             how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")
@@ -336,7 +333,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __repr__(self) -> str:
-        files = self._dataset.files
+        files = self._source.files
         return f"ColumnView({self.name!r}: {self.field} of {files[0] if files else 'memory'})"
 
 

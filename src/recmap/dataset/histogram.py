@@ -20,9 +20,7 @@ _DIGITS = 52
 
 @dataclass(frozen=True)
 class Histogram:
-    """Bin ``i`` counts the values from ``start + i * width`` up to, but without, the
-    beginning of the next bin.
-    """
+    """Counts of values: bin ``i`` begins at ``start + i * width``, and ends before the next."""
 
     start: float
     width: float
@@ -30,7 +28,7 @@ class Histogram:
 
     @property
     def edges(self) -> list[float]:
-        """Where the bins begin, and where the last one ends; one more than there are bins."""
+        """Where each bin begins, and where the last one ends."""
         most = sys.float_info.max
         first = round(self.start / self.width)
         ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
@@ -38,14 +36,14 @@ class Histogram:
 
 
 class Bins:
-    """At most 32 bins, whose width is the least power of two with which they suffice.
+    """At most 32 bins. Their width is the smallest power of two that covers all values.
 
-    Bins lie at multiples of their width, so that two of them are exactly one of twice
-    the width, and the result does not depend on the order of the values.
+    Bins begin at multiples of their width, so two of them merge exactly into one of twice the
+    width, and the result does not depend on the order of the values.
     """
 
     def __init__(self, *, whole: bool) -> None:
-        # Integers are not divided further, and never rounded.
+        # A bin of integers is never narrower than 1.
         self._whole = whole
         self._exponent = 0 if whole else _LEAST
         self._first = 0
@@ -53,8 +51,8 @@ class Bins:
         self._range: tuple[Any, Any] | None = None
 
     def add(self, values: npt.NDArray[Any], counts: npt.NDArray[np.int64] | None = None) -> None:
-        """Counts values, one or more: integers if the bins are of whole numbers, else
-        float64, none of them infinite or NaN; each once, or as often as ``counts`` says.
+        """Count one or more values: integers if the bins are ``whole``, else finite float64.
+        Each counts once, or as often as ``counts`` says.
         """
         low, high = values.min().item(), values.max().item()
         if self._range is not None:
@@ -72,7 +70,7 @@ class Bins:
         self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
 
     def result(self) -> Histogram | None:
-        """The bins from the first to the last that hold values; None if there are none."""
+        """Return the bins from the first to the last with values; None if there are no values."""
         if not len(self._counts):
             return None
         width = math.ldexp(1.0, self._exponent)
@@ -81,7 +79,7 @@ class Bins:
         return Histogram(start, width, self._counts.tolist())
 
     def _widen(self, low: Any, high: Any) -> None:
-        # Half of it, because the range of all float64 is none.
+        # Half of the range, because the range of all float64 overflows.
         half = high // 2 - low // 2 if self._whole else high / 2 - low / 2
         exponent = max(
             self._exponent,
@@ -91,7 +89,7 @@ class Bins:
         while _bin(high, exponent) - _bin(low, exponent) >= _MOST:
             exponent += 1
         if len(self._counts) and exponent > self._exponent:
-            # A larger shift leaves nothing but the sign, as this one does.
+            # A shift of 62 leaves only the sign, and NumPy allows no more.
             shift = min(exponent - self._exponent, 62)
             numbers = (self._first + np.arange(len(self._counts))) >> shift
             counts, self._counts = self._counts, np.zeros(0, np.int64)
@@ -114,7 +112,7 @@ class Bins:
 
 
 def _exponent(value: float) -> int:
-    """The power of two just above a value; of 0, one below all others."""
+    """Return the power of two just above a value; for 0, one below all others."""
     if isinstance(value, int):
         return value.bit_length()
     return math.frexp(value)[1] if value else _LEAST

@@ -22,7 +22,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Axes: TypeAlias = tuple[int, ...]
 
 # Values that are copied at a time.
-_PIECE = 1 << 18
+_STEP = 1 << 18
 
 #: The methods of ndarray that are streamed.
 REDUCTIONS = (
@@ -42,7 +42,7 @@ def reduce_blocks(
     out: Array | None = None,
     **options: Any,
 ) -> Any:
-    """The result of ``array.<name>(axis, ...)``, where ``blocks`` are the rows of ``array``."""
+    """Return ``array.<name>(axis, ...)``, where ``blocks`` are the rows of ``array``."""
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             made = _reduce(name, blocks, shape, dtype, axis, keepdims, options)
@@ -75,7 +75,7 @@ def _reduce(
     keepdims: bool,
     options: dict[str, Any],
 ) -> Any:
-    # NumPy says what comes out: the dtype, or that there is none for this one.
+    # NumPy tells the dtype of the result, or that there is none.
     asked = {key: value for key, value in options.items() if key != "ddof"}
     result = getattr(np.zeros((1,) * len(shape), dtype), name)(axis=axis, **asked).dtype
     axes = _axes(name, axis, len(shape))
@@ -89,7 +89,7 @@ def _reduce(
     else:
         made = _PLANS[name](blocks, axes, result, options)
     if not keepdims:
-        # Of all axes: NumPy returns a scalar for none left.
+        # With no axes left, NumPy returns a scalar.
         return made.reshape([n for i, n in enumerate(made.shape) if i not in axes])[()]
     return made
 
@@ -103,7 +103,7 @@ def _axes(name: str, axis: Any, ndim: int) -> Axes:
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What sums of a dtype are kept in."""
+    """Return the dtype in which sums are kept."""
     if dtype.kind == "f" or (dtype.kind == "V" and np.can_cast(dtype, np.float64)):
         return np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.dtype(np.float64)
     return np.promote_types(np.complex128, dtype) if dtype.kind == "c" else dtype
@@ -143,10 +143,10 @@ def _mean(
     return made.astype(result, copy=False)
 
 
-def _pieces(blocks: Iterable[Array]) -> Iterator[Array]:
-    """The rows in blocks so small that copies of them do not matter."""
+def _small_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
+    """Yield the rows in blocks so small that copies of them do not matter."""
     for block in blocks:
-        rows = max(1, _PIECE * len(block) // max(1, block.size))
+        rows = max(1, _STEP * len(block) // max(1, block.size))
         yield from (block[start : start + rows] for start in range(0, len(block), rows))
 
 
@@ -155,7 +155,7 @@ def _variance(
 ) -> Array:
     freedom = options.get("ddof", 0)
     count, mean, squares = 0, np.zeros(()), np.zeros(())
-    for block in _pieces(blocks):
+    for block in _small_blocks(blocks):
         wide = block.astype(_wide(np.result_type(block.dtype, np.float64)), copy=False)
         centre = wide.mean(axis=axes, keepdims=True)
         apart = wide - centre
@@ -164,7 +164,7 @@ def _variance(
         if not count:
             count, mean, squares = more, centre, spread
             continue
-        # Chan's way of joining two means and two sums of squares.
+        # Merge two means and two sums of squares by Chan's formula.
         gap = centre - mean
         both = count + more
         squares = squares + spread + (gap * gap.conj()).real * (count * more / both)
@@ -183,7 +183,7 @@ def _deviation(
 def _arg(
     name: str, blocks: Iterable[Array], shape: tuple[int, ...], axes: Axes | None
 ) -> npt.NDArray[np.int64]:
-    """Where the greatest or least value is: of all, or of each column of rows."""
+    """Return where the greatest or least value is: of all, or along the rows."""
     better = np.greater if name == "argmax" else np.less
     best: Array | None = None
     where: npt.NDArray[np.int64] | None = None
@@ -197,7 +197,7 @@ def _arg(
         if best is None or where is None:
             best, where = value, at
             continue
-        # As in NumPy, the first NaN is what is found.
+        # As in NumPy, the first NaN wins.
         lost = value != value  # noqa: PLR0124
         wins = (better(value, best) | lost) & (best == best)  # noqa: PLR0124
         best, where = np.where(wins, value, best), np.where(wins, at, where)

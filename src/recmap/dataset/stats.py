@@ -1,24 +1,47 @@
-"""What the values of a dataset are like, found in one pass."""
+"""Statistics of a dataset's values, found in one pass."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from recmap.dataset.moments import Numbers, collector
+from recmap.dataset.histogram import Bins, Histogram
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Field
 
-__all__ = ["FieldCollector", "FieldStats"]
+__all__ = ["FieldCollector", "FieldStats", "Numbers"]
 
 _INT64 = np.dtype(np.int64)
+# Values computed at a time: they stay in the CPU's cache, and large rows take no more memory.
+_STEP = 1 << 16
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Statistics of some numbers.
+
+    NaN and NaT are counted in ``nan`` and left out of everything else, as in ``np.nanmean``;
+    the histogram leaves out infinities, too. For integers, ``min``, ``max`` and the sum behind
+    the mean are exact. For dates, ``min`` and ``max`` are texts; complex numbers have neither.
+    """
+
+    count: int
+    nan: int
+    min: int | float | str | None
+    max: int | float | str | None
+    mean: float | None
+    std: float | None
+    histogram: Histogram | None
 
 
 @dataclass(frozen=True)
 class FieldStats:
-    """One field over all rows: its values, the ``lengths`` of its rows along each
-    ragged axis, and the ``sizes`` of its byte strings.
+    """Statistics of one field: its values, the ``lengths`` of its rows along each ragged axis,
+    and the ``sizes`` of its byte strings.
     """
 
     field: Field
@@ -29,17 +52,17 @@ class FieldStats:
 
 
 class FieldCollector:
-    """Takes the columns of a field, batch by batch."""
+    """Collects the statistics of a field, batch by batch."""
 
     def __init__(self, field: Field) -> None:
         self._field = field
         self._rows = 0
-        self._values = None if field.is_bytes else collector(field.dtype)
-        self._sizes = collector(_INT64) if field.is_bytes else None
-        self._lengths = [collector(_INT64) for _ in range(field.ragged)]
+        self._values = None if field.is_bytes else _collector(field.dtype)
+        self._sizes = _collector(_INT64) if field.is_bytes else None
+        self._lengths = [_collector(_INT64) for _ in range(field.ragged)]
 
     def add(self, column: Column) -> None:
-        """Counts the rows of a batch."""
+        """Count the rows of a batch."""
         self._rows += len(column)
         for lengths in self._lengths:
             assert isinstance(column, Ragged)
@@ -54,7 +77,7 @@ class FieldCollector:
             self._values.add(column.reshape(-1))
 
     def result(self) -> FieldStats:
-        """What has been found."""
+        """Return the statistics so far."""
         return FieldStats(
             field=self._field,
             rows=self._rows,
@@ -62,3 +85,142 @@ class FieldCollector:
             lengths=tuple(lengths.result() for lengths in self._lengths),
             sizes=None if self._sizes is None else self._sizes.result(),
         )
+
+
+class _Collector(Protocol):
+    """Collects statistics of values of one dtype."""
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Count values along one axis."""
+        ...
+
+    def result(self) -> Numbers:
+        """Return the statistics so far."""
+        ...
+
+
+def _collector(dtype: np.dtype[Any]) -> _Collector:
+    """Return what collects values of this dtype."""
+    if dtype.itemsize == 1 and dtype.kind in "biu":
+        return _Counts(dtype)
+    return _Moments(dtype)
+
+
+class _Counts:
+    """Counts each of the 256 values a byte can have: images are many bytes."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+        self._counts = np.zeros(256, np.int64)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        for start in range(0, len(values), _STEP):
+            some = values[start : start + _STEP].view(np.uint8)
+            self._counts += np.bincount(some, minlength=256)
+
+    def result(self) -> Numbers:
+        seen = np.flatnonzero(self._counts)
+        if not len(seen):
+            return Numbers(0, 0, None, None, None, None, None)
+        numbers = seen.astype(np.uint8).view(self._dtype).astype(np.int64)
+        counts = self._counts[seen]
+        total = int(counts.sum())
+        mean = int(counts @ numbers) / total
+        std = math.sqrt(float(counts @ np.square(numbers - mean)) / total)
+        bins = Bins(whole=True)
+        bins.add(numbers, counts)
+        low, high = int(numbers.min()), int(numbers.max())
+        return Numbers(total, 0, low, high, mean, std, bins.result())
+
+
+class _Moments:
+    """Merges moments by the formulas of Chan, Golub and LeVeque."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._whole = dtype.kind in "iumM"
+        self._count = self._nan = self._finite = 0
+        self._low: int | float | None = None
+        self._high: int | float | None = None
+        self._sum = 0  # of integers
+        self._mean = self._squares = 0.0  # squares of the distances from the mean
+        self._bins = Bins(whole=self._whole)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        for start in range(0, len(values), _STEP):
+            some = values[start : start + _STEP]
+            numbers = self._numbers(some)
+            self._count += len(some)
+            self._nan += len(some) - len(numbers)
+            if len(numbers) and self._dtype.kind != "c":
+                self._add(numbers)
+
+    def _numbers(self, some: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values that are not NaN or NaT, as integers or float64."""
+        kind = self._dtype.kind
+        if kind in "iu":
+            return some
+        if kind not in "cmM":
+            # Floats of every width, and those that numpy does not know by itself.
+            some = some.astype(np.float64)
+        numbers: npt.NDArray[Any] = some[~(np.isnat if kind in "mM" else np.isnan)(some)]
+        return numbers.astype(np.int64) if kind in "mM" else numbers
+
+    def _add(self, numbers: npt.NDArray[Any]) -> None:
+        low, high = numbers.min().item(), numbers.max().item()
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
+        if self._whole:
+            self._sum += _exact_sum(numbers)
+        floats = numbers.astype(np.float64, copy=False)
+        bounded = math.isfinite(low) and math.isfinite(high)
+        finite = floats if bounded else floats[np.isfinite(floats)]
+        if len(finite):
+            self._merge(finite)
+            self._bins.add(numbers if self._whole else finite)
+
+    def _merge(self, values: npt.NDArray[np.float64]) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            count, mean = len(values), float(values.mean())
+            squares = float(np.square(values - mean).sum())
+        total = self._finite + count
+        apart = mean - self._mean
+        self._mean += apart * (count / total)
+        self._squares += squares + apart * apart * (self._finite * count / total)
+        self._finite = total
+
+    def result(self) -> Numbers:
+        low, high, dates = self._low, self._high, self._dtype.kind in "mM"
+        mean, std = (None, None) if dates or low is None else self._moments()
+        return Numbers(
+            count=self._count,
+            nan=self._nan,
+            min=low if low is None or not dates else self._date(low),
+            max=high if high is None or not dates else self._date(high),
+            mean=mean,
+            std=std,
+            histogram=None if dates else self._bins.result(),
+        )
+
+    def _moments(self) -> tuple[float, float]:
+        assert self._low is not None
+        assert self._high is not None
+        if self._whole:
+            mean = self._sum / self._finite
+        elif math.isinf(self._low) or math.isinf(self._high):
+            return self._low + self._high if self._low != -self._high else math.nan, math.nan
+        else:
+            mean = self._mean
+        return mean, math.sqrt(self._squares / self._finite)
+
+    def _date(self, number: float) -> str:
+        return str(np.int64(number).astype(self._dtype.newbyteorder("=")))
+
+
+def _exact_sum(numbers: npt.NDArray[Any]) -> int:
+    """Return the sum of integers, which int64 might not hold: the upper and the lower halves
+    are added separately.
+    """
+    if numbers.itemsize < 8:
+        return int(numbers.sum(dtype=np.int64))
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())

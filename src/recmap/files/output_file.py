@@ -10,7 +10,7 @@ from typing import IO, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError, OutputError, OutputExistsError
+from recmap.errors import Message, Option, OptionError, OutputError, OutputExistsError
 from recmap.files.parallel_gzip import Deflater
 from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
 from recmap.files.threads import start_thread
@@ -223,7 +223,11 @@ class OutputFile:
 def refuse_existing(path: str, overwrite: bool) -> None:
     """Raises if there is something at ``path`` that may not be overwritten."""
     if os.path.exists(path) and not overwrite:
-        raise OutputExistsError(f"{path} exists already (use overwrite=True to replace it)")
+        raise OutputExistsError(
+            Message(
+                f"{path} exists already", hint=("use ", Option("overwrite", True), " to replace it")
+            )
+        )
     refuse_special(path)
 
 

@@ -20,12 +20,20 @@ from typing import Literal
 
 import numpy as np
 
-from recmap.errors import UnknownFormatError
+from recmap.errors import Message, Option, UnknownFormatError
 from recmap.files.inflate import inflater
 from recmap.files.mapped import Guard, MappedFile
 from recmap.native import _core
 
-__all__ = ["Look", "holds_records", "look", "named_tfrecord", "size_hint", "unknown_format"]
+__all__ = [
+    "RAW_EXAMPLE",
+    "Look",
+    "holds_records",
+    "look",
+    "named_tfrecord",
+    "size_hint",
+    "unknown_format",
+]
 
 # Bytes from the beginning that are looked at.
 _HEAD = 1 << 13
@@ -96,15 +104,23 @@ def unknown_format(path: str, found: Look | None, records: bool = False) -> Unkn
     if found is None:
         hint = size_hint(os.path.getsize(path))
         return UnknownFormatError(
-            f"{path}: neither its name nor its first bytes tell its format; for numbers without "
-            f'a header give dtype="float32", shape=(-1, 10), for example: {hint}; '
-            'for a damaged TFRecord file, format="tfrecord"',
+            Message(
+                f"{path}: neither its name nor its first bytes tell its format; for numbers "
+                "without a header give ",
+                *RAW_EXAMPLE,
+                f", for example: {hint}; for a damaged TFRecord file, ",
+                Option("format", "tfrecord", of_input=True),
+            ),
             file=path,
         )
-    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
+    advice = found.advice
+    if "{path}" in advice:
+        advice = advice.replace("{path}", json.dumps(path, ensure_ascii=False))
     return UnknownFormatError(
-        f"{path}: not a format recmap reads (looks like {found.what})"
-        + (f". {advice}" if advice else ""),
+        Message(
+            f"{path}: not a format recmap reads (looks like {found.what})",
+            *((". ", advice) if advice else ()),
+        ),
         file=path,
     )
 
@@ -122,6 +138,10 @@ def holds_records(path: str) -> bool:
 def named_tfrecord(path: str) -> bool:
     """Whether a name says TFRecord: ``x.tfrecord``, ``x.tfrecord-00000-of-00010``."""
     return _TFRECORD_NAME.search(os.path.basename(path)) is not None
+
+
+# How to say what a file without a header holds.
+RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 
 
 def size_hint(size: int) -> str:
@@ -458,7 +478,15 @@ def _idx(head: bytes, tail: bytes, size: int) -> Look | None:
         return None
     return Look(
         "IDX, the format of MNIST",
-        f'Give dtype="{kinds[head[2]]}", shape={shape}, offset={start} to read its numbers',
+        Message(
+            "Give ",
+            Option("dtype", kinds[head[2]]),
+            ", ",
+            Option("shape", shape),
+            ", ",
+            Option("offset", start),
+            " to read its numbers",
+        ),
         certain=False,
     )
 

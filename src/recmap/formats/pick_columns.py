@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.formats.column_source import ColumnReader
 
 __all__ = ["choose_columns", "common_length"]
@@ -37,8 +37,11 @@ def choose_columns(
         left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
     if left:
         warnings.warn(
-            f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} "
-            "(fields=[...] chooses columns)",
+            Message(
+                f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} (",
+                Option("fields", [...]),
+                " chooses columns)",
+            ),
             LeftOutWarning,
             stacklevel=2,
         )

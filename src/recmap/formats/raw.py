@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, IndexFileError, OptionError
+from recmap.errors import DataError, IndexFileError, Message, Option, OptionError
 from recmap.files.array_sidecar import Description, load_description
 from recmap.files.mapped import MappedFile
-from recmap.files.sniff import size_hint
+from recmap.files.sniff import RAW_EXAMPLE, size_hint
 from recmap.formats.column_source import ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.model.schema import Schema
@@ -38,8 +38,11 @@ def open_raw(
         described = load_description(path)
         if described is None:
             raise OptionError(
-                f"{path}: a file without a header: say what it holds, as in "
-                f'dtype="float32", shape=(-1, 10); {size_hint(file.size)}'
+                Message(
+                    f"{path}: a file without a header: say what it holds, as in ",
+                    *RAW_EXAMPLE,
+                    f"; {size_hint(file.size)}",
+                )
             )
         if shape is not None or offset:
             raise OptionError(
@@ -130,10 +133,14 @@ def _count(
     rows, rest = divmod(file.size - offset, row_size)
     if rest:
         raise DataError(
-            f"{file.path}: {file.size - offset:,} bytes are {rows:,} rows of {dtype}"
-            f"{list(inner) if inner else ''} ({row_size:,} bytes each) and {rest:,} bytes more; "
-            f"is the dtype or shape another one, or is there a header of {rest:,} bytes "
-            f"(offset={rest})?",
+            Message(
+                f"{file.path}: {file.size - offset:,} bytes are {rows:,} rows of {dtype}"
+                f"{list(inner) if inner else ''} ({row_size:,} bytes each) and {rest:,} bytes "
+                f"more; is the dtype or shape another one, or is there a header of {rest:,} bytes "
+                "(",
+                Option("offset", rest),
+                ")?",
+            ),
             file=file.path,
             byte=offset + rows * row_size,
         )

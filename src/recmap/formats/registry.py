@@ -19,8 +19,11 @@ from recmap.errors import (
     FieldMismatchError,
     FieldNotFoundError,
     IndexFileError,
+    Message,
     MissingPackageError,
+    Option,
     OptionError,
+    OptionTypeError,
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
@@ -30,7 +33,7 @@ from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknow
 from recmap.formats.combined import ChainSource
 from recmap.formats.lazy_files import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord_source import Errors, FieldsLike, TFRecordSource
-from recmap.model.arguments import check_column_name, unknown_option
+from recmap.model.arguments import as_mapping, check_column_name, unknown_option
 from recmap.model.schema import FieldLike, Schema, as_field
 from recmap.model.source import Sink, Source
 from recmap.tfrecord.inflate import CompressionOption
@@ -48,6 +51,7 @@ __all__ = [
     "open_source",
     "read_copies",
     "select",
+    "sink_options",
 ]
 
 
@@ -57,6 +61,8 @@ _FEW_COLUMNS = 100
 _WAITING = 24_000
 # Bytes that a column of an open file takes, at most, be it mapped or read by a library.
 _OPENED = 11_000
+
+_AS_RAW = Option("format", "raw", of_input=True)
 
 
 @dataclass(frozen=True)
@@ -231,8 +237,12 @@ def _as_raw(path: str, options: OpenOptions) -> None:
     header = _header_of(path)
     if header is not None:
         raise OptionError(
-            f"{path} is {header}, which tells the types and shapes of its columns: leave out "
-            'dtype, shape and offset, or give format="raw" to read its bytes as they are'
+            Message(
+                f"{path} is {header}, which tells the types and shapes of its columns: leave out "
+                "dtype, shape and offset, or give ",
+                _AS_RAW,
+                " to read its bytes as they are",
+            )
         )
     if found is None or not os.path.getsize(path):
         return
@@ -240,8 +250,11 @@ def _as_raw(path: str, options: OpenOptions) -> None:
     text = _named_text(path) and np.dtype(options.dtype).itemsize > 1
     if found.certain or text:
         raise OptionError(
-            f"{path} looks like {found.what}, not like numbers without a header "
-            '(format="raw" reads its bytes as they are)'
+            Message(
+                f"{path} looks like {found.what}, not like numbers without a header (",
+                _AS_RAW,
+                " reads its bytes as they are)",
+            )
         )
 
 
@@ -294,8 +307,7 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     if format != "tfrecord" and options.compression in ("gzip", "zlib"):
         raise OptionError(
             f"compression={options.compression!r} tells how TFRecord files that are read were "
-            f"compressed, but {files[0]} is {format}; to compress what is written: "
-            f'options={{"compression": "{options.compression}"}}'
+            f"compressed, but {files[0]} is {format}"
             + (", which is mapped: decompress it first" if format == "raw" else "")
         )
     if format == "tfrecord":
@@ -402,6 +414,25 @@ def create_sink(
     if FORMATS[format].counts_rows:
         creator = partial(creator, expected=expected)
     return creator(path, schema, **options)
+
+
+def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:
+    """Return the options of the format that is written: those that only it has, and those
+    that several formats have, which are given directly.
+    """
+    given = {} if options is None else as_mapping("options", options, '{"level": 3}')
+    for name in ("compression", "encoding", "align", "durable"):
+        if name in given:
+            raise OptionTypeError(
+                f"options={{{name!r}: {given[name]!r}}}: write {name}={given[name]!r} instead"
+            )
+    if encoding is not None:
+        encoding = as_mapping("encoding", encoding, '{"x": "raw"}')
+    direct = {"compression": compression, "encoding": encoding, "align": align}
+    made = {**given, **{name: value for name, value in direct.items() if value is not None}}
+    if made.get("compression") == "none":
+        made["compression"] = None  # of a format that compresses unless told not to
+    return made
 
 
 def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:

@@ -19,6 +19,8 @@ from recmap.errors import (
     DataError,
     FieldMismatchError,
     MemoryLimitError,
+    Message,
+    Option,
     OptionError,
     SkippedRecordsWarning,
 )
@@ -236,11 +238,15 @@ class TFRecordSource:
             field = as_field(given[name] or "int64")
             if given[name] is None or (field.fill is None and not field.ragged):
                 opened = Opened(list(given), _fields_of(given), whole)
-                later = opened.fields_text(name, ragged_text(field))
+                later = opened.fields_option(name, ragged_text(field))
                 raise FieldMismatchError(
-                    f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
-                    f"at; they hold: {summary.describe()} (if later records have it, rm.index "
-                    f"finds it, or give a type for rows of any length, {later})",
+                    Message(
+                        f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records "
+                        f"looked at; they hold: {summary.describe()} (if later records have it, "
+                        "rm.index finds it, or give a type for rows of any length, ",
+                        later,
+                        ")",
+                    ),
                     file=self.files[0],
                     field=name,
                 )
@@ -484,11 +490,12 @@ class TFRecordSource:
         shards = self._shards
         strides = {s.index.stride if isinstance(s, PlainShard) else None for s in shards}
         rows = len(self)
-        notes = {}
+        notes: dict[str, str] = {}
         for name, feature in self.summary.features.items():
             hint = feature.hint()
             if hint and name in self.schema and self.schema[name].is_bytes:
-                notes[name] = f'{hint}; fields={{"{name}": ...}} gives it a type'
+                given = Option("fields", {name: ...})
+                notes[name] = Message(f"{hint}; ", given, " gives it a type")
         return Info(
             format="TFRecord",
             files=list(self.files),

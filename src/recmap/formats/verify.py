@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import warnings
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
-from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
+from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
 from recmap.files.paths import PathsLike, expand
@@ -14,10 +20,12 @@ from recmap.files.temporary import size_on_disk
 from recmap.files.threads import Threads
 from recmap.formats.npz.source import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source
-from recmap.model.arguments import as_whole, check_function
+from recmap.model.arguments import as_whole
+from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
-from recmap.tfrecord.progress import SizeWatcher
+from recmap.model.workers import Workers, parse_workers
+from recmap.native import _core
 from recmap.tfrecord.verify import Verified, verify_records
 
 __all__ = ["verify"]
@@ -27,15 +35,15 @@ _LIMIT = 64 << 20
 
 
 def verify(
-    path: PathsLike, *, workers: int | None = None, progress: SizeWatcher | None = None
+    path: PathsLike, *, workers: int | str | None = None, progress: ProgressOption = None
 ) -> Verified:
     """Check whole files, going on behind damage: the length and data CRC of every TFRecord
     record, the CRC of every member of a .npz file. HDF5 and Zarr are read from beginning to
     end, with the checksums that their filters have; of .npy and raw files the header and the
     size are checked. Files that have no checksums are listed in ``unchecked``.
 
-    ``workers`` files are checked at a time, as many as there are processors if it is
-    not given.
+    ``workers`` files are checked at a time: ``4`` or ``"threads:4"``, or ``"processes:4"``;
+    without it, as many as there are CPUs.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("sound.tfrecord", [b"abc"])
@@ -43,23 +51,72 @@ def verify(
     >>> rm.verify("sound.tfrecord").ok
     True
     """
-    workers = None if workers is None else as_whole("workers", workers, 1)
-    check_function("progress", progress)
+    if not isinstance(workers, str):
+        given = Workers("threads", thread_count() if workers is None else _whole(workers))
+    else:
+        given = parse_workers(workers, "threads")
+    check_progress(progress)
     files = expand(path)
     formats = {file: _format(file) for file in files}
+    if given.kind == "processes":
+        return _verify_in_processes(formats, given, progress)
     records = [file for file in files if formats[file] == "tfrecord"]
     others = [file for file in files if formats[file] != "tfrecord"]
-    result = verify_records(records, workers=workers, progress=progress) if records else Verified()
+    result = Verified()
+    if records:
+        result = verify_records(records, workers=given.count, progress=progress)
     if not others:
         return result
-    with Threads(min(workers or thread_count(), len(others)), "recmap-verify") as pool:
+    with Threads(min(given.count, len(others)), "recmap-verify") as pool:
         for found in pool.map(lambda file: _verify_one(file, formats[file]), others):
             result.files += 1
-            result.size += found.size
-            result.records += found.records
-            result.damage += found.damage
-            result.unchecked += found.unchecked
+            _add(result, found)
     return result
+
+
+def _whole(workers: Any) -> int:
+    return as_whole("workers", workers, 1)
+
+
+def _add(result: Verified, found: Verified) -> None:
+    result.size += found.size
+    result.records += found.records
+    result.damage += found.damage
+    result.unchecked += found.unchecked
+
+
+def _verify_in_processes(
+    formats: Mapping[str, str], workers: Workers, progress: ProgressOption
+) -> Verified:
+    """Check files in processes, each of them whole files."""
+    result = Verified(files=len(formats))
+    sizes = {file: size_on_disk(file) for file in formats}
+    context = multiprocessing.get_context(workers.method)
+    pool = ProcessPoolExecutor(
+        min(workers.count, len(formats)), context, _start_process, (os.getpid(),)
+    )
+    try:
+        with Counter(None, progress, total_bytes=sum(sizes.values())) as counter:
+            checks = [pool.submit(_verify_file, *file) for file in formats.items()]
+            for file, check in zip(formats, checks, strict=True):
+                _add(result, check.result())
+                counter.add(0, sizes[file])
+            counter.finish()
+    except BrokenProcessPool as e:
+        raise WorkerDiedError(f"a process that checked files was killed: {e}") from e
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return result
+
+
+def _start_process(parent: int) -> None:
+    _core.end_with_parent(parent)
+    # Ctrl-C reaches every process of the terminal, but only the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _verify_file(file: str, format: str) -> Verified:
+    return verify_records([file], workers=1) if format == "tfrecord" else _verify_one(file, format)
 
 
 def _format(file: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks of what users pass in: each returns the value in one form, or says what to give.
+"""Checks of arguments: each returns the value in one form, or raises an error that helps.
 
 A value of a type that makes no sense is an ``OptionTypeError``, any other wrong value an
 ``OptionError``.
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int:
-    """A whole number, of Python or NumPy; booleans are none."""
+    """Return a whole number, of Python or NumPy; booleans do not count."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole:
         raise OptionTypeError(f"{name}={value!r}: give a whole number of {least:,} or more")
@@ -48,7 +48,7 @@ def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> 
 
 
 def as_row(key: Any) -> int | None:
-    """The number of a row, if an index is one: of Python, NumPy, or a tensor without axes."""
+    """Return an index as a row number if it is one: of Python, NumPy, or a 0-d tensor."""
     if isinstance(key, int | np.integer):
         return None if isinstance(key, bool) else int(key)
     if isinstance(key, list | slice | np.bool_) or not hasattr(key, "__index__"):
@@ -62,14 +62,14 @@ def as_row(key: Any) -> int | None:
 
 
 def check_flag(name: str, value: Any, use: str = "True or False") -> bool:
-    """True or False, and not a text such as "no", which would count as true."""
+    """Return True or False; refuse text such as "no", which would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise OptionTypeError(f"{name}={value!r}: use {use}")
     return bool(value)
 
 
 def as_slice(name: str, value: Any) -> slice:
-    """A slice whose bounds are whole numbers."""
+    """Return a slice whose bounds are whole numbers."""
     if not isinstance(value, slice):
         raise OptionTypeError(f"{name}={value!r}: give a slice, such as slice(0, 1000)")
     try:
@@ -84,21 +84,19 @@ def as_slice(name: str, value: Any) -> slice:
 
 
 def as_list(name: str, value: Any, example: str) -> list[Any]:
-    """Several values; text and bytes are one."""
+    """Return several values as a list; refuse text and bytes."""
     check_iterable(name, value, example)
     return list(value)
 
 
 def check_iterable(name: str, value: Any, example: str) -> None:
-    """Values that come one after the other."""
+    """Refuse what is not a list or another iterable of values."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not is_iterable(value):
         raise OptionTypeError(f"{name}={value!r}: give a list, such as {example}")
 
 
 def is_iterable(value: Any) -> bool:
-    """Whether values can be taken from it: not from an array without axes, though it is an
-    ``Iterable``.
-    """
+    """Return whether it can be iterated over: a 0-d array cannot, though it is an ``Iterable``."""
     try:
         iter(value)
     except TypeError:
@@ -107,7 +105,7 @@ def is_iterable(value: Any) -> bool:
 
 
 def as_names(name: str, value: Any) -> list[str]:
-    """Names of columns; a single text is one name."""
+    """Return names of columns as a list; a single text is one name."""
     if isinstance(value, str):
         return [value]
     names = as_list(name, value, '["x", "label"]')
@@ -118,7 +116,7 @@ def as_names(name: str, value: Any) -> list[str]:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
-    """One of a few texts, or None if that is one of them."""
+    """Refuse what is not one of the choices."""
     known = list(choices)
     if not isinstance(value, str | None) or value not in known:
         listed = ", ".join(f'"{choice}"' if choice else "None" for choice in known)
@@ -126,14 +124,14 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
 
 
 def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
-    """A dict."""
+    """Return a dict."""
     if not isinstance(value, Mapping):
         raise OptionTypeError(f"{name}={reprlib.repr(value)}: give a dict, such as {example}")
     return dict(value)
 
 
 def as_dtype(name: str, value: Any) -> np.dtype[Any]:
-    """A dtype that NumPy knows, or ``ml_dtypes`` if it is installed."""
+    """Return a dtype that NumPy knows, or ``ml_dtypes`` if it is installed."""
     try:
         made: np.dtype[Any] = np.dtype(value)
         return made
@@ -147,7 +145,7 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
 
 
 def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
-    # NumPy knows bfloat16 and its kin only once ml_dtypes has been imported.
+    # NumPy knows bfloat16 only once ml_dtypes has been imported.
     try:
         import ml_dtypes
 
@@ -158,13 +156,13 @@ def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
 
 
 def check_function(name: str, value: Any) -> None:
-    """A function, or None for none."""
+    """Refuse what is neither a function nor None."""
     if value is not None and not callable(value):
         raise OptionTypeError(f"{name}={value!r}: give a function")
 
 
 def check_column_name(name: Any) -> None:
-    """Refuses names that no format can store."""
+    """Refuse names that no format can store."""
     if not isinstance(name, str):
         raise ColumnError(f"column {name!r}: the name of a column is text, not {_kind(name)}")
     try:
@@ -176,8 +174,25 @@ def check_column_name(name: Any) -> None:
         ) from None
 
 
-def unknown_option(name: str, known: Iterable[str] | None, where: str = "") -> OptionTypeError:
-    """The error for an option that does not exist, with the one that may have been meant."""
+# Options of older versions, and how to write them now.
+_RENAMED = {
+    "to": "format={value!r}",
+    "rows_per_shard": "shards='{value} rows'",
+    "shard_size": "shards={value!r}",
+    "address": "engine='ray:{value}'",
+}
+
+
+def unknown_option(
+    name: str, known: Iterable[str] | None, where: str = "", value: Any = ...
+) -> OptionTypeError:
+    """Return the error for an option that does not exist: it names the one that replaces it,
+    or that may have been meant.
+    """
+    if name in _RENAMED and value is not ...:
+        return OptionTypeError(
+            f"{where}{name}={value!r} is now written {_RENAMED[name].format(value=value)}"
+        )
     names = sorted(known or ())
     near = difflib.get_close_matches(str(name), names, 1)
     meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"

@@ -1,45 +1,136 @@
-"""A plan at work: blocks are asked for in order, and come back as batches.
+"""Reads blocks of rows, in order and ahead of the loop, and makes batches of them.
 
-What waits for the next batch to be asked for gives no name to the last one: it would
-keep its memory when the loop has let go of it.
+A padded batch, ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop, takes this way.
+``rm.open`` (dataset/dataset.py) opens a source; ``batch`` (pipeline.py) notes the batch size
+and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``Feed`` (feed.py),
+which keeps the cursor, for the next batch, and the feed asks ``plain_batches`` here. Here
+``Blocks.spans`` divides the rows of an epoch into spans of one or several batches, and a pool
+(workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
+(transforms/pad.py) read the rows, padded already, from ``SourceRows`` (row_source.py), which
+asks the source of the format (formats/tfrecord_source.py), where tfrecord/padded_decoder.py
+decodes each record straight into the padded array. What comes back is a ``Result``: the
+batches, which rows were kept, and the seconds each stage took. ``plain_batches`` hands out
+its batches in order, each with the cursor after it. If filters, buckets or packing leave rows
+out or rearrange them, grouped_batches.py makes the batches of the rows of a block.
+
+Nothing here gives a name to a batch while it waits for the next to be asked for: that would
+keep its memory when the loop no longer uses it.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import islice, pairwise, takewhile
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, MapError, OptionError
+from recmap.files.mapped import guarded
 from recmap.files.read_ahead import read_ahead
-from recmap.model.batch import interleave, pick
 from recmap.model.schema import Batch
 from recmap.pipeline.meter import Meter
-from recmap.pipeline.plan import Settled
-from recmap.pipeline.row_source import Positions, sound_rows
+from recmap.pipeline.ready_plan import ReadyPlan
+from recmap.pipeline.row_source import Positions, Rows, sound_rows
 from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.state import Cursor
-from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
-from recmap.pipeline.transforms.batch import END, Block, Group
-from recmap.pipeline.trial import done_by
+from recmap.pipeline.transforms.base import Block, Transform, run_transforms
+from recmap.pipeline.transforms.pad import padded_by
 from recmap.pipeline.workers.open_pool import open_pool
-from recmap.pipeline.workers.pool import Request
+from recmap.pipeline.workers.pool import Request, Result
 
-__all__ = ["stream"]
+__all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_batches"]
 
-# Batches that are made before they are asked for, unless the user says how many.
-_AHEAD = 2
+
+def plain_batches(
+    ready: ReadyPlan, cursor: Cursor, meter: Meter
+) -> Generator[tuple[Batch, Cursor], None, None]:
+    """Yield the batches from a cursor on, each with the cursor after it, if blocks are batches."""
+    plan, together = ready.plan, ready.batches_per_block
+    blocks = Blocks(ready, meter)
+    # The cursor after the last batch is the start of the next iteration, not of this one.
+    end = ENDLESS if plan.repeat is None else cursor.epoch - cursor.turn + plan.repeat
+    while together > 1:
+        unread = yield from _cut_from_blocks(blocks, cursor, together)
+        if unread is None:
+            return
+        # Read one by one from there. Batches before a bad one are given out, then it raises;
+        # if the batches were only too large together, all of them are.
+        with closing(_one_by_one(blocks, unread)) as batches:
+            for _ in range(together):
+                if made := list(islice(batches, 1)):
+                    unread = made[0][1]
+                    yield made.pop()
+        if unread.epoch >= end:
+            return
+        cursor = unread
+    yield from _one_by_one(blocks, cursor)
+
+
+def _one_by_one(blocks: Blocks, cursor: Cursor) -> Generator[tuple[Batch, Cursor], None, None]:
+    """Yield batches from blocks of one batch each."""
+    yield from map(_only_batch, blocks.results(blocks.task, blocks.spans(cursor)))
+    blocks.raise_failure()
+
+
+def _only_batch(made: tuple[BlockSpan, Result]) -> tuple[Batch, Cursor]:
+    span, result = made
+    return result.batches.pop(), span.after(span.given + 1)
+
+
+def _cut_from_blocks(
+    blocks: Blocks, cursor: Cursor, together: int
+) -> Generator[tuple[Batch, Cursor], None, Cursor | None]:
+    """Yield batches from blocks of several each.
+
+    Returns the cursor at a block that could not be read as one; None if there is none.
+    """
+    task = replace(blocks.task, may_fail=True)
+    with closing(blocks.run(task, blocks.spans(cursor, together))) as results:
+        for span, result in results:
+            if not result.batches:
+                return cursor
+            for given, stop in enumerate(span.batch_stops(blocks.size), span.given + 1):
+                cursor = span.within(stop, given) if stop < span.stop else span.after(given)
+                yield result.batches.pop(0), cursor
+    return cursor if blocks.unread else None
+
+
+def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
+    """Make one batch of the iteration that begins with an epoch, here and now."""
+    plan, size = ready.plan, ready.plan.groups.block
+    turn, within = divmod(number + plan.total_slice.skip, plan.rest(Cursor()))
+    start = (within + plan.batch_slice.skip) * size
+    positions, real = plan.share.positions(start, start + size)
+    result = block_task(ready)(Request(number, epoch + turn, positions))
+    return with_mask(result.batches.pop(), plan.mask, real)
+
+
+def with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
+    """Add the column that tells rows from those that fill up a rank, if there is to be one."""
+    if mask is None:
+        return batch
+    if any(len(column) != len(real) for column in batch.values()):
+        raise MapError(
+            f"a function of batches changed the number of rows from {len(real):,}, so that the "
+            f'column {mask!r} of even="pad" cannot be told'
+        )
+    batch[mask] = real
+    return batch
 
 
 @dataclass(frozen=True)
-class _Ask:
-    """A block that was asked for: rows ``start`` to ``stop`` of the rank, in an epoch
-    that begins at ``cursor``; if blocks are batches, ``given`` come before it there.
+class BlockSpan:
+    """A block to be read: rows ``start`` to ``stop`` of this rank.
+
+    They are in the epoch of ``cursor``, which is where the run entered it; ``following``
+    is the cursor after that epoch, and ``last`` says that no block of it follows. If blocks
+    are batches, ``given`` batches of the epoch come before it.
     """
 
     cursor: Cursor
@@ -50,421 +141,264 @@ class _Ask:
     given: int
     following: Cursor
 
+    def batch_stops(self, size: int) -> range:
+        """Return where the batches of this block end; the last may end before."""
+        return range(self.start + size, self.stop + size, size)
+
+    def within(self, at: int, given: int) -> Cursor:
+        """Return the cursor at a row of this block."""
+        start = self.cursor
+        # Not by replace(), which would take longer than all the rest of a small batch.
+        return Cursor(
+            start.epoch, start.turn, at, start.held, given, start.kept, start.left, start.done
+        )
+
     def after(self, given: int) -> Cursor:
-        """The place after all of it."""
+        """Return the cursor after this block."""
         return self.following if self.last else replace(self.cursor, at=self.stop, given=given)
 
 
-def stream(
-    ready: Settled, cursor: Cursor, meter: Meter
-) -> Generator[tuple[Batch, Cursor], None, None]:
-    """The batches from a place on, each with the place after it."""
-    run = _Run(ready, meter)
-    batches = run.plain(cursor) if ready.plan.plain else run.grouped(cursor)
-    overall = ready.plan.overall
-    if not overall:
-        yield from batches
-        return
-    if overall.take == 0:
-        return
-    turns, done = ready.plan.repeat or 1, cursor.done
-    while done < overall.stop and (made := list(islice(batches, 1))):
-        done += 1
-        if done == overall.stop:
-            yield made.pop()[0], Cursor(epoch=cursor.epoch - cursor.turn + turns)
-        elif done > overall.skip:
-            yield _counted(made.pop(), done)
+class Blocks:
+    """The blocks of one run: which there are, and what the workers made of them."""
 
-
-def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
-    batch, after = made
-    # At the end of all turns the count begins anew.
-    return batch, replace(after, done=done) if after != Cursor(epoch=after.epoch) else after
-
-
-class _Run:
-    """One run of a plan."""
-
-    def __init__(self, ready: Settled, meter: Meter) -> None:
+    def __init__(self, ready: ReadyPlan, meter: Meter) -> None:
         self._ready, self._plan, self._meter = ready, ready.plan, meter
         self._groups = ready.plan.groups
-        self._drops = any(step.drops for step in ready.steps)
-        self._repeat = ready.plan.repeat
-        self._cuts = [cut for _, cut in ready.plan.kept]
-        self._counted, self._stop = ready.plan.counted, ready.plan.given.stop
-        self._asked: dict[int, _Ask] = {}
+        self.size = self._groups.block
+        #: What is done to a block that is a batch.
+        self.task = block_task(ready)
+        self._waiting: dict[int, BlockSpan] = {}
+        self._failure: DataError | None = None
 
-    def plain(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
-        """Blocks that are batches."""
-        together, place = self._ready.together, cursor
-        # The place after the last batch is the start of the next iteration, not of this one.
-        end = cursor.epoch - cursor.turn + self._repeat if self._repeat is not None else ENDLESS
-        while together > 1:
-            failed = yield from self._several(place, together)
-            if failed is None:
-                return
-            # Read one by one from there, those before a bad one come first, and then it
-            # raises again. Those that were only too large together come all.
-            place = failed
-            with closing(self._alone(place)) as batches:
-                for _ in range(together):
-                    if made := list(islice(batches, 1)):
-                        place = made[0][1]
-                        yield made.pop()
-            if place.epoch >= end:
-                return
-        yield from self._alone(place)
-
-    def _alone(self, cursor: Cursor) -> Generator[tuple[Batch, Cursor], None, None]:
-        """Blocks of one batch each."""
-        failures: list[DataError] = []
-        yield from map(_alone, self._results(self._rows_task(), self._blocks(cursor), failures))
-        if failures:
-            raise failures[0]
-
-    def _several(
-        self, cursor: Cursor, together: int
-    ) -> Generator[tuple[Batch, Cursor], None, Cursor | None]:
-        """Batches cut from larger blocks. The place from which a block could not be had is
-        returned, if there is such a block.
+    def spans(self, cursor: Cursor, batches: int = 1) -> Iterator[BlockSpan]:
+        """Yield the blocks of this run, in order. Every epoch has at least one if blocks are
+        not batches.
         """
-        size, after = self._groups.block, cursor
-        try:
-            for ask, _, batch in self._worked(self._rows_task(), self._blocks(cursor, together)):
-                at, pieces = ask.cursor, pieces_of(batch)
-                for given, start in enumerate(range(ask.start, ask.stop, size), ask.given + 1):
-                    stop = start + size
-                    # Not by replace(), which takes longer than all the rest here.
-                    after = (
-                        Cursor(at.epoch, at.turn, stop, at.held, given, at.kept, at.left, at.done)
-                        if stop < ask.stop
-                        else ask.after(given)
-                    )
-                    rows = slice(start - ask.start, stop - ask.start)
-                    yield (pieces.popleft() if pieces else pick(batch, rows)), after
-        except Exception:
-            self._asked.clear()
-            return after
-        return None
-
-    def grouped(self, cursor: Cursor) -> Iterator[tuple[Batch, Cursor]]:
-        """Blocks of which batches are made."""
-        groups = self._grouped(cursor)
-        if not self._ready.finish:
-            yield from map(_taken, groups)
-            return
-        waiting: deque[Cursor] = deque()
-
-        def request(number: int, made: _Made) -> Request:
-            waiting.append(made.after)
-            return Request(number, made.epoch, made.positions, made.batch)
-
-        def finished(piece: tuple[Request, Batch]) -> tuple[Batch, Cursor]:
-            result = opened(piece[1])
-            self._meter.spend(result.seconds.tolist(), 1 + len(self._ready.steps))
-            return result.batch, waiting.popleft()
-
-        task = FinishTask(self._plan.rows, self._ready.finish)
-        with open_pool(task, self._plan.pool) as pool:
-            requests = map(request, count(), groups)
-            yield from map(finished, pool.run(requests, self._ahead()))
-
-    def _grouped(self, cursor: Cursor) -> Iterator[_Made]:
-        """The groups, each with the place after it: after the last of an epoch, that is the
-        beginning of the next. If nobody knows which is the last, one is held back.
-        """
-        if self._counted:
-            yield from self._groups_of(cursor)
-            return
-        waiting: deque[_Made] = deque()
-        try:
-            for made in self._groups_of(cursor):
-                waiting.append(made)
-                del made
-                if len(waiting) > 1:
-                    yield self._closed(waiting)
-                if waiting[0].last:
-                    yield waiting.popleft()
-        except DataError:
-            # Rows follow it, though they are bad.
-            while waiting:
-                yield waiting.popleft()
-            raise
-        if waiting:
-            # Epochs behind it may have had no batch.
-            end = Cursor(epoch=cursor.epoch - cursor.turn + (self._repeat or 1))
-            yield replace(waiting.popleft(), after=end)
-
-    def _closed(self, waiting: deque[_Made]) -> _Made:
-        """The first of those that wait, which is the last of its epoch if none of that
-        follows it.
-        """
-        made = waiting.popleft()
-        if made.epoch == waiting[0].epoch:
-            return made
-        return replace(made, after=made.after.following(self._repeat))
-
-    def _groups_of(self, cursor: Cursor) -> Iterator[_Made]:
-        task, given, cuts = self._rows_task(finish=False), self._plan.given, self._cuts
-        if self._repeat is not None and any(cut.take == 0 for cut in (given, *cuts)):
-            return
-        counts, number, grouper = list(cursor.kept), cursor.given, None
-        failures, place = list[DataError](), None
-        for ask, passed, batch in self._results(task, self._blocks(cursor), failures):
-            if grouper is None:
-                number = ask.cursor.given
-                counts = list(ask.cursor.kept) or [0] * len(cuts)
-                grouper = self._groups.start()
-                if self._groups.held_numbers(ask.cursor.held):
-                    grouper.restore(ask.cursor.held, self._fetcher(task, ask))
-            # Not those rows of the block that were given out before the run went on.
-            met = [each[np.searchsorted(each, ask.cursor.at) :] for each in passed]
-            wanted = self._wanted(met, counts)
-            groups = grouper.add(_rows_of(batch, passed[-1], wanted))
-            while group := list(islice(groups, 1)):
-                number += 1
-                if given.skip < number <= given.stop:
-                    yield self._made(group, ask, number, counts, met)
-            counts = [n + len(each) for n, each in zip(counts, met, strict=False)]
-            full = any(n >= cut.stop for n, cut in zip(counts, cuts, strict=True))
-            final = ask.cursor.turn + 1 == self._repeat
-            if ask.last or (final and full):
-                groups = grouper.flush()
-                while group := list(islice(groups, 1)):
-                    number += 1
-                    if given.skip < number <= given.stop:
-                        yield self._made(group, ask, number, counts, [])
-                self._check_progress(ask.cursor, given.wanted(0, number))
-                grouper = None
-            if final and (full or number >= given.stop):
-                return
-            place = ask
-        if failures and grouper is not None and place is not None:
-            # What waits for rows to come lies in front of the bad one.
-            groups = grouper.flush()
-            while group := list(islice(groups, 1)):
-                number += 1
-                if given.skip < number <= given.stop:
-                    yield self._made(group, place, number, counts, [], broken=True)
-        if failures:
-            raise failures[0]
-
-    def _wanted(self, met: list[Positions], counts: Sequence[int]) -> Positions:
-        """The rows of a block that the cuts leave. ``met`` are those that each cut meets,
-        and those that come out behind all steps; ``counts`` were met before. What one cut
-        leaves out is taken from what the others meet.
-        """
-        for i, (cut, before) in enumerate(zip(self._cuts, counts, strict=True)):
-            left = met[i][max(0, cut.skip - before) : max(0, cut.stop - before)]
-            met[i + 1 :] = [numbers[np.isin(numbers, left)] for numbers in met[i + 1 :]]
-        return met[-1]
-
-    def _made(
-        self,
-        group: list[Group],
-        ask: _Ask,
-        number: int,
-        counts: Sequence[int],
-        met: Sequence[Positions],
-        *,
-        broken: bool = False,
-    ) -> _Made:
-        """The only group of a list, which is emptied. If the file is ``broken`` behind it, it
-        is not the last of its epoch.
-        """
-        made = group.pop()
-        end = ask.stop if broken else len(ask.share)
-        at = end if made.at == END else made.at
-        last = number == self._stop or (self._counted and ask.last and at >= ask.stop)
-        after, begun = ask.following, ask.cursor
-        if not last:
-            kept = tuple(
-                before + (int(np.searchsorted(met[i], at)) if met else 0)
-                for i, before in enumerate(counts)
-            )
-            # Not by replace(), which takes longer than all the rest here.
-            epoch, turn = begun.epoch, begun.turn
-            after = Cursor(epoch, turn, at, made.held, number, kept, begun.left, begun.done)
-        positions, _ = ask.share.positions_of(made.numbers)
-        return _Made(made.batch, positions, ask.cursor.epoch, after, last)
-
-    def _check_progress(self, epoch: Cursor, given: int) -> None:
-        """An epoch without a batch, again and again, is a loop that hangs."""
-        whole = epoch.at == 0 and epoch.left is None
-        if self._repeat is None and whole and given == 0:
-            raise OptionError(
-                "repeat() without end, but there is not one batch in an epoch: no rows are left "
-                "by the filters or for this rank, or too few for a batch with drop_last"
-            )
-
-    def _fetcher(self, task: RowsTask, ask: _Ask) -> Callable[[Sequence[int]], Batch]:
-        """Reads rows again by number: the blocks they were in, for a function may have
-        seen them together.
-        """
-
-        def fetch(numbers: Sequence[int]) -> Batch:
-            wanted = np.asarray(numbers, np.int64)
-            starts = wanted - wanted % self._groups.block
-            parts, places = [], []
-            for start in np.unique(starts).tolist():
-                positions, real = ask.share.positions(start, start + self._groups.block)
-                request = Request(0, ask.cursor.epoch, filler(positions, real))
-                made = done_by(self._plan.workers, task, request)
-                result = opened(task(request) if made is None else made)
-                kept = np.arange(len(positions)) if result.kept is None else result.kept
-                mine = np.flatnonzero(starts == start)
-                parts.append(pick(result.batch, np.searchsorted(kept, wanted[mine] - start)))
-                places.append(mine)
-            return interleave(parts, places)
-
-        return fetch
-
-    def _blocks(self, cursor: Cursor, together: int = 1) -> Iterator[_Ask]:
-        """The blocks of this run, in order; of every epoch one at least."""
-        size, plain, cut = self._groups.block, self._plan.plain, self._plan.given
-        while self._repeat is None or cursor.turn < self._repeat:
-            share = self._plan.share_at(cursor)
-            end, given = len(share), cursor.given
-            following = cursor.following(self._repeat)
-            if plain and self._groups.drop_last and not self._plan.damaged:
-                end -= end % size
-            start = end if cursor.at >= end else cursor.at - cursor.at % size
-            if plain and cut:
-                stop = start + max(0, cut.stop - given) * size
-                start = min(end, start + max(0, cut.skip - given) * size)
-                end, given = max(start, min(end, stop)), max(given, cut.skip)
+        plan, plain = self._plan, self._plan.plain
+        while plan.repeat is None or cursor.turn < plan.repeat:
+            share, following = plan.share_at(cursor), cursor.following(plan.repeat)
+            start, end, given = self._epoch_span(cursor, share)
             if plain and share.part[1] > 1:
-                # Another process of the rank takes the next batch after the last of all.
-                batches = share.batches(self._groups.drop_last)
-                self._check_progress(cursor, batches)
-                following = replace(following, done=cursor.done + batches if following.turn else 0)
+                # Another process of the rank has the batch after the last of this epoch.
+                count = share.batches(self._groups.drops_last)
+                self.check_progress(cursor, count)
+                following = replace(following, done=cursor.done + count if following.turn else 0)
             elif plain:
-                self._check_progress(cursor, end - start)
+                self.check_progress(cursor, end - start)
             while start < end or not plain:
-                stop = min(start + size * together, end)
-                yield _Ask(cursor, share, start, stop, stop >= end, given, following)
-                given += together
+                stop = min(start + self.size * batches, end)
+                yield BlockSpan(cursor, share, start, stop, stop >= end, given, following)
+                given += batches
                 start = stop
                 if stop >= end:
                     break
             cursor = Cursor(cursor.epoch + 1, cursor.turn + 1, done=following.done)
 
-    def _results(
-        self, task: RowsTask, asks: Iterator[_Ask], failures: list[DataError]
-    ) -> Iterator[tuple[_Ask, list[Positions], Batch]]:
-        """What comes of the blocks: the numbers of the rows that each cut meets, of those
-        that were kept, and the rows. If one is bad, those in front of it are the last, and
-        ``failures`` says why.
+    def _epoch_span(self, cursor: Cursor, share: Share) -> tuple[int, int, int]:
+        """Return the first and last row to read of an epoch, and the batches before them."""
+        plan, size = self._plan, self.size
+        end, given = len(share), cursor.given
+        if plan.plain and self._groups.drops_last and not plan.damaged:
+            end -= end % size
+        start = end if cursor.at >= end else cursor.at - cursor.at % size
+        wanted = plan.batch_slice
+        if not plan.plain or not wanted:
+            return start, end, given
+        stop = start + max(0, wanted.stop - given) * size
+        start = min(end, start + max(0, wanted.skip - given) * size)
+        return start, max(start, min(end, stop)), max(given, wanted.skip)
+
+    def check_progress(self, epoch: Cursor, count: int) -> None:
+        """Refuse to repeat an epoch without a batch for ever."""
+        whole = epoch.at == 0 and epoch.left is None
+        if self._plan.repeat is None and whole and count == 0:
+            raise OptionError(
+                "repeat() without end, but there is not one batch in an epoch: no rows are left "
+                "by the filters or for this rank, or too few for a batch with drop_last"
+            )
+
+    def results(
+        self, task: BlockTask, spans: Iterator[BlockSpan]
+    ) -> Iterator[tuple[BlockSpan, Result]]:
+        """Yield what the workers made of the blocks, up to a bad row.
+
+        If there is one, call ``raise_failure`` once all rows before it have been used.
         """
         try:
-            yield from self._worked(task, asks)
+            yield from self.run(task, spans)
         except DataError as e:
-            failures.append(e)
-        in_front = list(self._in_front()) if failures else []
-        if in_front:
-            yield from self._worked(task, iter(in_front))
+            self._failure = e
+        if self._failure is not None:
+            yield from self.run(task, iter(list(self._sound_spans())))
 
-    def _in_front(self) -> Iterator[_Ask]:
-        """What was asked for and did not come, up to the first bad row."""
-        waiting = [self._asked[number] for number in sorted(self._asked)]
-        self._asked.clear()
-        for ask in waiting:
-            positions, _ = ask.share.positions(ask.start, ask.stop)
+    def raise_failure(self) -> None:
+        """Raise what ended the results, if a bad row did."""
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bad row ended the results."""
+        return self._failure is not None
+
+    def _sound_spans(self) -> Iterator[BlockSpan]:
+        """Yield what was asked for and did not come, up to the first bad row."""
+        for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
+            positions, _ = span.share.positions(span.start, span.stop)
             sound = sound_rows(self._plan.rows, positions)
             if sound < len(positions):
-                dropped = self._plan.plain and self._groups.drop_last
+                dropped = self._plan.plain and self._groups.drops_last
                 if sound and not dropped:
-                    yield replace(ask, stop=ask.start + sound, last=False)
+                    yield replace(span, stop=span.start + sound, last=False)
                 return
-            yield ask
+            yield span
 
-    def _worked(
-        self, task: RowsTask, asks: Iterator[_Ask]
-    ) -> Iterator[tuple[_Ask, list[Positions], Batch]]:
-        """The same, as the workers give it."""
+    @property
+    def unread(self) -> bool:
+        """Whether a block was asked for that could not be read ahead."""
+        return bool(self._waiting)
+
+    def run(
+        self, task: BlockTask, spans: Iterator[BlockSpan]
+    ) -> Generator[tuple[BlockSpan, Result], None, None]:
+        """Yield what the workers made of the blocks, in order."""
+        self._waiting.clear()
+        ahead = self._ready.blocks_ahead
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
-            requests = self._requests(asks)
+            requests: Iterable[Request] = self._requests(spans)
             if self._plan.rows.in_order:
-                # One reader, ahead of those who work on the rows.
-                read = read_ahead(map(self._read, requests), self._ahead())
+                # One thread reads, ahead of those that transform the rows.
+                reads = map(self._read_if_possible if task.may_fail else self._read, requests)
+                read = read_ahead(takewhile(_was_read, reads), ahead)
                 requests = stack.enter_context(closing(read))
-            yield from map(self._result, pool.run(requests, self._ahead()))
+            yield from map(self._received, pool.run(requests, ahead))
 
-    def _result(self, piece: tuple[Request, Batch]) -> tuple[_Ask, list[Positions], Batch]:
-        ask, result = self._asked.pop(piece[0].number), opened(piece[1])
-        self._meter.spend(result.seconds.tolist())
-        numbers = np.arange(ask.start, ask.stop)
-        kept = numbers if result.kept is None else numbers[result.kept]
-        met = [numbers[there] for there in result.met]
-        # A cut behind all steps meets what they leave.
-        met += [kept] * (len(self._cuts) - len(met))
-        return ask, [*met, kept], result.batch
-
-    def _requests(self, asks: Iterator[_Ask]) -> Iterator[Request]:
-        for number, ask in enumerate(asks):
-            self._asked[number] = ask
-            positions, real = ask.share.positions(ask.start, ask.stop)
-            yield Request(number, ask.cursor.epoch, filler(positions, real))
+    def _requests(self, spans: Iterator[BlockSpan]) -> Iterator[Request]:
+        for number, span in enumerate(spans):
+            self._waiting[number] = span
+            positions, _ = span.share.positions(span.start, span.stop)
+            yield Request(number, span.cursor.epoch, positions)
 
     def _read(self, request: Request) -> Request:
-        positions = np.where(request.positions < 0, ~request.positions, request.positions)
         begun = time.perf_counter()
-        batch = self._plan.rows.gather(positions, request.epoch)
+        batch = self._plan.rows.gather(request.positions, request.epoch)
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 
-    def _rows_task(self, *, finish: bool = True) -> RowsTask:
-        """What is done to a block; and what is done to batches, if blocks are batches."""
-        ready = self._ready
-        last, size = ready.finish if finish else (), self._groups.block
-        most = self._plan.memory // (self._ahead() + 2)
-        cuts = tuple(steps for steps, _ in self._plan.kept if steps < len(ready.steps))
-        return RowsTask(
-            self._plan.rows, ready.steps, last, size, ready.mask, self._drops, most, cuts
-        )
+    def _read_if_possible(self, request: Request) -> Request:
+        try:
+            return self._read(request)
+        except Exception:
+            return request  # its batches are read again, one by one
 
-    def _ahead(self) -> int:
-        """Batches at a time within the memory, for each of those who hand some on."""
-        plan = self._plan
-        wanted = _AHEAD if plan.ahead is None else plan.ahead
-        if plan.workers is not None:
-            wanted = max(wanted, 2 * plan.workers.count)
-        elif plan.readers is not None:
-            wanted = max(wanted, plan.readers)
-        queues = 1 + plan.rows.in_order + (not plan.plain and bool(self._ready.finish))
-        size = self._ready.row_bytes * self._groups.block * self._ready.together
-        return max(1, min(wanted, plan.memory // queues // max(1, size) - 1))
+    def _received(self, answer: tuple[Request, Result]) -> tuple[BlockSpan, Result]:
+        request, result = answer
+        span = self._waiting.pop(request.number)
+        self._meter.spend(result.seconds)
+        if self._plan.mask is not None:
+            _, real = span.share.positions(span.start, span.stop)
+            with_mask(result.batches[0], self._plan.mask, real)
+        return span, result
+
+
+def _was_read(request: Request) -> bool:
+    return request.batch is not None
+
+
+def block_task(ready: ReadyPlan) -> BlockTask:
+    """Return what is done to a block that is a batch, or several."""
+    return BlockTask(
+        ready.plan.rows,
+        ready.transforms,
+        ready.batch_transforms,
+        ready.plan.groups.block,
+        ready.block_memory,
+    )
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A group, the positions of its rows, and the place after it; the ``last`` of its
-    epoch if that is known.
+class BlockTask:
+    """Reads a block and transforms its rows, then its batches of ``size`` rows each.
+
+    ``stops`` are how many transforms come before each ``take`` or ``skip`` that other
+    transforms follow. With ``may_fail``, a block that cannot be read gives no batches, so
+    that they can be read one by one.
     """
 
-    batch: Batch
-    positions: Positions
-    epoch: int
-    after: Cursor
-    last: bool
+    rows: Rows
+    transforms: tuple[Transform, ...]
+    batch_transforms: tuple[Transform, ...]
+    size: int
+    max_bytes: int = sys.maxsize
+    stops: tuple[int, ...] = ()
+    may_fail: bool = False
 
+    def __call__(self, request: Request) -> Result:
+        if not self.may_fail:
+            return self._result(request)
+        try:
+            return self._result(request)
+        except Exception:
+            # One of the batches is bad, or they are too large together.
+            return Result([])
 
-def _alone(made: tuple[_Ask, list[Positions], Batch]) -> tuple[Batch, Cursor]:
-    """A block that is a batch."""
-    ask, _, batch = made
-    return batch, ask.after(ask.given + 1)
+    @guarded
+    def _result(self, request: Request) -> Result:
+        if request.batch is None and not self.transforms:
+            begun = time.perf_counter()
+            padded = self._read_padded(request)
+            if padded:
+                # How much of the time was padding is not known.
+                seconds = [time.perf_counter() - begun, 0.0]
+                return self._finished(padded, seconds, self.batch_transforms[1:])
+        block, seconds = self._read(request)
+        block, reached, spent = self._transformed(block)
+        drops = any(transform.drops for transform in self.transforms)
+        kept = np.searchsorted(request.positions, block.positions) if drops else None
+        starts = range(0, max(1, len(block.positions)), self.size)
+        blocks = [block.span(at, at + self.size) for at in starts] if len(starts) > 1 else [block]
+        result = self._finished(blocks, seconds + spent, self.batch_transforms)
+        places = [np.searchsorted(request.positions, each) for each in reached]
+        return replace(result, kept=kept, reached=places)
 
+    def _read(self, request: Request) -> tuple[Block, list[float]]:
+        begun = time.perf_counter()
+        batch = request.batch
+        if batch is None:
+            batch = self.rows.gather(request.positions, request.epoch)
+        block = Block(batch, request.positions, request.epoch, self.rows)
+        return block, [time.perf_counter() - begun]
 
-def _taken(made: _Made) -> tuple[Batch, Cursor]:
-    return made.batch, made.after
+    def _read_padded(self, request: Request) -> list[Block]:
+        """Read the batches of a block padded already; return none if that is not possible."""
+        pad = padded_by(self.batch_transforms, self.rows)
+        if pad is None:
+            return []
+        positions, epoch = request.positions, request.epoch
+        batches = pad.read(self.rows, positions, epoch, self.size, self.max_bytes)
+        starts = range(0, len(positions), self.size)
+        return [
+            Block(batch, positions[start : start + self.size], epoch, self.rows)
+            for start, batch in zip(starts, batches, strict=False)
+        ]
 
+    def _transformed(self, block: Block) -> tuple[Block, list[Positions], list[float]]:
+        """Transform the rows of a block. Also return the positions of those that reached each
+        ``take`` or ``skip`` between transforms, and the seconds each transform took.
+        """
+        reached, seconds = list[Positions](), list[float]()
+        for begin, end in pairwise([0, *self.stops, len(self.transforms)]):
+            if begin:
+                reached.append(block.positions)
+            block, spent = run_transforms(block, self.transforms[begin:end])
+            seconds += spent
+        return block, reached, seconds
 
-def _rows_of(batch: Batch, numbers: Positions, wanted: Positions) -> Block:
-    """The rows of a block that are wanted, of those with these numbers."""
-    if len(wanted) == len(numbers):
-        return Block(batch, numbers)
-    places = np.searchsorted(numbers, wanted)
-    begin, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
-    together = end - begin == len(places)
-    return Block(pick(batch, slice(begin, end) if together else places), wanted)
+    def _finished(
+        self, blocks: list[Block], seconds: list[float], transforms: Sequence[Transform]
+    ) -> Result:
+        """Transform batches."""
+        done = [run_transforms(block, transforms) for block in blocks]
+        spent = [sum(times) for times in zip(*(times for _, times in done), strict=True)]
+        return Result([block.batch for block, _ in done], seconds=[*seconds, *spent])

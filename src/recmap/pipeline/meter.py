@@ -1,4 +1,4 @@
-"""Where the time of a run goes, by stage, and whether the consumer waits for it."""
+"""Where the time of a run goes, stage by stage, and whether the loop waits for batches."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from recmap.files.cpus import size_text, thread_count
+from recmap.files.cpus import thread_count
+from recmap.model.byte_size import size_text
 from recmap.model.schema import Batch
 
-__all__ = ["Meter", "Stage", "Stats"]
+__all__ = ["Meter", "Stage", "Timings"]
 
-# Below this share of waiting, the loop that trains is what takes the time.
+# If the loop waits for less than this share of the time, input is not what slows it down.
 _INPUT_BOUND = 0.1
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage took: seconds of work, of all who did it."""
+    """What one stage took: seconds of work, added up over its workers."""
 
     name: str
     working: float
@@ -27,11 +28,11 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Stats:
-    """What a run has done so far; ``print`` it.
+class Timings:
+    """How long an iteration has taken so far, and for what; ``print`` it.
 
-    ``waiting`` is the time the consumer waited for batches, ``elapsed`` all the time
-    from the first batch it asked for to the last it got.
+    ``waiting`` is the time the loop waited for batches, ``elapsed`` all the time from the
+    first batch it asked for to the last it got.
     """
 
     stages: tuple[Stage, ...]
@@ -44,34 +45,34 @@ class Stats:
 
     @property
     def waited(self) -> float:
-        """The share of the time in which the consumer waited."""
+        """The share of the time in which the loop waited, from 0 to 1."""
         return self.waiting / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def rows_per_second(self) -> float:
-        """As the consumer got them."""
+        """Rows per second, as the loop got them."""
         return self.rows / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """As the consumer got them."""
+        """Bytes per second, as the loop got them."""
         return self.bytes / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def verdict(self) -> str:
-        """What to do about it, if there is something."""
+        """What slows the loop down, and what to try."""
         share = f"{self.waited:.0%}"
         if not self.batches:
             return "nothing has been read yet"
         if self.waited < _INPUT_BOUND:
-            return f"input-bound {share}: the consumer is what takes the time"
+            return f"input-bound {share}: the loop itself takes the time"
         slow = max(self.stages, key=lambda stage: stage.working)
         if slow.name == "read":
             advice = "try prefetch(4), or a file that is mapped"
         elif self.workers < thread_count():
             advice = f"try workers={thread_count()}"
         else:
-            advice = "all processors are at work"
+            advice = "all processors are busy"
         return f"input-bound {share}: {slow.name} is the slow stage; {advice}"
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ class Stats:
 
 @dataclass
 class Meter:
-    """Collects while a run goes on. Stages add up in the threads that get results."""
+    """Adds up what a run takes. Any thread may tell it."""
 
     names: Sequence[str]
     workers: int
@@ -105,13 +106,13 @@ class Meter:
         self._seconds = [0.0] * len(self.names)
 
     def spend(self, seconds: Sequence[float], first: int = 0) -> None:
-        """What the stages from ``first`` on took."""
+        """Add what the stages from ``first`` on took."""
         with self._lock:
             for stage, each in enumerate(seconds, first):
                 self._seconds[stage] += each
 
     def got(self, batch: Batch, rows: int, asked: float) -> None:
-        """A batch that was asked for at a time has been had."""
+        """Count a batch that the loop asked for at a time and has got now."""
         now = time.perf_counter()
         with self._lock:
             self._begun = asked if self._begun is None else self._begun
@@ -121,15 +122,15 @@ class Meter:
             self._rows += rows
             self._bytes += sum(getattr(column, "nbytes", 0) for column in batch.values())
 
-    def stats(self) -> Stats:
-        """What there is so far."""
+    def timings(self) -> Timings:
+        """Return what there is so far."""
         with self._lock:
             stages = [
                 Stage(name, seconds, _rate(self._rows, seconds), _rate(self._bytes, seconds))
                 for name, seconds in zip(self.names, self._seconds, strict=True)
             ]
             elapsed = self._ended - self._begun if self._begun is not None else 0.0
-            return Stats(
+            return Timings(
                 tuple(stages),
                 self._batches,
                 self._rows,

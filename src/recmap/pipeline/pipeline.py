@@ -1,219 +1,486 @@
-"""Pipeline: rows on their way to training, iterated, saved and restored."""
+"""Pipeline: rows on their way to training; and the verbs that build one.
+
+A verb checks its arguments, builds its transform and returns a new pipeline. Nothing is read
+until the pipeline is iterated. To add a verb, write its transform as a file in transforms/
+and its method here.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Never
 
-from recmap.adapters.feed import Elsewhere
-from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
-from recmap.model.arguments import as_whole, check_choice, check_flag, is_iterable
-from recmap.model.html import table
-from recmap.model.schema import Batch, Schema
-from recmap.model.workers import Workers
-from recmap.pipeline import verbs
-from recmap.pipeline.chain import Verbs
-from recmap.pipeline.executor import stream
-from recmap.pipeline.meter import Meter, Stats
-from recmap.pipeline.plan import Plan, Settled
-from recmap.pipeline.progress_bar import Bar
-from recmap.pipeline.row_source import Rows
-from recmap.pipeline.signature import Seed, compare, signed, told
-from recmap.pipeline.state import Cursor, checked, load, redealt, save
-from recmap.pipeline.task import RowsTask, filler, opened
-from recmap.pipeline.trail import Trail
-from recmap.pipeline.transforms.mix import Mixed, Until
-from recmap.pipeline.transforms.zip import Beside
-from recmap.pipeline.workers.pool import Request
+import numpy.typing as npt
 
-__all__ = ["Pipeline", "chained", "mix", "zip"]
+from recmap.errors import OptionError, OptionTypeError
+from recmap.model.schema import FieldLike, Schema
+from recmap.pipeline.frameworks import Frameworks
+
+if TYPE_CHECKING:
+    # rm.open needs the names of the verbs only: a verb imports what it takes.
+    from recmap.model.progress import ProgressOption
+    from recmap.pipeline.feed import PipelineFeed
+    from recmap.pipeline.meter import Timings
+    from recmap.pipeline.plan import Plan
+    from recmap.pipeline.sharding import Even
+    from recmap.pipeline.signature import VerbRecord
+    from recmap.pipeline.transforms.base import Transform
+    from recmap.pipeline.transforms.pad import PadLike
+    from recmap.pipeline.transforms.slice import RowNumbers
+
+__all__ = ["Pipeline", "Verbs"]
+
+# Rows and batches are counted in 64 bits.
+_MOST = 2**62
 
 
-def chained(verb: str, plan: Plan, *arguments: Any) -> Pipeline:
-    """What a verb makes of a plan."""
-    made: Plan = getattr(verbs, verb)(plan, *arguments)
-    return Pipeline(replace(made, said=(*made.said, *told(verb, arguments))))
+class Verbs(Frameworks):
+    """The verbs that datasets and pipelines share. Each returns a new pipeline."""
+
+    def __dir__(self) -> list[str]:
+        # Completion offers what is documented.
+        return [name for name in super().__dir__() if name[0] != "_" or name[:2] == "__"]
+
+    @property
+    def _plan(self) -> Plan:
+        """What the verbs so far add up to."""
+        raise NotImplementedError
+
+    def _feed(self) -> PipelineFeed:
+        from recmap.pipeline.feed import PipelineFeed
+
+        return PipelineFeed(self._plan)
+
+    def _then(self, plan: Plan, record: VerbRecord | None = None) -> Pipeline:
+        """Return the pipeline of another plan; ``record`` is the verb as states know it."""
+        return Pipeline(plan if record is None else plan.recorded(record))
+
+    def _transformed(self, transform: Transform, record: VerbRecord) -> Pipeline:
+        """Return the pipeline with another transform: of rows or, after ``batch``, of batches."""
+        return self._then(self._plan.with_transform(transform), record)
+
+    def pipeline(self) -> Pipeline:
+        """Return the rows as a pipeline, without any verb yet."""
+        return Pipeline(self._plan)
+
+    def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
+        """Some columns, by name, or some rows, by number.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(5), "y": np.arange(5) * 10})
+        >>> [row["y"].item() for row in ds.select("y").select([4, 0])]
+        [40, 0]
+        """
+        from recmap.pipeline.signature import record_select
+        from recmap.pipeline.transforms.select import column_names
+        from recmap.pipeline.transforms.slice import PickedRows, row_numbers
+
+        names = column_names(what, more)
+        if names is not None:
+            plan = self._plan.with_columns(names)
+        else:
+            rows = self._plan.random_access("select of rows")
+            plan = self._plan.with_rows(PickedRows(rows, row_numbers(what, rows.count)))
+        return self._then(plan, record_select(names, what))
+
+    def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
+        """The rows for which ``fn(row)`` is true; with ``batched``, ``fn(columns)`` gives
+        a mask for many rows at once.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(6)})
+        >>> [row["x"].item() for row in ds.filter(lambda row: row["x"] % 2 == 1)]
+        [1, 3, 5]
+        """
+        from recmap.model.arguments import as_whole, check_flag
+        from recmap.pipeline.signature import record_function
+        from recmap.pipeline.transforms.filter import Filter
+        from recmap.pipeline.transforms.function import Function
+
+        self._plan.check_before_batch("filter")
+        check_flag("batched", batched)
+        function = Function(fn, as_whole("seed", seed), self._plan.functions)
+        record = record_function("filter", fn, batched, None, seed)
+        return self._transformed(Filter(function, batched), record)
+
+    def shuffle(
+        self,
+        *positional: Never,
+        seed: int | None = None,
+        window: int | None = None,
+        reshuffle: bool = True,
+        **unknown: Never,
+    ) -> Pipeline:
+        """All rows in a random order, another one in every epoch. The shuffle is exact and
+        needs no buffer, so there is no size to give.
+
+        Without a ``seed`` one is drawn: the state keeps it, and a pipeline that was not
+        given one either takes it over in ``restore()``. Several ranks need the same seed.
+        With ``reshuffle=False`` all epochs have one order.
+
+        ``window`` is for what is read badly at random, such as compressed files: blocks
+        of neighbours in a random order, mixed within windows of so many rows, which are
+        held in memory.
+
+        >>> import numpy as np, recmap as rm
+        >>> shuffled = rm.from_arrays({"x": np.arange(5)}).shuffle(seed=1)
+        >>> [[row["x"].item() for row in shuffled] for epoch in range(2)]
+        [[2, 0, 1, 4, 3], [0, 2, 1, 3, 4]]
+        """
+        from recmap.model.arguments import as_whole, check_flag
+        from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
+        from recmap.pipeline.transforms.shuffle import ShuffledRows, refuse_sizes, warn_if_slow
+        from recmap.pipeline.transforms.window_shuffle import WindowShuffledRows
+
+        refuse_sizes(positional, unknown)
+        check_flag("reshuffle", reshuffle)
+        rows = self._plan.random_access("shuffle")
+        chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
+        kept = "" if reshuffle else ", reshuffle=False"
+        if window is None:
+            warn_if_slow(rows)
+            plan = self._plan.with_rows(ShuffledRows(rows, chosen, reshuffle))
+            return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{kept})", chosen))
+        window = as_whole("window", window, most=_MOST)
+        plan = self._plan.with_rows(WindowShuffledRows(rows, chosen, window, reshuffle))
+        template = f"shuffle(seed={{seed}}, window={window}{kept})"
+        return self._then(plan, VerbRecord(template, chosen))
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *,
+        workers: int | str | None = None,
+        batched: bool = False,
+        fields: Mapping[str, FieldLike] | None = None,
+        seed: int = 0,
+    ) -> Pipeline:
+        """``fn`` of every row: a dict of values in, a dict out. After ``batch``, or with
+        ``batched``, it gets a dict of columns of many rows.
+
+        ``workers=4`` runs it in four processes that share memory with this one;
+        ``"threads:4"`` in threads, ``"fork:4"`` and ``"spawn:4"`` in processes that begin
+        so. The order of rows stays. A function with an argument ``rng`` gets a random
+        generator that depends on ``seed``, the epoch and the row, and on nothing else.
+
+        What comes out has the types that the first rows show; ``fields`` says it
+        outright: ``fields={"crop": "float32[*]"}``.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(3.0)})
+        >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]
+        [0.0, 2.0, 4.0]
+        """
+        from recmap.model.arguments import as_whole, check_flag
+        from recmap.model.workers import parse_workers
+        from recmap.pipeline.signature import record_function
+        from recmap.pipeline.transforms.function import Function
+        from recmap.pipeline.transforms.map import MapBatch, MapRows
+
+        check_flag("batched", batched)
+        schema = None if fields is None else Schema(fields)
+        grouped = self._plan.grouping is not None
+        function = Function(fn, as_whole("seed", seed), self._plan.functions)
+        transform = (
+            MapBatch(function, schema, rows_stay=not grouped)
+            if batched or grouped
+            else MapRows(function, schema)
+        )
+        plan = self._plan.with_transform(transform)
+        if workers is not None:
+            plan = plan.with_workers(parse_workers(workers))
+        return self._then(plan, record_function("map", fn, batched, fields, seed))
+
+    def decode_image(
+        self,
+        column: str,
+        size: tuple[int, int] | None = (256, 256),
+        *,
+        channels: int = 3,
+        dtype: npt.DTypeLike = "float32",
+        scale: Literal["0-1"] | None = None,
+        errors: Literal["raise", "skip", "zero"] = "raise",
+        fast: bool = False,
+    ) -> Pipeline:
+        """JPEG, PNG, WebP, GIF or BMP in a column, decoded and resized to (height, width),
+        in threads. ``errors="skip"`` leaves rows with a broken image out, ``"zero"`` makes
+        it black.
+
+        Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``.
+        ``fast=True`` decodes JPEGs at least twice as large as ``size`` at a reduced size,
+        which is faster, and differs by several levels where there is fine detail.
+
+        With ``size=None`` images keep their sizes, and the column is ragged: of a row,
+        ``row["image"].pad()`` is the array, and ``batch(n, pad="longest")`` fills images
+        up to the largest of a batch.
+        """
+        import numpy as np
+
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.decode_image import DecodeImages
+        from recmap.pipeline.transforms.image_decoder import ImageDecoder
+
+        self._plan.check_before_batch("decode_image")
+        decoder = ImageDecoder(column, size, channels, dtype, scale, errors, fast=fast)
+        given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
+        return self._transformed(
+            DecodeImages(decoder, errors == "skip"), record("decode_image", *given)
+        )
+
+    def batch(
+        self,
+        size: int | Sequence[int],
+        *,
+        drop_last: bool = False,
+        pad: PadLike | None = None,
+        lengths: bool = False,
+        mask: bool = False,
+    ) -> Pipeline:
+        """Batches of ``size`` rows; the last may be smaller, or is left out.
+
+        ``pad={"tokens": 128}`` makes ragged columns dense: cut or filled up to a length,
+        or to that of the ``"longest"`` row of the batch; ``rm.Pad`` says more. With
+        ``lengths`` and ``mask`` there are columns ``tokens_length`` and ``tokens_mask``.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
+        >>> for batch in ds.batch(2, pad={"t": 2}):
+        ...     print(batch["t"].tolist())
+        [[1, 0], [2, 3]]
+        [[4, 5]]
+        """
+        from recmap.model.arguments import check_flag
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.batch import Batches
+        from recmap.pipeline.transforms.pad import PadBatches, Padding
+
+        plan = self._plan
+        plan.check_no_total_slice("batch")
+        for name, flag in {"drop_last": drop_last, "lengths": lengths, "mask": mask}.items():
+            check_flag(name, flag)
+        pending = plan.bucket or plan.grouping
+        grouping = (
+            Batches.checked(size, drop_last)
+            if pending is None
+            else pending.batched(size, drop_last)
+        )
+        made = replace(plan, grouping=grouping, bucket=None)
+        if pad is not None:
+            padding = Padding(pad, lengths=lengths, mask=mask)
+            if not plan.transforms and plan.grouping is None:
+                padding.schema(plan.rows.schema)  # refuses what cannot be padded
+            made = made.with_transform(PadBatches(padding, repr((pad, lengths, mask))))
+        elif lengths or mask:
+            raise OptionError("lengths and mask tell of padding; give pad=")
+        return self._then(made, record("batch", size, drop_last, pad, lengths, mask))
+
+    def bucket(
+        self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
+    ) -> Pipeline:
+        """Batches of rows of similar length: ``batch`` comes next, and fills one bucket
+        for each stretch of lengths. ``by`` is a column, or a function of a row. A list of
+        sizes gives each bucket its own: ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3, 4], [5], [6, 7, 8]])})
+        >>> for batch in ds.bucket("t", [2]).batch(2, pad="longest"):
+        ...     print(batch["t"].tolist())
+        [[1], [5]]
+        [[2, 3, 4], [6, 7, 8]]
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.bucket import Boundaries
+
+        plan = self._plan
+        plan.check_before_batch("bucket")
+        plan.check_uneven("bucket")
+        bucket = Boundaries.checked(by, boundaries)
+        if isinstance(by, str) and not plan.transforms:
+            plan.rows.schema[by]  # an error that names the columns there are
+        return self._then(
+            replace(plan, bucket=bucket), record("bucket", by, boundaries, function=by)
+        )
+
+    def pack(
+        self,
+        length: int,
+        columns: Sequence[str] | None = None,
+        *,
+        fill: Any = 0,
+        long: Literal["cut", "error", "split"] = "error",
+    ) -> Pipeline:
+        """Short sequences joined into rows of one length, with columns ``segments`` (1, 2,
+        ...; 0 is filler) and ``positions``. ``batch`` comes next.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
+        >>> for batch in ds.pack(4).batch(2):
+        ...     print(batch["t"].tolist(), batch["segments"].tolist())
+        [[1, 2, 3, 0], [4, 5, 0, 0]] [[1, 1, 2, 0], [1, 1, 0, 0]]
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.pack import Packs
+
+        plan = self._plan
+        plan.check_before_batch("pack")
+        plan.check_uneven("pack")
+        packs = Packs.checked(length, columns, fill, long)
+        if not plan.transforms:
+            packs.schema(plan.rows.schema)  # refuses what cannot be packed
+        return self._then(
+            replace(plan, grouping=packs), record("pack", length, columns, fill, long)
+        )
+
+    def repeat(self, times: int | None = None) -> Pipeline:
+        """All of it so many times, or without end. Before ``batch``, a batch may hold the
+        end of one epoch and the beginning of the next.
+        """
+        from recmap.model.arguments import as_whole
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.repeat import RepeatedRows
+
+        plan = self._plan
+        if times is not None:
+            times = as_whole("times", times, most=2**40)  # rows are counted in 64 bits
+        plan.check_no_total_slice("repeat")
+        if plan.grouping is None and not plan.drops and plan.bucket is None:
+            plan = plan.with_rows(RepeatedRows(plan.random_access("repeat"), times))
+        else:
+            plan = plan.repeated(times)
+        return self._then(plan, record("repeat", times))
+
+    def take(self, count: int) -> Pipeline:
+        """The first rows, or after ``batch`` the first batches."""
+        from recmap.model.arguments import as_whole
+        from recmap.pipeline.signature import record
+
+        plan = self._plan.sliced("take", 0, as_whole("count", count))
+        return self._then(plan, record("take", count))
+
+    def skip(self, count: int) -> Pipeline:
+        """All but the first rows, or after ``batch`` but the first batches."""
+        from recmap.model.arguments import as_whole
+        from recmap.pipeline.signature import record
+
+        plan = self._plan.sliced("skip", as_whole("count", count), None)
+        return self._then(plan, record("skip", count))
+
+    def shard(
+        self, index: int, count: int, *, even: Even = "uneven", mask: str = "mask"
+    ) -> Pipeline:
+        """The part of one rank of several: every row goes to exactly one of them.
+
+        All ranks take the same order and the same seeds. ``even="uneven"`` deals out what
+        there is: ranks differ by a row, and at the very end perhaps by a step. With
+        ``"drop"`` the last few rows are left out, with ``"pad"`` rows are given twice and a
+        column ``mask`` is false for them; so all ranks take the same number of steps.
+        """
+        from recmap.model.arguments import as_whole, check_choice
+        from recmap.pipeline.plan import Rank
+
+        check_choice("even", even, ("uneven", "pad", "drop"))
+        rank, world = as_whole("index", index), as_whole("count", count, 1, most=_MOST)
+        if not isinstance(mask, str):
+            raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")
+        return self._then(self._plan.with_rank(Rank(rank, world, even, mask)))
+
+    def prefetch(
+        self,
+        count: int | None = None,
+        *,
+        threads: int | None = None,
+        memory: int | str | None = None,
+    ) -> Pipeline:
+        """Batches that are made before they are asked for; 0 is none. ``memory`` bounds
+        what they take, and is 512 MB if it is not given. ``threads`` read at a time, 2 if
+        nobody says otherwise: disks that are asked for many things at once are faster.
+        """
+        from recmap.model.arguments import as_whole
+        from recmap.model.byte_size import parse_size
+
+        plan = self._plan
+        if count is not None:
+            plan = replace(plan, prefetch=as_whole("count", count, most=_MOST))
+        if threads is not None:
+            plan = replace(plan, read_threads=as_whole("threads", threads, 1, most=10_000))
+            if plan.prefetch == 0:
+                raise OptionError(
+                    f"prefetch({count}, threads={threads}): one thread or more reads some batches "
+                    "ahead"
+                )
+        if memory is not None:
+            plan = replace(plan, memory=parse_size(memory))
+        if plan.memory < 1:
+            raise OptionError(
+                f"prefetch(memory={plan.memory}): give the bytes to use, such as '512MB'"
+            )
+        return self._then(plan)
 
 
 class Pipeline(Verbs):
-    """Rows on their way to training. Iterating gives rows, or after ``batch`` batches: dicts.
+    """Rows on their way to training. Iterating gives rows or, after ``batch``, batches: dicts.
 
-    Each time it is iterated is an epoch: a shuffle gives another order, the same on
-    every machine. ``state()`` and ``restore()`` save and find the place in the middle.
+    Each iteration is an epoch: a shuffle gives another order, the same on every machine.
+    ``state()`` and ``restore()`` save a place in the middle and continue there.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._ready: Settled | None = None
-        self._next = Cursor()  # where the next iteration begins
-        self._placed = 0
-        self._trail = Trail(Cursor())  # where this one is, and has been
-        self._meter: Meter | None = None
-        # Who reads batches that this does not see, and how often each had begun when it was
-        # last known here what comes next.
-        self._elsewhere: list[tuple[Elsewhere, int]] = []
-        self._out_of_turn = False
+        from recmap.pipeline.feed import PipelineFeed
+
+        self._current_plan = plan
+        self._own_feed = PipelineFeed(plan)
 
     @property
-    def plan(self) -> Plan:
-        return self._plan
+    def _plan(self) -> Plan:
+        return self._current_plan
+
+    def _feed(self) -> PipelineFeed:
+        return self._own_feed
 
     def pipeline(self) -> Pipeline:
+        """Return the pipeline itself."""
         return self
 
     @property
     def schema(self) -> Schema:
         """The fields of what comes out. Functions are tried on the first rows for it."""
-        return self.settled().schema
-
-    def settled(self) -> Settled:
-        """The plan, once its functions have seen the first rows."""
-        if self._ready is None:
-            self._ready = self._plan.settled()
-        return self._ready
-
-    def sample(self) -> Batch:
-        """What becomes of the first rows: tells ragged columns from padded ones."""
-        return self.settled().sample
-
-    @property
-    def batched(self) -> bool:
-        """Whether batches come out of it, not rows."""
-        return self._plan.grouping is not None
-
-    @property
-    def numbered(self) -> bool:
-        """Whether there are rows by number: none are left out, batched or dealt out."""
-        plan = self._plan
-        whole = plan.grouping is None and plan.shard is None and plan.bucket is None
-        return whole and not plan.drops and plan.rows.count is not None
-
-    @property
-    def turns(self) -> int:
-        """Epochs of one iteration."""
-        return self._plan.repeat or 1
-
-    @property
-    def first_epoch(self) -> int:
-        """The epoch with which the iteration that comes next begins, or has begun."""
-        return self._next.epoch - self._next.turn
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether batches are made well only one after the other: by workers, or from a
-        compressed file.
-        """
-        return self._plan.workers is not None or self._plan.rows.in_order
-
-    @property
-    def end_to_end(self) -> bool:
-        """Whether several batches of one size may lie end to end in memory."""
-        ready = self.settled()
-        return self.batched and ready.together > 1 and not ready.finish
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a batch; the last may have fewer."""
-        return self._plan.groups.block
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the next iteration goes on in the middle of one."""
-        return self._next != Cursor(epoch=self._next.epoch)
-
-    @property
-    def placed(self) -> int:
-        """How often it was told where to begin: by ``restore()``, or an ``epoch``."""
-        return self._placed
+        return self._own_feed.schema
 
     def __len__(self) -> int:
-        """Batches of an epoch, or rows if there are no batches."""
-        count = self._plan.count()
-        if count is None:
-            raise OptionTypeError(
-                "the length of this pipeline is not known: it has no end, or rows are left out "
-                "or put together by what they hold"
-            )
-        return count
+        """Count the batches of an epoch, or its rows without ``batch``."""
+        return len(self._own_feed)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a column of this name. Not a search: there may be no end of rows."""
         return name in self.schema
 
-    def left(self) -> int:
-        """Batches, or rows, of the next iteration: fewer than all if it goes on in the
-        middle of one.
-        """
-        count = self._plan.count(self._next)
-        return len(self) if count is None else count
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        ready = self.settled()
-        cursor, meter = self._next, Meter(_stage_names(ready), self._plan.pool.count)
-        # Whoever begins again without restore() begins the next epoch.
-        self._next = Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
-        self._trail, self._meter = Trail(cursor), meter
-        self._known_here()
-        return self._run(stream(ready, cursor, meter), self._trail, meter, self._next)
+        return iter(self._own_feed)
 
-    def _run(
-        self,
-        batches: Generator[tuple[Batch, Cursor], None, None],
-        trail: Trail,
-        meter: Meter,
-        end: Cursor,
-    ) -> Iterator[dict[str, Any]]:
-        with closing(batches):
-            while True:
-                try:
-                    # No name for it, which would keep it until the next is asked for.
-                    yield self._taken(batches, trail, meter)
-                except StopIteration:
-                    trail.end(end)
-                    return
+    def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
+        """Iterate over several epochs, one after the other.
 
-    def _taken(
-        self, batches: Iterator[tuple[Batch, Cursor]], trail: Trail, meter: Meter
-    ) -> dict[str, Any]:
-        asked = time.perf_counter()
-        batch, place = next(batches)
-        trail.add(place)
-        rows = 1 if self._plan.grouping is None else len(next(iter(batch.values()), ()))
-        meter.got(batch, rows, asked)
-        return batch
-
-    def run(self, epochs: int = 1, *, progress: bool = False) -> Iterator[dict[str, Any]]:
-        """Several epochs, one after the other; with ``progress`` a bar on standard error
-        says how far each is, how fast, and how long the loop waits for batches.
+        ``progress=True`` draws a bar on standard error for each epoch; a function is called
+        with a ``Progress`` from time to time.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2)
         >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
         [[0, 1], [2], [0, 1], [2]]
         """
-        return self._epochs(as_whole("epochs", epochs), check_flag("progress", progress))
+        from recmap.model.arguments import as_whole
+        from recmap.model.progress import check_progress
 
-    def _epochs(self, epochs: int, progress: bool) -> Iterator[dict[str, Any]]:
-        for _ in range(epochs):
-            bar = Bar(self._plan.count()) if progress else None
-            batches = iter(self)
-            while batch := list(islice(batches, 1)):
-                if bar is not None:
-                    bar.show(self.stats())
-                yield batch.pop()
-            if bar is not None:
-                bar.finish(self.stats())
+        check_progress(progress)
+        return self._own_feed.run(as_whole("epochs", epochs), progress)
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
-        """The place after the last batch that was given out: a small dict of numbers and
-        texts, to be saved as JSON beside the model.
+        """Return the place after the last batch that was given out: a small dict of numbers
+        and texts, to be saved as JSON beside the model.
 
-        Frameworks take batches before they are trained on. ``batches`` is how many of this
-        iteration were: the state is that after so many of them.
+        Frameworks take batches before they train on them. ``batches`` says how many of this
+        iteration were trained on, and the state is the one after those.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(6)}).batch(2)
@@ -221,55 +488,21 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in train.restore(train.state(batches=1))]
         [[2, 3], [4, 5]]
         """
-        if batches is not None:
-            batches = as_whole("batches", batches)
-        place = self._place_elsewhere(batches)
-        if place is None:
-            place = self._trail.after(batches)
-        signature = signed([leaf.known_by for leaf in self._plan.leaves], self._plan.said)
-        return save(place, self._plan.share, signature)
-
-    def read_by(self, elsewhere: Elsewhere) -> None:
-        """Others read it from now on, in processes or an order that this does not see."""
-        self._elsewhere.append((elsewhere, elsewhere.begun()))
-
-    def _known_here(self) -> None:
-        """What comes next is known here, whoever read before."""
-        self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
-        self._out_of_turn = False
-
-    def _place_elsewhere(self, batches: int | None) -> Cursor | None:
-        """The place after so many batches of those that others read last; None if none do."""
-        if self._out_of_turn:
-            raise OptionError(
-                "state(): batches were asked for out of turn, so there is no place to go on from; "
-                "use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
-            )
-        for each, before in self._elsewhere:
-            if each.begun() == before:
-                continue
-            epoch = each.epoch()
-            in_turn = epoch is not None and self._plan.plain and self._plan.counted
-            if batches is None or not in_turn:
-                how = "state(batches=n) with the number that the loop has received, "
-                raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
-            begun = self._next if epoch == self.first_epoch else Cursor(epoch=epoch or 0)
-            return self._plan.advanced(begun, batches)
-        return None
+        return self._own_feed.state(batches)
 
     def restore(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
     ) -> Pipeline:
         """Continue from a state: the next iteration begins there.
 
-        The data and the chain must be those the state was saved from; ``shard``,
+        The data and the verbs must be those the state was saved from; ``shard``,
         ``prefetch``, workers and the folder of the files may differ. Anything else is an
-        error that says what differs; ``check=False`` goes on all the same. A ``shuffle()``
+        error that says what differs; ``check=False`` continues all the same. A ``shuffle()``
         without a seed takes that of the state.
 
         The state after the last batch of an epoch is the beginning of the next one. All
-        ranks that are restored from one state are in the same epoch; on another number of
-        ranks, what is left of it is dealt out anew. The state of one rank is enough if all
+        ranks that are restored from one state are in the same epoch; with another number of
+        ranks, what is left of it is dealt out again. The state of one rank is enough if all
         were in step; the list of the states of all ranks always is.
 
         >>> import numpy as np, recmap as rm
@@ -281,186 +514,33 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in again]
         [[5, 1], [4, 3]]
         """
-        check_flag("check", check)
-        plan = self._plan
-        first, cuts = plan.remaining.tail, len(plan.kept)
-        states = [checked(each, plan.chain(), first, cuts) for each in _states(state)]
-        seeds = self._compared(states) if check else []
-        place = load(states, plan.share, plan.groups, plan.step, plan.repeat, check=check)
-        if place.left is not None and place.at == 0 and self._nobody_has_any(place):
-            place = place.following(plan.repeat)
-        for seed, value in seeds:
-            seed.value = value
-        self._trail, self._next = Trail(place), place
-        self._placed += 1
-        self._known_here()
+        from recmap.model.arguments import check_flag
+
+        self._own_feed.restore(state, check_flag("check", check))
         return self
-
-    def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
-        """Refuses states of other data or verbs; the seeds that are taken over."""
-        taken: list[tuple[Seed, int]] = []
-        for state in states:
-            if state["version"] == 1:
-                continue
-            data = [leaf.known_by for leaf in self._plan.leaves]
-            difference, taken = compare(state, data, self._plan.said)
-            if difference is not None:
-                raise OptionError(
-                    f"restore: the state is not of this pipeline: {difference}. To go on all the "
-                    "same, use restore(state, check=False)"
-                )
-            if state.get("verbs") != states[0].get("verbs"):
-                raise OptionError("restore: the states are not of one run: their verbs differ")
-        return taken
-
-    def _nobody_has_any(self, place: Cursor) -> bool:
-        """Whether nothing is left of an epoch that is dealt out anew, for any rank."""
-        if not place.left or not self._plan.counted:
-            return not place.left
-        # No rank has more than the first.
-        shard = self._plan.shard
-        shard = None if shard is None else replace(shard, rank=0)
-        return replace(self._plan, shard=shard).rest(place) == 0
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch the next iteration begins with, or goes on in."""
-        return self._next.epoch
+        """The epoch that the next iteration begins with, or continues."""
+        return self._own_feed.epoch
 
     @epoch.setter
     def epoch(self, number: int) -> None:
-        self._next = Cursor(epoch=as_whole("epoch", number))
-        self._trail = Trail(self._next)
-        self._placed += 1
-        self._known_here()
+        self._own_feed.epoch = number
 
-    def stats(self) -> Stats:
-        """Where the time of the last iteration went; ``print`` it."""
-        if self._meter is None:
-            return Meter(_stage_names(self.settled()), self._plan.pool.count).stats()
-        return self._meter.stats()
-
-    def rows(self) -> Rows:
-        """The rows by position, for those who choose them themselves."""
-        return verbs.random_access(self._plan, "rows by number")
-
-    def batch_at(self, number: int, epoch: int) -> Batch:
-        """One batch of the iteration that begins with an epoch, made by the caller alone."""
-        count, plan, ready = len(self), self._plan, self.settled()
-        if plan.grouping is None or not 0 <= number < count:
-            raise RowNotFoundError(f"batch {number:,} of {count if plan.grouping else 0:,}")
-        self._out_of_turn = True
-        size, share = plan.groups.block, plan.share
-        turn, within = divmod(number + plan.overall.skip, plan.rest(Cursor()))
-        within += plan.given.skip
-        positions, real = share.positions(within * size, (within + 1) * size)
-        task = RowsTask(plan.rows, ready.steps, ready.finish, size, ready.mask, drops=False)
-        return opened(task(Request(number, epoch + turn, filler(positions, real)))).batch
-
-    def part(self, index: int, count: int) -> Pipeline:
-        """Every ``count``-th batch, for processes of one rank that take turns. Each does
-        its own work: most of them may not start others.
-        """
-        count = as_whole("count", count, 1)
-        index = as_whole("index", index, 0, count - 1)
-        plan = self._plan
-        if plan.kept or plan.given or plan.overall:
-            raise OptionError(
-                "take and skip of what a filter leaves, of batches that are dealt out, or behind "
-                "repeat, need one process that counts; use num_workers=0"
-            )
-        processes = plan.workers is not None and plan.workers.kind == "processes"
-        workers = Workers("here", 1) if processes else plan.workers
-        made = Pipeline(replace(plan, part=(index, count), workers=workers))
-        made._ready = None if self._ready is None else replace(self._ready, plan=made._plan)
-        if self.resumed:
-            made._next = redealt(self._next, plan.share, plan.groups, plan.step)
-            made._trail = Trail(made._next)
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The meter holds a lock; and a copy in another process reads by itself.
-        return {**self.__dict__, "_meter": None, "_elsewhere": []}
+    def timings(self) -> Timings:
+        """Return where the time of the last iteration went; ``print`` it."""
+        return self._own_feed.timings()
 
     def __repr__(self) -> str:
-        count = self._plan.count_rows
-        rows = "no end of rows" if count is None else f"{count:,} rows"
-        return f"Pipeline({rows}: {' > '.join(self._plan.verbs())})"
+        return f"Pipeline({self._rows_text()}: {' > '.join(self._plan.describe())})"
 
     def _repr_html_(self) -> str:
+        from recmap.model.html import table
+
+        verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
+        return table(f"Pipeline: {self._rows_text()}", ["", "step"], verbs)
+
+    def _rows_text(self) -> str:
         count = self._plan.count_rows
-        rows = "no end of rows" if count is None else f"{count:,} rows"
-        steps = [(str(i + 1), verb) for i, verb in enumerate(self._plan.verbs())]
-        return table(f"Pipeline: {rows}", ["", "step"], steps)
-
-
-def mix(
-    parts: Sequence[Verbs],
-    weights: Sequence[float] | None = None,
-    *,
-    until: Until | None = None,
-    seed: int = 0,
-) -> Pipeline:
-    """Mix the rows of several datasets or pipelines, in proportion to their weights.
-
-    Without weights all rows come. With weights the mix ends when one of them has no more
-    rows, so that the shares hold to the end; ``until="all"`` goes on with the others.
-    ``repeat()`` them for a mix without end. A dataset without rows takes no part.
-
-    Each dataset is spread evenly over the whole epoch, in its own order: any stretch of
-    rows holds its share, give or take a few rows, however small the weight. The pattern
-    depends on ``seed`` and differs from one epoch to the next.
-
-    >>> import numpy as np, recmap as rm
-    >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))
-    >>> mixed = rm.mix([a, b], weights=[0.5, 0.5])
-    >>> values = [row["x"].item() for row in mixed]
-    >>> values.count(100), 80 < values.count(300) < 120
-    (100, True)
-    """
-    check_choice("until", until, ("first", "all", None))
-    ends: Until = until or ("all" if weights is None else "first")
-    plans = _plans(parts, "mix([a, b])")
-    rows = verbs.branches(plans, "mix")
-    made = Mixed(rows, weights, ends, verbs.check_seed(seed))
-    given = None if weights is None else [float(weight) for weight in weights]
-    said = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
-    return Pipeline(verbs.joined(plans, made, said))
-
-
-def zip(*parts: Verbs) -> Pipeline:
-    """Datasets or pipelines of equally many rows, side by side.
-
-    >>> import numpy as np, recmap as rm
-    >>> a = rm.from_arrays({"x": np.arange(3)})
-    >>> b = rm.from_arrays({"y": np.arange(3) * 2})
-    >>> [(row["x"].item(), row["y"].item()) for row in rm.zip(a, b)]
-    [(0, 0), (1, 2), (2, 4)]
-    """
-    plans = _plans(parts, "zip(a, b)")
-    made = Beside(verbs.branches(plans, "zip"))
-    return Pipeline(verbs.joined(plans, made, f"zip({len(plans)} parts)"))
-
-
-def _plans(parts: Any, example: str) -> list[Plan]:
-    given = list(parts) if is_iterable(parts) and not isinstance(parts, Verbs) else [parts]
-    for part in given:
-        if not isinstance(part, Verbs):
-            raise OptionTypeError(
-                f"rm.{example} takes datasets and pipelines, not {type(part).__name__}: {part!r}; "
-                "rm.open(path) and rm.from_arrays(columns) make one"
-            )
-    return [part.plan for part in given]
-
-
-def _states(given: Any) -> list[Mapping[str, Any]]:
-    states = [given] if isinstance(given, Mapping) else given
-    if not isinstance(states, list | tuple) or not states:
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    if not all(isinstance(state, Mapping) for state in states):
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    return list(states)
-
-
-def _stage_names(ready: Settled) -> list[str]:
-    return ["read", *(step.name for step in (*ready.steps, *ready.finish))]
+        return "no end of rows" if count is None else f"{count:,} rows"

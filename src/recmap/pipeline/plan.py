@@ -1,53 +1,40 @@
-"""What a chain comes to: rows, steps, groups, and how they are made."""
+"""What the verbs of a pipeline add up to: rows, transforms, groups, and who does the work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from recmap.errors import DataError, OptionError
-from recmap.files.cpus import parse_size
-from recmap.model.schema import Batch, Field, Schema
+from recmap.errors import OptionError
+from recmap.model.byte_size import parse_size
 from recmap.model.workers import Workers
-from recmap.pipeline.row_source import Leaf, Rows, is_damaged, reach_of, sound_rows
+from recmap.pipeline.row_source import Rows, SourceRows, is_damaged, reach_of
 from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
-from recmap.pipeline.signature import Said
+from recmap.pipeline.signature import VerbRecord, record_joined
 from recmap.pipeline.state import Cursor, digest
-from recmap.pipeline.transforms.base import Rowset, Step, run_steps, settle
-from recmap.pipeline.transforms.batch import Batches, Block, Grouping, Singles
-from recmap.pipeline.transforms.pad import padded_by
-from recmap.pipeline.transforms.slice import Cut
-from recmap.pipeline.trial import Found, tried
+from recmap.pipeline.transforms.base import Transform
+from recmap.pipeline.transforms.batch import Grouping, SingleRows
+from recmap.pipeline.transforms.bucket import Boundaries
+from recmap.pipeline.transforms.select import SelectColumns
+from recmap.pipeline.transforms.slice import Slice, sliced
+from recmap.pipeline.trial import TransformedRows
 
-__all__ = ["Plan", "Settled", "Shard"]
+__all__ = ["Plan", "Rank", "joined_plan", "joined_rows"]
 
 _MEMORY = parse_size("512MB")
 _START = Cursor()
-_WHOLE = Cut()
-# Rows that come one by one are read so many together.
-_SINGLES_SIZE = 1 << 20
-_SINGLES_MOST = 256
-# Blocks that are read to find a batch that functions of batches can be tried on.
-_TRIED = 64
+_EVERYTHING = Slice()
+# Rows that come one by one are read so many at once.
+_SINGLE_ROWS_BYTES = 1 << 20
+_SINGLE_ROWS_MOST = 256
 # Threads that read batches before they are asked for.
-_READERS = 2
-# Small batches are read several at a time, up to so many bytes, rows and batches: to hand
-# one from thread to thread takes as long as to read it. But who keeps one keeps them all.
-_TOGETHER_BYTES = 1 << 24
-_TOGETHER_ROWS = 1 << 14
-_TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
-# Those that are padded while they are read have memory of their own, and it is known how
-# much before it is taken.
-_TOGETHER_READ = 8
+_READ_THREADS = 2
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One rank of several."""
+class Rank:
+    """One of ``world`` training processes."""
 
     rank: int
     world: int
@@ -57,53 +44,201 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """A chain, read: the verbs only fill this in, and checking is theirs.
+    """A pipeline that has not been run.
 
-    ``steps`` are done to rows, ``finish`` to batches. ``bucket`` waits for ``batch``;
-    ``functions`` counts those of the user. ``repeat`` is of the whole; None is without
-    end.
+    ``transforms`` are of rows, ``batch_transforms`` of batches. ``bucket`` waits for
+    ``batch``. ``functions`` counts those of the user, each of which draws random numbers
+    of its own. ``repeat`` is how often an epoch comes; None is without end.
 
-    What ``take`` and ``skip`` leave: of the rows that so many steps leave (``kept``), of
-    the positions of an epoch, before ranks share it (``reach``: start and count, each
-    within the one before), of the batches of a rank in an epoch (``given``), and of all
-    that ``repeat`` gives (``overall``).
+    ``take`` and ``skip`` are kept apart by what they count:
+
+    - ``row_slices``: rows, after so many transforms, if filters leave rows out;
+    - ``epoch_slices``: positions of an epoch, before it is dealt to ranks: first and
+      count, each within the one before;
+    - ``batch_slice``: the batches of a rank in an epoch;
+    - ``total_slice``: the batches of all epochs of ``repeat``.
     """
 
     rows: Rows
-    steps: tuple[Step, ...] = ()
-    kept: tuple[tuple[int, Cut], ...] = ()
-    reach: tuple[tuple[int, int | None], ...] = ()
-    bucket: tuple[str | Callable[[dict[str, Any]], int], tuple[int, ...]] | None = None
+    transforms: tuple[Transform, ...] = ()
+    row_slices: tuple[tuple[int, Slice], ...] = ()
+    epoch_slices: tuple[tuple[int, int | None], ...] = ()
+    bucket: Boundaries | None = None
     grouping: Grouping | None = None
-    finish: tuple[Step, ...] = ()
-    given: Cut = _WHOLE
-    overall: Cut = _WHOLE
-    shard: Shard | None = None
+    batch_transforms: tuple[Transform, ...] = ()
+    batch_slice: Slice = _EVERYTHING
+    total_slice: Slice = _EVERYTHING
+    rank: Rank | None = None
+    #: Which of how many processes of this rank, which take its batches in turn.
     part: tuple[int, int] = (0, 1)
     repeat: int | None = 1
     workers: Workers | None = None
-    ahead: int | None = None
-    readers: int | None = None
+    prefetch: int | None = None
+    read_threads: int | None = None
     memory: int = _MEMORY
     functions: int = 0
-    #: What states know it by: the data, and the verbs.
-    leaves: tuple[Leaf, ...] = ()
-    said: tuple[Said, ...] = ()
+    #: What a state knows the pipeline by: the data, and the verbs.
+    sources: tuple[SourceRows, ...] = ()
+    records: tuple[VerbRecord, ...] = ()
+
+    # What the verbs add. Each checks that it may come here.
+
+    def recorded(self, record: VerbRecord) -> Plan:
+        """Add a verb to those that a state is compared with."""
+        return replace(self, records=(*self.records, record))
+
+    def with_transform(self, transform: Transform) -> Plan:
+        """Add a transform: of rows or, after ``batch``, of batches."""
+        self.check_no_bucket()
+        plan = replace(self, functions=self.functions + transform.calls_user_code)
+        if self.grouping is not None:
+            return replace(plan, batch_transforms=(*self.batch_transforms, transform))
+        if transform.drops:
+            self.check_uneven(transform.name)
+        return replace(plan, transforms=(*self.transforms, transform))
+
+    def with_columns(self, names: Sequence[str]) -> Plan:
+        """Select columns; the others are not read where that is possible."""
+        self.check_no_bucket()
+        select = SelectColumns(tuple(names))
+        if self.transforms or self.batch_transforms:
+            return self.with_transform(select)
+        if self.grouping is None:
+            return replace(self, rows=self.rows.select(names))
+        if self.grouping.rows_per_group is None:  # grouping may need the others
+            return self.with_transform(select)
+        # As a transform, too: states of 0.1 know a pipeline by its transforms.
+        return replace(self, rows=self.rows.select(names)).with_transform(select)
+
+    def with_workers(self, workers: Workers) -> Plan:
+        """Ask for workers. One pool does the work of all verbs: the largest asked for."""
+        if self.workers is not None and workers.count < self.workers.count:
+            return self
+        return replace(self, workers=workers)
+
+    def with_rows(self, rows: Rows) -> Plan:
+        """Replace the rows and the transforms by rows made from them."""
+        return replace(self, rows=rows, transforms=())
+
+    def sliced(self, verb: str, skip: int, take: int | None) -> Plan:
+        """Leave out rows or, after ``batch``, batches."""
+        if self.bucket is not None or (self.grouping is not None and self.grouping.is_open):
+            raise OptionError(f"{verb} comes after batch, not between bucket or pack and batch")
+        if self.repeat != 1:
+            return replace(self, total_slice=self.total_slice.then(skip, take))
+        if self.grouping is None and not self.drops:
+            return self.with_rows(sliced(self.random_access(verb), skip, take))
+        if self.grouping is None:
+            return self._rows_sliced(verb, skip, take)
+        if self.plain and self.rank is None and not self.batch_slice:
+            size = self.groups.block
+            span = (skip * size, None if take is None else take * size)
+            return replace(self, epoch_slices=(*self.epoch_slices, span))
+        return replace(self, batch_slice=self.batch_slice.then(skip, take))
+
+    def _rows_sliced(self, verb: str, skip: int, take: int | None) -> Plan:
+        """Leave out some of the rows that a filter leaves."""
+        if self.rank is not None:
+            raise OptionError(f"{verb} comes before shard")
+        slices, before = self.row_slices, len(self.transforms)
+        if slices and slices[-1][0] == before:
+            last = (before, slices[-1][1].then(skip, take))
+            return replace(self, row_slices=(*slices[:-1], last))
+        return replace(self, row_slices=(*slices, (before, Slice(skip, take))))
+
+    def repeated(self, times: int | None) -> Plan:
+        """Repeat epochs of batches, or of rows that a filter leaves."""
+        if self.repeat is None or self.count_rows is None:
+            raise OptionError("repeat: it has no end already")
+        return replace(self, repeat=None if times is None else self.repeat * times)
+
+    def with_rank(self, rank: Rank) -> Plan:
+        """Read only what is one rank's."""
+        if self.rank is not None:
+            raise OptionError("shard: it is one of several shards already")
+        counted = self.grouping is None or self.grouping.rows_per_group is not None
+        if rank.even != "uneven" and (self.drops or not counted or self.bucket is not None):
+            raise OptionError(
+                f"even={rank.even!r}: how many steps a rank takes is not known before rows are "
+                'filtered, bucketed or packed; use even="uneven"'
+            )
+        if self.batch_slice or self.row_slices:
+            raise OptionError("shard comes before take and skip of what a filter leaves")
+        self.check_no_total_slice("shard")
+        if rank.even == "pad" and self.grouping is None and self.bucket is None:
+            raise OptionError('even="pad" fills up batches: batch comes before shard')
+        plan = replace(self, rank=rank)
+        plan.share.check()
+        if rank.world > 1:
+            self._check_seeds()
+        return plan
+
+    def _check_seeds(self) -> None:
+        """Refuse seeds that every rank would draw for itself."""
+        drawn = [each.seed for each in self.records if each.seed is not None and each.seed.drawn]
+        if drawn:
+            raise OptionError(
+                "shard: every rank would draw another seed for shuffle(); give them all the same "
+                f"one: shuffle(seed={drawn[0].value})"
+            )
+
+    def random_access(self, verb: str, workers: Workers | None = None) -> Rows:
+        """Return the rows so far by position, or raise why they have none.
+
+        ``workers`` are those of a whole that this pipeline becomes a branch of.
+        """
+        self.check_before_batch(verb)
+        if self.drops:
+            raise OptionError(
+                f"{verb} after a filter would have to run it over all rows first; put {verb} "
+                "before it"
+            )
+        if self.rank is not None and verb != "repeat":
+            raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
+        if not self.transforms:
+            return self.rows
+        return TransformedRows(self.rows, self.transforms, workers or self.workers)
+
+    def check_before_batch(self, verb: str) -> None:
+        """Refuse a verb of rows after ``batch``, ``bucket`` or ``pack``."""
+        self.check_no_total_slice(verb)
+        if self.grouping is not None or self.bucket is not None:
+            raise OptionError(f"{verb} works on rows: it comes before batch, bucket and pack")
+
+    def check_no_total_slice(self, verb: str) -> None:
+        """Refuse a verb after ``take`` or ``skip`` that counts all epochs."""
+        if self.total_slice:
+            raise OptionError(f"{verb} comes before repeat and the take or skip behind it")
+
+    def check_no_bucket(self) -> None:
+        """Refuse a verb between ``bucket`` and ``batch``."""
+        if self.bucket is not None:
+            raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
+
+    def check_uneven(self, verb: str) -> None:
+        """Refuse a verb that would give ranks different numbers of steps."""
+        if self.rank is not None and self.rank.even != "uneven":
+            raise OptionError(
+                f"even={self.rank.even!r}: how many steps a rank takes is not known with {verb}; "
+                'use even="uneven"'
+            )
+
+    # What the verbs came to.
 
     @property
     def drops(self) -> bool:
-        """Whether steps may leave rows out."""
-        return any(step.drops for step in self.steps) or bool(self.kept)
+        """Whether rows may be left out after they were read."""
+        return any(transform.drops for transform in self.transforms) or bool(self.row_slices)
 
     @property
     def remaining(self) -> Remaining:
         """The positions of an epoch."""
-        # Ranks and parts share all rows, which are to be counted.
-        alone = self.shard is None and self.part == (0, 1)
+        # Ranks and parts divide all rows, so that these have to be counted.
+        alone = self.rank is None and self.part == (0, 1)
         reach = reach_of(self.rows) if alone else self.rows.count
         start, stop = 0, ENDLESS if reach is None else reach
-        for begin, count in self.reach:
-            start = min(start + begin, stop)
+        for skip, count in self.epoch_slices:
+            start = min(start + skip, stop)
             stop = stop if count is None else min(stop, start + count)
         return Remaining(stop, start)
 
@@ -120,11 +255,11 @@ class Plan:
 
     @property
     def groups(self) -> Grouping:
-        """How rows are grouped, also if nobody said so."""
+        """How rows are grouped; one by one without ``batch``."""
         if self.grouping is not None:
             return self.grouping
-        size = _SINGLES_SIZE // self.rows.row_bytes()
-        return Singles(max(1, min(_SINGLES_MOST, size)))
+        size = _SINGLE_ROWS_BYTES // self.rows.row_bytes()
+        return SingleRows(max(1, min(_SINGLE_ROWS_MOST, size)))
 
     @property
     def plain(self) -> bool:
@@ -132,80 +267,60 @@ class Plan:
         return self.groups.plain and not self.drops
 
     @property
-    def step(self) -> int | None:
-        """The rows that every rank takes in a step; None if they differ in that."""
-        if self.drops or not isinstance(self.groups, Batches | Singles):
-            return None
-        return self.groups.block if isinstance(self.groups, Batches) else 1
+    def rows_per_step(self) -> int | None:
+        """The rows that every rank takes in a step; None if ranks differ."""
+        return None if self.drops else self.groups.rows_per_group
 
     @property
     def share(self) -> Share:
-        """The rows of this rank, in an epoch of which all is left."""
-        left, block, shard = self.remaining, self.groups.block, self.shard
-        if shard is None:
-            return Share(left, block=block, part=self.part)
-        return Share(left, shard.rank, shard.world, block, shard.even, self.part)
+        """The rows of this rank in an epoch."""
+        remaining, block = self.remaining, self.groups.block
+        if self.rank is None:
+            return Share(remaining, block=block, part=self.part)
+        rank = self.rank
+        return Share(remaining, rank.rank, rank.world, block, rank.even, self.part)
 
-    def share_at(self, place: Cursor) -> Share:
-        """The rows of this rank in the epoch of a place, of which not all may be left."""
-        share = self.share if place.left is None else replace(self.share, left=place.left)
-        return share.behind(place.done)
+    def share_at(self, cursor: Cursor) -> Share:
+        """Return the rows of this rank in the epoch of a cursor, of which not all may be left."""
+        share = self.share if cursor.left is None else replace(self.share, left=cursor.left)
+        return share.behind(cursor.done)
+
+    @property
+    def mask(self) -> str | None:
+        """The column that tells rows from those that fill up a rank, if there is one."""
+        return None if self.rank is None or self.rank.even != "pad" else self.rank.mask
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether any function of the user's is called."""
+        transforms = (*self.transforms, *self.batch_transforms)
+        return self.rows.calls_user_code or any(each.calls_user_code for each in transforms)
 
     @property
     def pool(self) -> Workers:
-        """Who does the work, also if nobody said so. Functions of users stay in the
-        thread that asks for batches unless they are allowed to leave it.
+        """Who does the work. Without ``workers=``, functions of the user's stay in the
+        thread that iterates unless ``prefetch`` allows them to leave it.
         """
         if self.workers is not None:
             return self.workers
-        if self.ahead == 0:
+        if self.prefetch == 0:
             return Workers("here", 1)
-        ours = self._ours
+        ours = not self.calls_user_code
         if ours and not self.rows.in_order:
-            return Workers("threads", self.readers or _READERS)
-        # One reader is ahead already; steps of ours may be done beside the loop.
-        beside = ours and bool(self.steps or self.finish)
-        return Workers("threads" if beside or self.ahead else "here", 1)
-
-    def verbs(self) -> list[str]:
-        """What is done, for people."""
-        names = [_text(self.rows.describe()), *(step.name for step in self.steps)]
-        if self.grouping is not None:
-            names.append(" ".join(str(part) for part in self.grouping.describe()[:2]))
-        names += [step.name for step in self.finish]
-        if self.shard is not None:
-            names.append(f"shard {self.shard.rank} of {self.shard.world}")
-        return names
-
-    def chain(self) -> str:
-        """A name that two chains share if they give the same rows in the same order, as
-        states of version 1 know it.
-        """
-        rows, count = self.rows.describe(), reach_of(self.rows)
-        for begin, taken in self.reach:
-            start = begin if count is None else min(begin, count)
-            rest = None if count is None else count - start
-            count = min((n for n in (rest, taken) if n is not None), default=None)
-            rows = ["stretch", rows, start, count]
-        kept = self.kept[-1][1] if self.kept else Cut()
-        cuts = [[kept.skip, kept.take], [self.given.skip, self.given.take]]
-        return digest(
-            [
-                rows,
-                [step.describe() for step in (*self.steps, *self.finish)],
-                self.groups.describe(),
-                [*cuts, self.repeat],
-            ]
-        )
+            return Workers("threads", self.read_threads or _READ_THREADS)
+        # There is one reader ahead already; transforms of ours may run beside the loop.
+        beside = ours and bool(self.transforms or self.batch_transforms)
+        return Workers("threads" if beside or self.prefetch else "here", 1)
 
     @property
     def counted(self) -> bool:
-        """Whether it is known before how many batches there are."""
-        return not self.drops and isinstance(self.groups, Batches | Singles)
+        """Whether the number of batches is known before they are made."""
+        return self.rows_per_step is not None
 
     def count(self, start: Cursor = _START) -> int | None:
-        """Batches (or rows, if they are not grouped) of an iteration, from a place on; None
-        if nobody knows before.
+        """Count the batches (or rows, without ``batch``) of an iteration, from a cursor on.
+
+        Returns None if that is not known beforehand.
         """
         if self.damaged:
             return self.rows.count  # raises
@@ -213,137 +328,108 @@ class Plan:
             return None
         rest, whole = self.rest(start), self.rest(_START)
         if self.repeat is not None:
-            all_of_it = rest + (self.repeat - start.turn - 1) * whole
-        elif self.overall.take is not None:
-            all_of_it = max(rest, self.overall.stop) if whole else rest
+            total = rest + (self.repeat - start.turn - 1) * whole
+        elif self.total_slice.take is not None:
+            total = max(rest, self.total_slice.stop) if whole else rest
         else:
             return None
-        return self.overall.wanted(start.done, max(0, all_of_it))
+        return self.total_slice.wanted(start.done, max(0, total))
+
+    def count_rows_from(self, start: Cursor) -> int | None:
+        """Count the rows of an iteration that this rank gets, from a cursor on; None if that
+        is not known beforehand.
+        """
+        batches = None if self.damaged else self.count(start)
+        if batches is None:
+            return None
+        total = batches * (self.groups.rows_per_group or 1)
+        if self.repeat is None:
+            return total
+        left = len(self.share_at(start)) - start.at
+        return min(total, left + (self.repeat - start.turn - 1) * len(self.share))
+
+    def rest(self, start: Cursor) -> int:
+        """Count the batches of this rank that are left of an epoch."""
+        rows = max(0, len(self.share_at(start)) - start.at)
+        size = self.groups.rows_per_group or 1
+        batches = rows // size if self.groups.drops_last else -(-rows // size)
+        return self.batch_slice.wanted(start.given, batches)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
-        """The place so many batches further on, if blocks are batches."""
-        there = self.count(start)
-        if there is not None and batches > there:
-            raise OptionError(f"state(batches={batches}): there are {there:,} in this iteration")
+        """Return the cursor so many batches further on, if blocks are batches."""
+        count = self.count(start)
+        if count is not None and batches > count:
+            raise OptionError(f"state(batches={batches}): there are {count:,} in this iteration")
         while batches and batches >= (rest := self.rest(start)):
             batches -= rest
             start = start.following(self.repeat)
         if not batches:
             return start
-        passed = max(0, self.given.skip - start.given) + batches
+        passed = max(0, self.batch_slice.skip - start.given) + batches
         return replace(start, at=start.at + passed * self.groups.block, given=start.given + passed)
 
-    def rest(self, start: Cursor) -> int:
-        """Batches of this rank that are left of an epoch, if that is known."""
-        rows = max(0, len(self.share_at(start)) - start.at)
-        if isinstance(self.groups, Batches):
-            size = self.groups.block
-            rows = rows // size if self.groups.drop_last else -(-rows // size)
-        return self.given.wanted(start.given, rows)
+    def describe(self) -> list[str]:
+        """Say in a few words what is done, verb by verb."""
+        names = [_text(self.rows.describe()), *(each.name for each in self.transforms)]
+        if self.grouping is not None:
+            names.append(" ".join(str(word) for word in self.grouping.describe()[:2]))
+        names += [each.name for each in self.batch_transforms]
+        if self.rank is not None:
+            names.append(f"shard {self.rank.rank} of {self.rank.world}")
+        return names
 
-    def settled(self) -> Settled:
-        """The plan once its functions have seen some rows."""
-        if self.bucket is not None:
-            raise OptionError("bucket(...) is followed by batch(...), which makes the batches")
-        workers = None if self._ours else self.workers
-        found = tried(self._found, (*self.steps, *self.finish), workers)
-        steps, finish = found.steps[: len(self.steps)], found.steps[len(self.steps) :]
-        return Settled(self, steps, finish, found.schema, found.sample, self._mask, found.row_bytes)
-
-    @property
-    def _ours(self) -> bool:
-        """Whether no function of the user's is called."""
-        return self.rows.ours and all(step.ours for step in (*self.steps, *self.finish))
-
-    @property
-    def _mask(self) -> str | None:
-        return None if self.shard is None or self.shard.even != "pad" else self.shard.mask
-
-    def _found(self) -> Found:
-        """What the functions make of some rows. They are called."""
-        steps, schema, sample = settle(self.rows, self.steps)
-        schema = self.groups.schema(schema)
-        sample = self._sampled(steps, sample)
-        finish: list[Step] = []
-        for step in self.finish:
-            ready, schema = step.settled(schema, sample)
-            finish.append(ready)
-            sample = ready.apply(sample) if len(sample.positions) else sample
-        mask = self._mask
-        batch = dict(sample.batch)
-        if mask is not None:
-            if mask in schema:
-                raise OptionError(
-                    f"shard: there is a column {mask!r} already; give the mask another name: "
-                    'mask="real"'
-                )
-            batch[mask] = np.ones(len(next(iter(batch.values()), ())), bool)
-            schema = Schema({**schema, mask: Field("bool")})
-        size = sum(column.nbytes for column in batch.values())
-        row_bytes = max(self.rows.row_bytes(), size // max(1, len(sample.positions)))
-        return Found((*steps, *finish), schema, batch, row_bytes)
-
-    def _sampled(self, steps: Sequence[Step], sample: Rowset) -> Rowset:
-        """What the functions of batches are tried on: a batch as they will get them."""
-        if all(step.ours for step in self.finish):
-            batch = self.groups.sampled(sample.batch)
-            count = len(next(iter(batch.values()), ()))
-            return replace(sample, batch=batch, positions=np.arange(count))
-        grouper, size = self.groups.start(), self.groups.block
-        for start in range(0, min(_TRIED * size, len(self.share)), size):
-            positions, _ = self.share.positions(start, start + size)
-            try:
-                batch = self.rows.gather(positions, 0)
-            except DataError:
-                positions = positions[: sound_rows(self.rows, positions)]
-                if not len(positions):
-                    break
-                batch = self.rows.gather(positions, 0)
-            rows = Rowset(batch, positions, 0, self.rows)
-            rows, _ = run_steps(rows, steps)
-            for group in grouper.add(Block(rows.batch, rows.positions)):
-                return replace(sample, batch=group.batch, positions=group.numbers)
-        for group in grouper.flush():
-            return replace(sample, batch=group.batch, positions=group.numbers)
-        return replace(sample, positions=sample.positions[:0])
+    def digest_of_0_1(self) -> str:
+        """Return the digest that states of recmap 0.1 know this pipeline by."""
+        rows, count = self.rows.describe(), reach_of(self.rows)
+        for skip, taken in self.epoch_slices:
+            start = skip if count is None else min(skip, count)
+            rest = None if count is None else count - start
+            count = min((n for n in (rest, taken) if n is not None), default=None)
+            rows = ["stretch", rows, start, count]
+        kept = self.row_slices[-1][1] if self.row_slices else Slice()
+        slices = [[kept.skip, kept.take], [self.batch_slice.skip, self.batch_slice.take]]
+        return digest(
+            [
+                rows,
+                [each.describe() for each in (*self.transforms, *self.batch_transforms)],
+                self.groups.describe(),
+                [*slices, self.repeat],
+            ]
+        )
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A plan, with the types of what it makes, and what it made of the first rows."""
+def joined_rows(plans: Sequence[Plan], verb: str) -> list[Rows]:
+    """Return the rows of several pipelines, whose functions draw different random numbers."""
+    rows, functions, workers = [], 0, _largest_pool(plans)
+    for plan in plans:
+        branch = plan.random_access(verb, workers)
+        # The first stays as it is, so that it does not have to be tried again.
+        rows.append(branch.reseeded(functions) if functions else branch)
+        functions += plan.functions
+    return rows
 
-    plan: Plan
-    steps: tuple[Step, ...]
-    finish: tuple[Step, ...]
-    schema: Schema
-    sample: Batch
-    #: The column that tells rows from those that fill up, if there is one.
-    mask: str | None
-    row_bytes: int
 
-    @cached_property
-    def together(self) -> int:
-        """Batches to be read at a time."""
-        plan, size = self.plan, self.plan.groups.block
-        alone = plan.pool.kind != "threads" or plan.workers or plan.ahead is not None
-        if alone or plan.steps or not plan.plain or self.mask is not None:
-            return 1
-        # Functions of batches are called with one at a time, and in their turn.
-        if not all(step.ours and not step.drops for step in self.finish):
-            return 1
-        # The rows of a ragged batch would not have memory of their own.
-        if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
-            return 1
-        fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
-        most = _TOGETHER_BATCHES
-        if self.finish:
-            # What padded rows take is a guess.
-            most = _TOGETHER_READ if padded_by(self.finish, plan.rows) else _TOGETHER_PADDED
-        return max(1, min(fitting, most, _TOGETHER_ROWS // size))
+def joined_plan(plans: Sequence[Plan], rows: Rows, verb: str) -> Plan:
+    """Return a plan of rows made from those of several, with the largest of their settings."""
+    return Plan(
+        rows,
+        workers=_largest_pool(plans),
+        prefetch=max((p.prefetch for p in plans if p.prefetch is not None), default=None),
+        read_threads=max((p.read_threads for p in plans if p.read_threads), default=None),
+        memory=max(plan.memory for plan in plans),
+        functions=sum(plan.functions for plan in plans),
+        sources=tuple(source for plan in plans for source in plan.sources),
+        records=record_joined([plan.records for plan in plans], verb),
+    )
+
+
+def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
+    pools = [plan.workers for plan in plans if plan.workers is not None]
+    return max(pools, key=lambda pool: pool.count, default=None)
 
 
 def _text(described: list[Any]) -> str:
-    """``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled (seed 1)``."""
+    """Write ``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled (seed 1)``."""
     kind, *rest = described
     if rest and isinstance(rest[0], list) and rest[0] and isinstance(rest[0][0], str):
         seed = f" (seed {rest[1]})" if kind in ("shuffled", "windowed") else ""

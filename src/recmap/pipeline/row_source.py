@@ -30,10 +30,10 @@ from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = [
     "InOrder",
-    "Leaf",
     "Positions",
     "Rows",
-    "Selected",
+    "SelectedRows",
+    "SourceRows",
     "is_damaged",
     "only_a_few_rows",
     "reach_of",
@@ -75,8 +75,8 @@ class Rows(Protocol):
         ...
 
     @property
-    def ours(self) -> bool:
-        """Whether any thread may read them: no function of the user's is called."""
+    def calls_user_code(self) -> bool:
+        """Whether reading them calls functions of the user's, which not every thread may do."""
         ...
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
@@ -87,7 +87,7 @@ class Rows(Protocol):
         """The same with these columns; the others are not read where that can be."""
         ...
 
-    def renumbered(self, by: int) -> Rows:
+    def reseeded(self, by: int) -> Rows:
         """The same for another branch of a chain, whose functions have other chances."""
         ...
 
@@ -95,7 +95,7 @@ class Rows(Protocol):
         """About how many bytes a row takes."""
         ...
 
-    def whence(self, position: int, epoch: int) -> str:
+    def origin(self, position: int, epoch: int) -> str:
         """Where a row comes from, for people: ``row 17 of x.npy``."""
         ...
 
@@ -106,14 +106,14 @@ class Rows(Protocol):
         ...
 
 
-class Leaf:
+class SourceRows:
     """The rows of a source, in its order.
 
     A process that was forked, or that got this by pickle, opens the files anew: a
     place in an open file is not to be shared.
     """
 
-    ours = True
+    calls_user_code = False
 
     def __init__(self, source: Source, reopen: Callable[[], Source] | None) -> None:
         if source.known_rows() is None and not source.files:
@@ -212,18 +212,18 @@ class Leaf:
         run = _run(positions)
         return padded_rows(self.source, positions if run is None else run, pads, size, memory)
 
-    def select(self, columns: Sequence[str]) -> Leaf:
+    def select(self, columns: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))
-        return Leaf(self.source.select(columns), again)
+        return SourceRows(self.source.select(columns), again)
 
-    def renumbered(self, by: int) -> Leaf:
+    def reseeded(self, by: int) -> SourceRows:
         del by  # nothing here is left to chance
         return self
 
     def row_bytes(self) -> int:
         return self.source.row_bytes()
 
-    def whence(self, position: int, epoch: int) -> str:
+    def origin(self, position: int, epoch: int) -> str:
         del epoch
         if not self._files:
             return f"row {position:,}"
@@ -295,13 +295,13 @@ def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
     return reopen().select(columns)
 
 
-class Selected:
+class SelectedRows:
     """Some columns of rows that need more of them to be made."""
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
         self.schema = rows.schema.select(columns)
-        self.in_order, self.ours = rows.in_order, rows.ours
+        self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
         self.reach, self.damaged = reach_of(rows), is_damaged(rows)
 
     @property
@@ -317,17 +317,17 @@ class Selected:
         batch = self._rows.gather(positions, epoch)
         return {name: batch[name] for name in self._columns}
 
-    def select(self, columns: Sequence[str]) -> Selected:
-        return Selected(self, columns)
+    def select(self, columns: Sequence[str]) -> SelectedRows:
+        return SelectedRows(self, columns)
 
-    def renumbered(self, by: int) -> Selected:
-        return Selected(self._rows.renumbered(by), self._columns)
+    def reseeded(self, by: int) -> SelectedRows:
+        return SelectedRows(self._rows.reseeded(by), self._columns)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()
 
-    def whence(self, position: int, epoch: int) -> str:
-        return self._rows.whence(position, epoch)
+    def origin(self, position: int, epoch: int) -> str:
+        return self._rows.origin(position, epoch)
 
     def describe(self) -> list[Any]:
         return self._rows.describe()

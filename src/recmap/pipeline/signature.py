@@ -24,7 +24,18 @@ import numpy.typing as npt
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
-__all__ = ["Said", "Seed", "compare", "data_of", "drawn_seed", "of_parts", "signed", "told"]
+__all__ = [
+    "Seed",
+    "VerbRecord",
+    "compare",
+    "data_of",
+    "drawn_seed",
+    "record",
+    "record_function",
+    "record_joined",
+    "record_select",
+    "signed",
+]
 
 # Names and characters that a state spells out; the rest of it is in a digest.
 _NAMES, _LETTERS = 6, 120
@@ -58,74 +69,60 @@ def drawn_seed() -> Seed:
 
 
 @dataclass(frozen=True)
-class Said:
-    """A verb of a chain with its arguments: ``batch(4)``. The name of a seed stands for
-    its value.
+class VerbRecord:
+    """A verb with its arguments, as states know it: ``batch(4)``.
+
+    ``{seed}`` in the template stands for the value of the seed, which may change when a
+    state is restored. ``code`` is a digest of the code of a lambda.
     """
 
-    verb: str
+    template: str
     seed: Seed | None = None
-    #: A digest of the code of a lambda.
     code: str | None = None
 
     def text(self, seed: int | None = None) -> str:
-        """The verb, with its own seed or another one."""
+        """Return the verb, with its own seed or another one."""
         if self.seed is None:
-            return self.verb
-        return self.verb.replace("{seed}", str(self.seed.value if seed is None else seed))
+            return self.template
+        return self.template.replace("{seed}", str(self.seed.value if seed is None else seed))
 
 
-def told(verb: str, arguments: Sequence[Any]) -> tuple[Said, ...]:
-    """What a verb of a chain is called in states; nothing if it may differ."""
-    if verb in ("shard", "prefetch", "shuffle"):  # a shuffle tells of itself
-        return ()
-    if verb == "select":
-        what, more = arguments
-        names = [what, *more] if isinstance(what, str) else [*_listed(what), *more]
-        if names and all(isinstance(name, str) for name in names):
-            return (Said(_short(f"select({', '.join(map(repr, names))})")),)
-        if isinstance(what, slice | range):
-            return (Said(f"select({what!r})"),)
-        rows = np.asarray(what)
-        rows = rows.astype("<i8") if rows.dtype.kind in "iu" else rows
-        return (Said(f"select({rows.size:,} rows, {_digest(rows.tobytes())})"),)
-    if verb in ("map_rows", "filter_rows"):
-        return (_function(verb, arguments),)
-    if verb == "decode_image":
-        arguments = [*arguments[:3], np.dtype(arguments[3]), *arguments[4:]]
-    code = _code(arguments[0]) if verb == "bucket" else None
-    # What is left out at the end is what is left out by most.
+def record(verb: str, *arguments: Any, function: Any = None) -> VerbRecord:
+    """Record a verb and its arguments. ``function`` is one of them that may be a lambda."""
+    # Arguments at the end that have their usual value are left out.
     shown = [_shown(argument) for argument in arguments]
     while len(shown) > 1 and shown[-1] in ("False", "None"):
         shown.pop()
-    return (Said(_short(f"{verb}({', '.join(shown)})"), code=code),)
+    return VerbRecord(_short(f"{verb}({', '.join(shown)})"), code=_code(function))
 
 
-def _function(verb: str, arguments: Sequence[Any]) -> Said:
-    if verb == "filter_rows":
-        fn, batched, seed = arguments
-        fields = None
-    else:
-        fn, _, batched, fields, seed = arguments
+def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -> VerbRecord:
+    """Record ``map`` or ``filter``: the function by its name, the rest by keywords."""
     more = [", batched=True"] if batched else []
     more += [f", fields={_shown(fields)}"] if fields is not None else []
     more += [f", seed={_shown(seed)}"] if seed else []
-    name = verb.removesuffix("_rows")
-    return Said(_short(f"{name}({_name(fn)}{''.join(more)})"), code=_code(fn))
+    return VerbRecord(_short(f"{verb}({_name(fn)}{''.join(more)})"), code=_code(fn))
 
 
-def of_parts(parts: Sequence[Sequence[Said]], verb: str) -> tuple[Said, ...]:
-    """The verbs of several chains, and the one that joins them."""
-    said = [
-        replace(each, verb=f"{number}: {each.verb}")
-        for number, part in enumerate(parts, 1)
-        for each in part
+def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
+    """Record ``select``, of columns by name or of rows by number."""
+    if names is not None:
+        return VerbRecord(_short(f"select({', '.join(map(repr, names))})"))
+    if isinstance(rows, slice | range):
+        return VerbRecord(f"select({rows!r})")
+    numbers = np.asarray(rows)
+    numbers = numbers.astype("<i8") if numbers.dtype.kind in "iu" else numbers
+    return VerbRecord(f"select({numbers.size:,} rows, {_digest(numbers.tobytes())})")
+
+
+def record_joined(branches: Sequence[Sequence[VerbRecord]], verb: str) -> tuple[VerbRecord, ...]:
+    """Record the verbs of several pipelines, and the one that joins them."""
+    records = [
+        replace(each, template=f"{number}: {each.template}")
+        for number, branch in enumerate(branches, 1)
+        for each in branch
     ]
-    return (*said, Said(verb))
-
-
-def _listed(what: Any) -> list[Any]:
-    return list(what) if isinstance(what, list | tuple) else []
+    return (*records, VerbRecord(verb))
 
 
 def _name(fn: Any) -> str:
@@ -137,7 +134,7 @@ def _name(fn: Any) -> str:
 
 
 def _code(fn: Any) -> str | None:
-    """A digest of the code of a lambda, or of those a partial holds; None if there is none."""
+    """Digest the code of a lambda, or of those a partial holds; None if there is none."""
     parts = [_parts_of(code) for code in _lambdas(fn)]
     return _digest(repr(parts[0] if len(parts) == 1 else parts))[:8] if parts else None
 
@@ -264,7 +261,7 @@ def _bytes_of(column: Column) -> str:
 
 
 def compare(
-    state: Mapping[str, Any], data: Sequence[Mapping[str, Any]], said: Sequence[Said]
+    state: Mapping[str, Any], data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]
 ) -> tuple[str | None, list[tuple[Seed, int]]]:
     """How this pipeline differs from the one of a state, None if it does not; and the seeds
     it takes over, for those that nobody gave.
@@ -272,7 +269,7 @@ def compare(
     difference = _other_data(state["data"], data)
     if difference is not None:
         return difference, []
-    return _other_verbs(state["verbs"], state.get("code"), said)
+    return _other_verbs(state["verbs"], state.get("code"), records)
 
 
 def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | None:
@@ -310,7 +307,7 @@ def _files(data: Mapping[str, Any]) -> str:
 
 
 def _other_verbs(
-    then: Sequence[str], code: Any, now: Sequence[Said]
+    then: Sequence[str], code: Any, now: Sequence[VerbRecord]
 ) -> tuple[str | None, list[tuple[Seed, int]]]:
     seeds: list[tuple[Seed, int]] = []
     for number in range(max(len(then), len(now))):
@@ -333,11 +330,11 @@ def _other_verbs(
     return None, seeds
 
 
-def signed(data: Sequence[Mapping[str, Any]], said: Sequence[Said]) -> dict[str, Any]:
+def signed(data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]) -> dict[str, Any]:
     """What goes into a state."""
-    codes = {str(number): each.code for number, each in enumerate(said) if each.code is not None}
+    codes = {str(number): each.code for number, each in enumerate(records) if each.code is not None}
     signature: dict[str, Any] = {
         "data": [dict(each) for each in data],
-        "verbs": [each.text() for each in said],
+        "verbs": [each.text() for each in records],
     }
     return {**signature, "code": {"python": _PYTHON, **codes}} if codes else signature

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +16,11 @@ from recmap.errors import OldStateWarning, OptionError
 from recmap.pipeline.sharding import ENDLESS, Remaining, Share
 from recmap.pipeline.transforms.batch import Grouping
 
-__all__ = ["Cursor", "checked", "digest", "load", "redealt", "save"]
+__all__ = ["Cursor", "CursorLog", "checked", "digest", "load", "redealt", "save"]
 
 _VERSION = 2
+# Batches that may be taken before they are used.
+_LOGGED = 256
 # More than any cluster has: a damaged number of ranks would be counted through.
 _MOST_RANKS = 1 << 17
 
@@ -47,6 +50,37 @@ class Cursor:
         return Cursor(self.epoch + 1, self.turn + 1, done=self.done)
 
 
+class CursorLog:
+    """The cursors after each of the last batches of an iteration.
+
+    Frameworks take batches before they train on them, so a state may be asked for that lies
+    a few batches back.
+    """
+
+    def __init__(self, start: Cursor) -> None:
+        self._cursors = deque([start], maxlen=_LOGGED + 1)
+        self._given = 0
+
+    def add(self, cursor: Cursor) -> None:
+        """Note the cursor after another batch that was given out."""
+        self._cursors.append(cursor)
+        self._given += 1
+
+    def end(self, cursor: Cursor) -> None:
+        """Note that there are no more batches: what follows the last one is the end."""
+        self._cursors[-1] = cursor
+
+    def after(self, batches: int | None) -> Cursor:
+        """Return the cursor after so many batches; None is after all that were given out."""
+        back = 0 if batches is None else self._given - batches
+        if 0 <= back < len(self._cursors):
+            return self._cursors[-1 - back]
+        raise OptionError(
+            f"state(batches={batches}): {self._given:,} have been given out in this iteration, and "
+            f"the places after the last {_LOGGED} are known"
+        )
+
+
 def digest(described: Sequence[Any]) -> str:
     """A short name of a chain: another one's state does not fit."""
     text = json.dumps(described, default=str)
@@ -73,11 +107,29 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
     }
 
 
-def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict[str, Any]:
-    """A state with all it should have, or an error. One of version 1 becomes one of now:
-    ``chain`` is what it calls this chain, ``first`` the first position of an epoch and
-    ``cuts`` how often rows are counted behind filters.
+def checked(
+    given: Any, digest_of_0_1: Callable[[], str], first: int, slices: int
+) -> list[dict[str, Any]]:
+    """Return the states that ``restore`` was given, each with all it should have.
+
+    States of recmap 0.1 are upgraded: ``first`` is the first position of an epoch, and
+    ``slices`` how often rows are counted after filters.
     """
+    states = [given] if isinstance(given, Mapping) else given
+    if not isinstance(states, list | tuple) or not states:
+        raise OptionError("restore takes the dict that state() gave, or a list of such")
+    if not all(isinstance(state, Mapping) for state in states):
+        raise OptionError("restore takes the dict that state() gave, or a list of such")
+    result = []
+    for state in states:
+        complete = _checked(state, slices)
+        if complete["version"] == 1:
+            complete = _upgraded(complete, digest_of_0_1(), first, slices)
+        result.append(complete)
+    return result
+
+
+def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
     version = state.get("version")
     if type(version) is not int or version not in (1, _VERSION):
         newer = type(version) is int and version > _VERSION
@@ -96,18 +148,18 @@ def checked(state: Mapping[str, Any], chain: str, first: int, cuts: int) -> dict
     if not state["rank"] < state["world"] <= _MOST_RANKS or state["block"] < 1:
         raise OptionError("restore: a damaged state: its rank, world and block do not fit")
     if version == 1:
-        return _upgraded(state, chain, first, cuts)
+        return state
     texts = isinstance(state.get("verbs"), list) and all(
         isinstance(verb, str) for verb in state["verbs"]
     )
-    kept = _are_whole(state["kept"]) and len(state["kept"]) in (0, cuts)
+    kept = _are_whole(state["kept"]) and len(state["kept"]) in (0, slices)
     if not texts or not _is_data(state.get("data")) or not kept:
         raise OptionError("restore: a damaged state: what it was saved from cannot be read")
     return state
 
 
-def _upgraded(state: dict[str, Any], chain: str, first: int, cuts: int) -> dict[str, Any]:
-    if state.get("chain") != chain:
+def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> dict[str, Any]:
+    if state.get("chain") != digest:
         raise OptionError(
             "restore: the state of another chain; rows, seeds, functions, batches and the order "
             "of verbs must be those it was saved from (shard and prefetch may differ)"
@@ -116,13 +168,13 @@ def _upgraded(state: dict[str, Any], chain: str, first: int, cuts: int) -> dict[
         "a state of recmap 0.1 does not tell which files and functions it was saved from: be sure "
         "that they are these, and save another one",
         OldStateWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     left = state["left"]
     if left is not None:  # positions were counted from the first batch that is taken
         runs = [[a + first, b + first] for a, b in left["runs"]]
         left = {"tail": left["tail"] + first, "runs": runs}
-    return {**state, "kept": [state["kept"]] * cuts, "left": left}
+    return {**state, "kept": [state["kept"]] * slices, "left": left}
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Functions are tried on the first rows where they are going to run.
+"""Functions are tried on the first rows, to see the types of what they return.
 
-Trying a function may start threads, such as those that OpenMP keeps for PyTorch, and a
-process forked from one with such threads can hang. So if functions run in worker
-processes, a worker tries them, and this process never calls them.
+They are tried where they are going to run. Trying a function may start threads, such as
+those that OpenMP keeps for PyTorch, and a process forked from one with such threads can
+hang. So if functions run in worker processes, a worker tries them, and this process never
+calls them.
 """
 
 from __future__ import annotations
@@ -10,106 +11,227 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.model.schema import Batch, Schema
 from recmap.model.workers import Workers
-from recmap.pipeline.row_source import only_a_few_rows
+from recmap.pipeline.row_source import (
+    Positions,
+    Rows,
+    SelectedRows,
+    is_damaged,
+    only_a_few_rows,
+    reach_of,
+    sound_rows,
+)
+from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers.column_message import copied
 from recmap.pipeline.workers.open_pool import open_pool
-from recmap.pipeline.workers.pool import Request, UnpicklableError, Work
+from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
-if TYPE_CHECKING:
-    from recmap.pipeline.transforms.base import Step
+__all__ = ["TransformedRows", "Trial", "read_block", "run_once", "tried", "try_rows"]
 
-__all__ = ["Found", "done_by", "tried"]
-
-_FOUND = "\0found"
+# Rows that are tried at first to see what functions make of them, and at most.
+_SAMPLES = (4, 64, 1024)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What trying showed: steps that know the types of what they make, the schema after
-    the last of them, and what became of the first rows.
+class Trial:
+    """What trying showed: transforms that know the types of what they make, the schema
+    after the last of them, and what became of the first rows.
     """
 
-    steps: tuple[Step, ...]
+    transforms: tuple[Transform, ...]
     schema: Schema
     sample: Batch
     row_bytes: int = 0
 
 
-def tried(find: Callable[[], Found], steps: Sequence[Step], workers: Workers | None) -> Found:
-    """What ``find`` finds about ``steps``: in a process, if that is who the workers are."""
+def try_rows(rows: Rows, transforms: Sequence[Transform]) -> tuple[list[Transform], Schema, Block]:
+    """Try transforms on the first rows: as many as it takes for a filter to leave one.
+
+    Returns the prepared transforms, the schema of what they make, and what they made.
+    """
+    for size in _SAMPLES:
+        first = _first_rows(rows, size)
+        prepared, schema, sample = _prepare(first, transforms)
+        if len(sample.positions) or len(first.positions) < size or size == reach_of(rows):
+            return prepared, schema, sample
+    raise OptionError(
+        f"none of the first {_SAMPLES[-1]:,} rows is left by the filters, so that what comes "
+        "after them cannot be tried; put filter last, or give map(..., fields=...)"
+    )
+
+
+def _prepare(
+    sample: Block, transforms: Sequence[Transform]
+) -> tuple[list[Transform], Schema, Block]:
+    prepared: list[Transform] = []
+    schema = sample.rows.schema
+    for transform in transforms:
+        ready, schema = transform.prepared(schema, sample)
+        prepared.append(ready)
+        sample = ready.apply(sample)
+    return prepared, schema, sample
+
+
+def _first_rows(rows: Rows, size: int) -> Block:
+    """Read the first rows, up to a bad one."""
+    reach = reach_of(rows)
+    positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
+    return read_block(rows, positions)
+
+
+def read_block(rows: Rows, positions: Positions) -> Block:
+    """Read rows of the first epoch, up to a bad one. Raises if that is the first of them."""
     try:
-        made = done_by(workers, _Trial(find), Request(0, 0, np.empty(0, np.int64)))
+        return Block(rows.gather(positions, 0), positions, 0, rows)
+    except DataError:
+        positions = positions[: sound_rows(rows, positions)]
+        if not len(positions):
+            raise
+        return Block(rows.gather(positions, 0), positions, 0, rows)
+
+
+def tried(
+    find: Callable[[], Trial], transforms: Sequence[Transform], workers: Workers | None
+) -> Trial:
+    """Return what ``find`` finds about ``transforms``, in a process if workers are processes."""
+    try:
+        made = run_once(workers, _TrialWork(find), Request(0, 0, np.empty(0, np.int64)))
     except UnpicklableError:
         # Only a process that is not forked needs that, and such a process does not mind
         # what was called here before. Whether the functions can be sent shows later.
         made = None
     if made is None:
         return find()
-    text = made.pop(_FOUND)
+    sample, about = made.batches
+    text = about["json"]
     assert isinstance(text, np.ndarray)
     found = json.loads(text.tobytes())
-    return Found(
-        tuple(_taught(step, learned) for step, learned in zip(steps, found["steps"], strict=True)),
+    return Trial(
+        tuple(map(_with_schemas, transforms, found["transforms"])),
         Schema(found["schema"]),
-        {name: copied(column) for name, column in made.items()},
+        {name: copied(column) for name, column in sample.items()},
         found["row_bytes"],
     )
 
 
-def done_by(workers: Workers | None, work: Work, request: Request) -> Batch | None:
-    """One piece of work, done by a process that ends with it. None if the workers are no
-    processes, or if this process is one of them.
+def run_once(workers: Workers | None, work: Work, request: Request) -> Result | None:
+    """Do one piece of work in a process that ends with it.
+
+    Returns None if the workers are no processes, or if this process is one of them.
     """
     if workers is None or workers.kind != "processes":
         return None
-    # Imported by those who need it, like all that has to do with processes.
+    # Imported late, like everything that has to do with processes.
     import multiprocessing
 
     if multiprocessing.current_process().daemon:
         return None
     with open_pool(work, replace(workers, count=1)) as pool:
-        for _, batch in pool.run([request], 0):
-            return batch
+        for _, result in pool.run([request], 0):
+            return result
     raise OptionError("the pool of workers is closed; open another one")
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """Work that tells what it found as a batch."""
+class _TrialWork:
+    """Work whose result is the sample, then what else was found."""
 
-    find: Callable[[], Found]
+    find: Callable[[], Trial]
 
-    def __call__(self, request: Request) -> Batch:
+    def __call__(self, request: Request) -> Result:
         del request
         with only_a_few_rows():
-            found = self.find()
+            trial = self.find()
         text = json.dumps(
             {
-                "steps": [_learned(step) for step in found.steps],
-                "schema": _texts(found.schema),
-                "row_bytes": found.row_bytes,
+                "transforms": [_schemas(transform) for transform in trial.transforms],
+                "schema": _texts(trial.schema),
+                "row_bytes": trial.row_bytes,
             }
         )
-        return {**found.sample, _FOUND: np.frombuffer(text.encode(), np.uint8)}
+        return Result([trial.sample, {"json": np.frombuffer(text.encode(), np.uint8)}])
 
 
-def _learned(step: Any) -> dict[str, dict[str, str]]:
-    """The schemas that a step, which is a dataclass, knows, by the name of its field."""
-    known = {field.name: getattr(step, field.name) for field in fields(step)}
+def _schemas(transform: Any) -> dict[str, dict[str, str]]:
+    """Return the schemas that a transform, which is a dataclass, holds in its fields."""
+    known = {field.name: getattr(transform, field.name) for field in fields(transform)}
     return {name: _texts(value) for name, value in known.items() if isinstance(value, Schema)}
 
 
-def _taught(step: Any, learned: Mapping[str, Mapping[str, str]]) -> Step:
-    made: Step = replace(step, **{name: Schema(texts) for name, texts in learned.items()})
+def _with_schemas(transform: Any, schemas: Mapping[str, Mapping[str, str]]) -> Transform:
+    made: Transform = replace(transform, **{name: Schema(each) for name, each in schemas.items()})
     return made
 
 
 def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(field) for name, field in schema.items()}
+
+
+class TransformedRows:
+    """Rows with transforms that leave none out: still rows by position.
+
+    ``workers`` are those of the functions among the transforms.
+    """
+
+    def __init__(
+        self, rows: Rows, transforms: Sequence[Transform], workers: Workers | None = None
+    ) -> None:
+        self._rows, self._transforms, self._workers = rows, list(transforms), workers
+        self.in_order = rows.in_order
+        self.reach, self.damaged = reach_of(rows), is_damaged(rows)
+        self.calls_user_code = rows.calls_user_code or any(
+            transform.calls_user_code for transform in transforms
+        )
+
+    @property
+    def count(self) -> int | None:
+        """The number of rows. Raises the damage that keeps it from being known."""
+        return self._rows.count
+
+    def sound(self, positions: Positions) -> int:
+        """Count the consecutive rows before a bad one."""
+        return sound_rows(self._rows, positions)
+
+    @cached_property
+    def _trial(self) -> Trial:
+        """The transforms once they have seen rows, which they do when they are needed."""
+        workers = self._workers if self.calls_user_code else None
+        return tried(self._try, self._transforms, workers)
+
+    def _try(self) -> Trial:
+        transforms, schema, _ = try_rows(self._rows, self._transforms)
+        return Trial(tuple(transforms), schema, {})
+
+    @property
+    def schema(self) -> Schema:
+        return self._trial.schema
+
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        block = Block(self._rows.gather(positions, epoch), positions, epoch, self._rows)
+        for transform in self._trial.transforms:
+            block = transform.apply(block)
+        return block.batch
+
+    def select(self, columns: Sequence[str]) -> Rows:
+        return SelectedRows(self, columns)
+
+    def reseeded(self, by: int) -> Rows:
+        transforms = [transform.reseeded(by) for transform in self._transforms]
+        return TransformedRows(self._rows.reseeded(by), transforms, self._workers)
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+    def origin(self, position: int, epoch: int) -> str:
+        return self._rows.origin(position, epoch)
+
+    def describe(self) -> list[Any]:
+        described = [transform.describe() for transform in self._transforms]
+        return ["steps", self._rows.describe(), described]

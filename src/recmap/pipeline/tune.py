@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.files.temporary import size_on_disk
-from recmap.pipeline.chain import Verbs
-from recmap.pipeline.pipeline import Pipeline
+from recmap.pipeline.pipeline import Pipeline, Verbs
 
 __all__ = ["Choice", "Trial", "fits_memory", "tune"]
 
@@ -81,7 +80,7 @@ def tune(
     is chosen is the answer. Each gets rows that were opened anew, after ``forget()``.
     """
     most = max(1, min(count, _BATCH_BYTES // row_bytes))
-    in_order = opened().pipeline().in_turn
+    in_order = opened()._feed().in_turn  # noqa: SLF001  # hidden from users only
     orders: list[int | None] = [None]
     orders += [w for w in _WINDOWS if w < count and w * row_bytes <= _WINDOW_BYTES]
     if in_order and len(orders) > 1:
@@ -125,5 +124,5 @@ def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Trial:
     for _ in chain:
         if time.monotonic() >= end:
             break
-    stats = chain.stats()
-    return Trial(stage, choice, stats.rows_per_second, stats.bytes_per_second)
+    timings = chain.timings()
+    return Trial(stage, choice, timings.rows_per_second, timings.bytes_per_second)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from recmap.errors import (
     ColumnError,
+    Message,
+    Option,
     OptionError,
     OptionTypeError,
     RecmapError,
@@ -211,8 +213,11 @@ class Encoder:
         if fault.code == _core.FaultCode.out_of_range and fault.column is not None:
             name = self._order[fault.column]
             return ColumnError(
-                f"field {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an int64_list "
-                f'(use encoding={{"{name}": "raw"}})'
+                Message(
+                    f"field {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an "
+                    "int64_list",
+                    hint=("use ", Option("encoding", {name: "raw"})),
+                )
             )
         return ColumnError(f"row {row:,}: the arrays were changed while they were written")
 

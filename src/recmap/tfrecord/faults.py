@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recmap.errors import (
     CorruptRecordError,
     DataError,
     FieldMismatchError,
+    Message,
     NotExampleError,
+    Option,
 )
 from recmap.model.schema import Field, Schema
 from recmap.native import _core
@@ -32,6 +33,7 @@ _TYPES = {
     _core.Kind.int64.value: "int64[*]",
 }
 
+_SKIP = Option("errors", "skip")
 _FRAMING = {
     FaultCode.header_cut,
     FaultCode.length_crc,
@@ -90,21 +92,28 @@ def fault_error(
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
     text = fault_text(fault, schema)
     if fault.code in _FRAMING:
-        remedy = 'use errors="skip" to drop it, or recmap repair'
         return CorruptRecordError(
-            f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
+            Message(f"{place}: {text}", hint=("use ", _SKIP, " to drop it, or recmap repair")),
+            file=file,
+            record=record,
+            byte=fault.offset,
         )
     if fault.code in _NOT_EXAMPLE:
-        remedy = 'rm.tfrecord.records() reads it raw, errors="skip" drops it'
         return NotExampleError(
-            f"{place}: {text} ({remedy})", file=file, record=record, byte=fault.offset
+            Message(
+                f"{place}: {text}",
+                hint=("rm.tfrecord.records() reads it raw, ", _SKIP, " drops it"),
+            ),
+            file=file,
+            record=record,
+            byte=fault.offset,
         )
-    remedy = ""
+    remedy = Message()
     if name and schema:
         remedy = _remedy(fault, name, schema[name], opened or Opened.of(schema), kinds)
     where = f"field {name!r}: " if name else ""
     return FieldMismatchError(
-        f"{place}: {where}{text}" + (f" ({remedy})" if remedy else ""),
+        Message(f"{place}: {where}{text}", hint=(remedy,) if remedy else ()),
         file=file,
         record=record,
         byte=fault.offset,
@@ -134,18 +143,16 @@ class Opened(NamedTuple):
         """With these fields, which were given."""
         return cls(list(schema), dict(schema), False)
 
-    def fields_text(self, name: str, text: str) -> str:
-        """A value of ``fields=`` that gives a field its type and keeps the others.
+    def fields_option(self, name: str, text: str) -> Option:
+        """Return the ``fields=`` that gives a field its type and keeps the others.
 
-        >>> Opened(["x", "y"], {}, True).fields_text("y", "int64 = 0")
-        'fields={"y": "int64 = 0", ...: None}'
+        >>> print(Opened(["x", "y"], {}, True).fields_option("y", "int64 = 0"))
+        fields={"y": "int64 = 0", ...: None}
         """
-        given = {n: f if f is None else str(f) for n, f in self.given.items()}
-        texts = [
-            f"{json.dumps(n, ensure_ascii=False)}: {'None' if f is None else json.dumps(f)}"
-            for n, f in {**given, name: text}.items()
-        ]
-        return f"fields={{{', '.join(texts + ['...: None'] * self.whole)}}}"
+        given: dict[Any, str | None] = {
+            n: f if f is None else str(f) for n, f in self.given.items()
+        }
+        return Option("fields", {**given, name: text, **({...: None} if self.whole else {})})
 
 
 def ragged_text(field: Field) -> str:
@@ -156,34 +163,36 @@ def ragged_text(field: Field) -> str:
 
 def _remedy(
     fault: _core.Fault, name: str, field: Field, opened: Opened, kinds: Collection[str]
-) -> str:
-    def typed(text: str) -> str:
-        return opened.fields_text(name, text)
+) -> Message:
+    def typed(text: str) -> Option:
+        return opened.fields_option(name, text)
 
     match fault.code:
         case FaultCode.missing:
-            ragged = f"make it ragged, {typed(ragged_text(field))}"
+            ragged = Message("make it ragged, ", typed(ragged_text(field)))
             if field.dtype.kind not in "iufb":
                 return ragged
-            return f"give it a fill value, {typed(f'{field} = 0')}, or {ragged}"
+            return Message("give it a fill value, ", typed(f"{field} = 0"), ", or ", ragged)
         case FaultCode.wrong_count | FaultCode.not_multiple:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
             if text == str(field):  # given already: the bytes are no numbers of this dtype
-                return f"read the bytes as they are, {typed('bytes[*]')}"
-            return f"for lengths that differ, {typed(text)}"
+                return Message("read the bytes as they are, ", typed("bytes[*]"))
+            return Message("for lengths that differ, ", typed(text))
         case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:
             rest = [other for other in opened.names if other != name]
-            leave = f"leave it out, fields={rest!r}" if rest else "leave it out"
-            return (
-                f"the records looked at have another kind of list; {leave}, or drop such records, "
-                'errors="skip"'
+            leave = Message("leave it out", *((", ", Option("fields", rest)) if rest else ()))
+            return Message(
+                "the records looked at have another kind of list; ",
+                leave,
+                ", or drop such records, ",
+                _SKIP,
             )
         case FaultCode.wrong_kind:
-            return f"give the field its type, {typed(_TYPES.get(fault.found, 'bytes'))}"
+            return Message("give the field its type, ", typed(_TYPES.get(fault.found, "bytes")))
         case FaultCode.wrong_size | FaultCode.not_one_string:
-            return f"read the bytes as they are, {typed('bytes[*]')}"
+            return Message("read the bytes as they are, ", typed("bytes[*]"))
         case FaultCode.out_of_range:
-            return f"read it as int64, {typed(str(Field('int64', field.shape)))}"
+            return Message("read it as int64, ", typed(str(Field("int64", field.shape))))
         case _:
-            return ""
+            return Message()

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from recmap.errors import CompressionError, OptionError
+from recmap.errors import CompressionError, Message, Option, OptionError
 from recmap.files.gzip_members import member_size, unpack_from
 from recmap.files.gzip_rescue import Rescue, find_member
 from recmap.files.inflate import inflater
@@ -73,8 +73,12 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     if asked in ("auto", found) or not head:
         return found
     raise CompressionError(
-        f"{path}: compression={asked!r} was asked for, but the content is "
-        f'{found or "not compressed"} (use compression="auto")',
+        Message(
+            f"{path}: compression={asked!r} was asked for, but the content is "
+            f"{found or 'not compressed'} (use ",
+            Option("compression", "auto", of_input=True),
+            ")",
+        ),
         file=path,
     )
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from recmap.errors import CompressionError, CorruptRecordError
+from recmap.errors import CompressionError, CorruptRecordError, Message, Option
 from recmap.files.cpus import thread_count
 from recmap.model.source import Skipped
 from recmap.native import _core
@@ -100,8 +100,10 @@ class Inflated:
         """The error for a stream of which the records before this one are sound."""
         failure = stream.failures[0][1]
         return CompressionError(
-            f"{failure}; the first record that is lost is {record:,} "
-            '(use errors="skip" to read what is sound, or recmap repair)',
+            Message(
+                f"{failure}; the first record that is lost is {record:,}",
+                hint=("use ", Option("errors", "skip"), " to read what is sound, or recmap repair"),
+            ),
             file=self.path,
             record=record,
             byte=failure.byte,

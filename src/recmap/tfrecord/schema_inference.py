@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recmap.errors import FieldMismatchError
+from recmap.errors import FieldMismatchError, Message, Option
 from recmap.model.schema import Field, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
@@ -151,8 +151,11 @@ def _infer(name: str, feature: FeatureSummary, rows: int, others: list[str]) -> 
         seen = " and ".join(f"{KIND_NAMES[k.value]} ({w})" for k, w in feature.kinds.items())
         last = list(feature.kinds.values())[-1]
         raise FieldMismatchError(
-            f"feature {name!r} changes its kind: {seen} (read the others with fields={others!r}, "
-            "or the raw records with rm.tfrecord.records)",
+            Message(
+                f"feature {name!r} changes its kind: {seen} (read the others with ",
+                Option("fields", others),
+                ", or the raw records with rm.tfrecord.records)",
+            ),
             file=last.file,
             record=last.record,
             byte=last.byte,

@@ -193,7 +193,7 @@ def test_random_damage_is_an_error_of_ours_or_harmless(seed: int) -> None:
                 warnings.simplefilter("ignore", rm.LeftOutWarning)
                 ds = rm.open(path, format="hdf5")
             for name in ds.schema:
-                if len(ds) < 10_000 and ds.source.row_bytes() < 1 << 20:
+                if len(ds) < 10_000 and ds._source.row_bytes() < 1 << 20:
                     rm.open(path, [name], format="hdf5")[:]
         except rm.RecmapError as e:
             assert path in str(e)  # noqa: PT017 - what raises may be any of these

@@ -57,7 +57,7 @@ def digest(path: str) -> str:
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
 def test_every_column_comes_back_as_it_was(compression: str | None) -> None:
     source = rm.from_arrays(COLUMNS)
-    source.save("x.h5", verify="full", options={"compression": compression})
+    source.save("x.h5", verify="full", compression=compression)
     ds = rm.open("x.h5")
     assert list(ds.schema) == list(COLUMNS)
     assert ds.schema == source.schema
@@ -85,7 +85,7 @@ def test_h5py_reads_the_same_values() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"chunk_rows": 13}], ids=str)
 def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
-    source = rm.from_arrays(COLUMNS).source
+    source = rm.from_arrays(COLUMNS)._source
     found = set()
     for step in (1, 7, 256, ROWS):
         sink = Hdf5Sink("x.h5", source.schema, **options)
@@ -112,8 +112,8 @@ def test_filters_and_chunks_are_as_asked_for() -> None:
     x = np.zeros((5000, 100), np.float32)
     source = rm.from_arrays({"x": x})
     source.save("a.h5")
-    source.save("b.h5", options={"compression": "gzip", "level": 9, "chunk_rows": 123})
-    source.save("c.h5", options={"compression": "lzf", "shuffle": False})
+    source.save("b.h5", compression="gzip", options={"level": 9, "chunk_rows": 123})
+    source.save("c.h5", compression="lzf", options={"shuffle": False})
     with h5py.File("a.h5") as a, h5py.File("b.h5") as b, h5py.File("c.h5") as c:
         assert a["x"].chunks == (655, 100)
         assert a["x"].compression is None
@@ -125,7 +125,7 @@ def test_filters_and_chunks_are_as_asked_for() -> None:
 
 def test_a_row_larger_than_a_chunk_is_cut() -> None:
     x = np.arange(3 * 1000 * 1000, dtype=np.float32).reshape(3, 1000, 1000)
-    rm.from_arrays({"x": x}).save("x.h5", options={"compression": "gzip", "level": 1})
+    rm.from_arrays({"x": x}).save("x.h5", compression="gzip", options={"level": 1})
     with h5py.File("x.h5") as file:
         assert file["x"].chunks == (1, 65, 1000)
     assert np.array_equal(rm.open("x.h5")[:]["x"], x)
@@ -177,7 +177,7 @@ def test_what_hdf5_cannot_hold_is_refused(columns: dict[str, Any], why: str) -> 
 def test_lists_of_lists_are_groups_of_arrays() -> None:
     words = [[b"a", b""], [], [b"bcd"]]
     ds = rm.from_arrays({"g/words": words, "x": np.arange(3)})
-    ds.save("x.h5", options={"compression": "gzip"})
+    ds.save("x.h5", compression="gzip")
     with h5py.File("x.h5") as file:
         assert file["g/words"].attrs["recmap"] == "bytes[*]"
         assert file["g/words/values"][:].tobytes() == b"abcd"
@@ -258,7 +258,7 @@ def test_from_tfrecord_and_back() -> None:
 @pytest.mark.parametrize("dtype", ["<f4", ">i8", "|u1", ">f2"])
 def test_from_npy_and_back_gives_the_first_bytes(dtype: str) -> None:
     np.save("x.npy", np.arange(3000).reshape(1000, 3).astype(dtype))
-    rm.convert("x.npy", "x.h5", verify="full", options={"compression": "gzip"})
+    rm.convert("x.npy", "x.h5", verify="full", compression="gzip")
     assert h5py.File("x.h5")["data"].dtype == np.dtype(dtype)
     rm.convert("x.h5", "y.npy", verify="full")
     assert np.load("y.npy").dtype == np.dtype(dtype)
@@ -298,7 +298,7 @@ for limit in (100, 5_000, 600_000, 2_700_000):
 @pytest.mark.parametrize("name", ["x.h5", "x.zarr"])
 def test_many_columns_of_few_rows_take_little_more_than_their_values(name: str) -> None:
     columns = {f"c{i}": np.arange(10, dtype="<i4") for i in range(150)}
-    rm.from_arrays(columns).save(name, durable=False, options={"compression": None})
+    rm.from_arrays(columns).save(name, durable=False, compression=None)
     assert rm.open(name)[:]["c149"].tolist() == list(range(10))
     files = [p for p in Path(name).rglob("*") if p.is_file()] or [Path(name)]
     assert sum(p.stat().st_size for p in files) < 150 * 4_000

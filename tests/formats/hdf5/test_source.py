@@ -86,7 +86,7 @@ def test_a_contiguous_dataset_is_mapped_in_place() -> None:
     x = numbers(5)
     made({"x": x}).close()
     ds = rm.open("x.h5")
-    view = ds.source.column("x")
+    view = ds._source.column("x")
     assert view is not None
     assert not view.flags.owndata
     assert not view.flags.writeable
@@ -307,7 +307,7 @@ def test_info_says_how_columns_lie_in_the_file() -> None:
         "x": "chunks of 1,000 x 28 x 28, gzip+shuffle",
         "lzf": "chunks of 1,000 x 28 x 28, lzf",
     }
-    assert ds.source.chunk_rows == 1000
+    assert ds._source.chunk_rows == 1000
 
 
 def test_many_threads_read_one_file() -> None:

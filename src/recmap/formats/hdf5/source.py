@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.formats.column_source import ColumnReader, ColumnsSource
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
@@ -103,7 +103,11 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     columns = _of_equal_length(tables, refused)
     if refused:
         warnings.warn(
-            f"{file.path}: not all of it is read{_listing(refused)} (fields=[...] chooses columns)",
+            Message(
+                f"{file.path}: not all of it is read{_listing(refused)} (",
+                Option("fields", [...]),
+                " chooses columns)",
+            ),
             LeftOutWarning,
             stacklevel=2,
         )

@@ -1,87 +1,32 @@
-"""A user's function on rows or on batches."""
+"""``map``: a function of every row, or of every batch."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import MapError, OptionError, RecmapError
-from recmap.model.casting import exact_array
+from recmap.errors import MapError, RecmapError
+from recmap.model.casting import exact_array, first_lost
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.transforms.base import Rowset, Step
-from recmap.pipeline.transforms.column_builder import new_column
-from recmap.pipeline.transforms.row_random import Chance
+from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.function import FunctionTransform, batch_text, function_failed
 
-__all__ = ["Filter", "Function", "MapBatch", "MapRows"]
-
-
-class Function:
-    """A function that may take a random generator, ``rng``, beside its rows."""
-
-    def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
-        if not callable(fn):
-            raise OptionError(f"{fn!r} is not a function")
-        self.fn, self.seed, self.stage = fn, seed, stage
-        self.name = getattr(fn, "__qualname__", type(fn).__name__)
-        self._random = _takes_rng(fn)
-
-    def calls(self, epoch: int) -> Callable[[Any, int], Any]:
-        """The function of rows and their position, for one batch in one thread."""
-        if not self._random:
-            return lambda rows, _: self.fn(rows)
-        # Of this thread alone: two cannot use one generator.
-        chance = Chance(self.seed, self.stage, self.name)
-        return lambda rows, position: self.fn(rows, rng=chance.at(epoch, position))
-
-    def renumbered(self, by: int) -> Function:
-        """The same as another function of a chain, which has other chances."""
-        return Function(self.fn, self.seed, self.stage + by)
-
-    def describe(self) -> list[Any]:
-        return [self.name, self.seed, self.stage]
-
-
-def _takes_rng(fn: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # of a builtin
-        return False
-    return "rng" in parameters
+__all__ = ["MapBatch", "MapRows"]
 
 
 @dataclass(frozen=True)
-class _OfUser:
-    """A step that calls a function of the user's."""
-
-    function: Function
-    verb: ClassVar[str] = "map"
-    drops: ClassVar[bool] = False
-    ours: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.verb} {self.function.name}"
-
-    def renumbered(self, by: int) -> Self:
-        return replace(self, function=self.function.renumbered(by))
-
-    def describe(self) -> list[Any]:
-        return [type(self).__name__, *self.function.describe()]
-
-
-@dataclass(frozen=True)
-class MapRows(_OfUser):
+class MapRows(FunctionTransform):
     """The function of every row: a dict of values in, a dict of values out."""
 
     fields: Schema | None = None
 
-    def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
+    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             found = self.fields or schema
         else:
@@ -89,50 +34,50 @@ class MapRows(_OfUser):
             found = _sample_schema(rows, schema, self.fields or Schema({}))
         return replace(self, fields=found), found
 
-    def apply(self, rows: Rowset) -> Rowset:
+    def apply(self, block: Block) -> Block:
         assert self.fields is not None
-        count = len(rows.positions)
-        columns = {name: new_column(name, field, count) for name, field in self.fields.items()}
-        for i, row in enumerate(self._made(rows)):
+        count = len(block.positions)
+        columns = {name: _new_column(name, field, count) for name, field in self.fields.items()}
+        for i, row in enumerate(self._made(block)):
             for name, column in columns.items():
                 # At once: the function may use the same array for the next row.
                 try:
                     column.put(i, row[name])
                 except KeyError:
                     raise MapError(
-                        f"{rows.whence(i)}: no {name!r} came out of {self.name}; {_REMEDY}"
+                        f"{block.origin(i)}: no {name!r} came out of {self.name}; {_REMEDY}"
                     ) from None
                 except MapError as e:
-                    raise MapError(f"{rows.whence(i)}: {e}") from None
+                    raise MapError(f"{block.origin(i)}: {e}") from None
             if len(row) != len(columns):
                 extra = sorted(set(row) - set(columns))
-                raise MapError(f"{rows.whence(i)}: {self.name} added {extra[0]!r}; {_REMEDY}")
+                raise MapError(f"{block.origin(i)}: {self.name} added {extra[0]!r}; {_REMEDY}")
         try:
-            return replace(rows, batch={name: c.finish() for name, c in columns.items()})
+            return replace(block, batch={name: c.finish() for name, c in columns.items()})
         except RecmapError as e:
-            raise MapError(f"{_stretch(rows)}: {self.name}: {e}") from e
+            raise MapError(f"{batch_text(block)}: {self.name}: {e}") from e
 
-    def _made(self, rows: Rowset) -> Iterator[Mapping[str, Any]]:
-        call = self.function.calls(rows.epoch)
-        names, columns = list(rows.batch), list(rows.batch.values())
-        for i, position in enumerate(rows.positions.tolist()):
+    def _made(self, block: Block) -> Iterator[Mapping[str, Any]]:
+        call = self.function.calls(block.epoch)
+        names, columns = list(block.batch), list(block.batch.values())
+        for i, position in enumerate(block.positions.tolist()):
             row = dict(zip(names, [column[i] for column in columns], strict=True))
             try:
                 result = call(row, position)
             except RecmapError:
                 raise
             except Exception as e:
-                raise _failed(self.name, rows.whence(i), e) from e
+                raise function_failed(self.name, block.origin(i), e) from e
             if not isinstance(result, Mapping):
                 raise MapError(
-                    f"{rows.whence(i)}: {self.name} returned {type(result).__name__}; return a "
+                    f"{block.origin(i)}: {self.name} returned {type(result).__name__}; return a "
                     "dict of the values of the row"
                 )
             yield result
 
 
 @dataclass(frozen=True)
-class MapBatch(_OfUser):
+class MapBatch(FunctionTransform):
     """The function of a whole batch: a dict of columns in, a dict of columns out. With
     ``rows_stay`` there must be as many rows after it.
     """
@@ -140,7 +85,7 @@ class MapBatch(_OfUser):
     fields: Schema | None = None
     rows_stay: bool = True
 
-    def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
+    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             return self, self.fields or schema
         found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
@@ -150,90 +95,40 @@ class MapBatch(_OfUser):
         kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
 
-    def apply(self, rows: Rowset) -> Rowset:
-        if not len(rows.positions) and self.fields is not None:
+    def apply(self, block: Block) -> Block:
+        if not len(block.positions) and self.fields is not None:
             empty = {name: empty_column(field) for name, field in self.fields.items()}
-            return replace(rows, batch=empty)
-        given = self._made(rows)
+            return replace(block, batch=empty)
+        given = self._made(block)
         if self.fields is None:
             columns: Batch = {name: each.column for name, each in given.items()}
         else:
             columns, _ = fit(given, self.fields)
         counts = {len(column) for column in columns.values()}
-        if self.rows_stay and columns and counts != {len(rows.positions)}:
+        if self.rows_stay and columns and counts != {len(block.positions)}:
             raise MapError(
-                f"{_stretch(rows)}: {self.name} made columns of {_listed(counts)} rows of "
-                f"{len(rows.positions):,}; use filter to leave rows out"
+                f"{batch_text(block)}: {self.name} made columns of {_listed(counts)} rows of "
+                f"{len(block.positions):,}; use filter to leave rows out"
             )
-        return replace(rows, batch=columns)
+        return replace(block, batch=columns)
 
-    def _made(self, rows: Rowset) -> dict[str, Given]:
-        call = self.function.calls(rows.epoch)
+    def _made(self, block: Block) -> dict[str, Given]:
+        call = self.function.calls(block.epoch)
         try:
-            result = call(rows.batch, int(rows.positions[0]) if len(rows.positions) else 0)
+            result = call(block.batch, int(block.positions[0]) if len(block.positions) else 0)
         except RecmapError:
             raise
         except Exception as e:
-            raise _failed(self.name, _stretch(rows), e) from e
+            raise function_failed(self.name, batch_text(block), e) from e
         if not isinstance(result, Mapping):
             raise MapError(
-                f"{_stretch(rows)}: {self.name} returned {type(result).__name__}; return a dict "
+                f"{batch_text(block)}: {self.name} returned {type(result).__name__}; return a dict "
                 "of columns"
             )
         return as_columns(result)
 
 
-@dataclass(frozen=True)
-class Filter(_OfUser):
-    """Leaves out the rows for which the function is false."""
-
-    batched: bool
-    verb = "filter"
-    drops = True
-
-    def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
-        return self, schema
-
-    def apply(self, rows: Rowset) -> Rowset:
-        call = self.function.calls(rows.epoch)
-        if self.batched:
-            return rows.kept(self._mask(call, rows))
-        columns = rows.batch.items()
-        mask = np.empty(len(rows.positions), bool)
-        for i, position in enumerate(rows.positions.tolist()):
-            try:
-                mask[i] = bool(call({name: column[i] for name, column in columns}, position))
-            except Exception as e:
-                raise _failed(self.name, rows.whence(i), e) from e
-        return rows.kept(mask)
-
-    def _mask(self, call: Callable[[Any, int], Any], rows: Rowset) -> npt.NDArray[np.bool_]:
-        first = int(rows.positions[0]) if len(rows.positions) else 0
-        try:
-            mask = exact_array(call(rows.batch, first))
-        except Exception as e:
-            raise _failed(self.name, _stretch(rows), e) from e
-        if mask.dtype != bool or mask.shape != rows.positions.shape:
-            raise MapError(
-                f"{_stretch(rows)}: {self.name} returned {mask.dtype}{list(mask.shape)}; return "
-                f"a mask: one bool for each of the {len(rows.positions):,} rows"
-            )
-        return mask
-
-
 _REMEDY = "all rows must have the same columns"
-
-
-def _failed(name: str, where: str, error: Exception) -> MapError:
-    return MapError(
-        f"{where}: {name} failed: {type(error).__name__}: {error}", cause_type=type(error).__name__
-    )
-
-
-def _stretch(rows: Rowset) -> str:
-    if not len(rows.positions):
-        return "no rows"
-    return f"a batch of {len(rows.positions):,} rows from {rows.whence(0)} on"
 
 
 def _listed(counts: set[int]) -> str:
@@ -262,3 +157,97 @@ def _widened(field: Field, before: Field | None) -> Field:
     if field.dtype != before.dtype or len(field.shape) != len(before.shape):
         return field
     return Field(field.dtype, before.shape)
+
+
+class ColumnBuilder(Protocol):
+    """A column of a field."""
+
+    def put(self, row: int, value: Any) -> None:
+        """The value of the next row, copied."""
+        ...
+
+    def finish(self) -> Column:
+        """The column, when all rows were put."""
+        ...
+
+
+def _new_column(name: str, field: Field, rows: int) -> ColumnBuilder:
+    """An empty column for so many rows."""
+    if field.ragged or field.is_bytes:
+        return _ListBuilder(name, field)
+    return _DenseBuilder(name, field, rows)
+
+
+class _DenseBuilder:
+    """Values of one shape."""
+
+    def __init__(self, name: str, field: Field, rows: int) -> None:
+        self._name, self._field, self._inner = name, field, field.inner
+        self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
+
+    def put(self, row: int, value: Any) -> None:
+        array = _exact(self._name, value)
+        if array.shape != self._inner:
+            field = self._field
+            ragged = Field(field.dtype, (None, *field.inner[1:]))
+            raise MapError(
+                f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
+                f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
+            )
+        _check(self._name, array, self._out.dtype)
+        self._out[row] = array
+
+    def finish(self) -> Column:
+        return self._out
+
+
+class _ListBuilder:
+    """Values of different lengths, or strings."""
+
+    def __init__(self, name: str, field: Field) -> None:
+        self._name, self._field = name, field
+        self._values: list[Any] = []
+        # The common case, which needs no looking at nested lists.
+        self._simple = field.ragged == 1 and len(field.shape) == 1 and not field.is_bytes
+
+    def put(self, row: int, value: Any) -> None:
+        del row  # they come in order
+        if self._simple:
+            array = _exact(self._name, value)
+            if array.size:
+                _check(self._name, array, self._field.dtype)
+            value = array.astype(self._field.dtype)
+        elif isinstance(value, np.ndarray):
+            value = np.array(value)
+        self._values.append(value)
+
+    def finish(self) -> Column:
+        if not self._values:
+            return empty_column(self._field)
+        if self._simple:
+            given = Given(Ragged.from_rows(self._values), exact=False)
+        else:
+            given = as_columns({self._name: self._values})[self._name]
+        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
+        return column[self._name]
+
+
+def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Refuses values that a column cannot hold, but for digits of floats."""
+    if array.dtype == dtype:
+        return
+    lost = first_lost(array, dtype, rounds=True)
+    if lost is None and array.dtype.kind == "c" and dtype.kind != "c":
+        lost = 0, array.reshape(-1)[0]
+    if lost is not None:
+        raise MapError(
+            f"{name!r} is {array.dtype}, which does not fit {dtype}: {lost[1]!r}; cast it in the "
+            "function, or say what it is: fields={...}"
+        )
+
+
+def _exact(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(value)
+    except (TypeError, ValueError) as e:
+        raise MapError(f"{name!r}: {e}") from None

@@ -28,7 +28,7 @@ from recmap.model.batch import interleave
 from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Positions, Rows
 
-__all__ = ["Mixed", "Until"]
+__all__ = ["MixedRows", "Until"]
 
 Until = Literal["first", "all"]
 
@@ -49,14 +49,12 @@ class _Phase:
     before: npt.NDArray[np.int64]  # rows taken in the phases before, by chain
 
 
-class Mixed:
+class MixedRows:
     """Rows of several chains of one schema."""
 
     def __init__(
         self, parts: Sequence[Rows], weights: Sequence[float] | None, until: Until, seed: int
     ) -> None:
-        if not parts:
-            raise OptionError("mix([]): nothing to mix")
         check_choice("until", until, ("first", "all"))
         for i, part in enumerate(parts[1:], 1):
             if part.schema != parts[0].schema:
@@ -68,7 +66,7 @@ class Mixed:
         self._weights = _checked(weights, parts)
         self.schema = parts[0].schema
         self.in_order = any(part.in_order for part in parts)
-        self.ours = all(part.ours for part in parts)
+        self.calls_user_code = any(part.calls_user_code for part in parts)
         self._phases = _plan([part.count for part in parts], self._weights, until)
         self._trees = [_Tree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
@@ -109,22 +107,22 @@ class Mixed:
             places.append(mine)
         return interleave(parts, places) if parts else self._parts[0].gather(positions, epoch)
 
-    def select(self, columns: Sequence[str]) -> Mixed:
+    def select(self, columns: Sequence[str]) -> MixedRows:
         return self._over([part.select(columns) for part in self._parts])
 
-    def renumbered(self, by: int) -> Mixed:
-        return self._over([part.renumbered(by) for part in self._parts])
+    def reseeded(self, by: int) -> MixedRows:
+        return self._over([part.reseeded(by) for part in self._parts])
 
-    def _over(self, parts: Sequence[Rows]) -> Mixed:
+    def _over(self, parts: Sequence[Rows]) -> MixedRows:
         """The same pattern of other rows."""
-        return Mixed(parts, self._weights, self._until, self._seed)
+        return MixedRows(parts, self._weights, self._until, self._seed)
 
     def row_bytes(self) -> int:
         return max(part.row_bytes() for part in self._parts)
 
-    def whence(self, position: int, epoch: int) -> str:
+    def origin(self, position: int, epoch: int) -> str:
         owner, inner = self._locate(np.array([position]), epoch)
-        return self._parts[int(owner[0])].whence(int(inner[0]), epoch)
+        return self._parts[int(owner[0])].origin(int(inner[0]), epoch)
 
     def describe(self) -> list[Any]:
         parts = [part.describe() for part in self._parts]

@@ -1,26 +1,36 @@
-"""Batches of packed rows."""
+"""``pack``: batches of rows into which short sequences were joined."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from recmap.errors import OptionError
+from recmap.model.arguments import as_names, as_whole
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.transforms.batch import END, Block, Group, Grouper
-from recmap.pipeline.transforms.packing import PackedRow, Packer
+from recmap.pipeline.transforms.batch import (
+    END,
+    Group,
+    Grouper,
+    Grouping,
+    GroupInput,
+    check_one_size,
+)
+from recmap.pipeline.transforms.packer import PackedRow, Packer
 
 __all__ = ["Packs"]
 
 # Sequences that are read at a time.
 _BLOCK = 256
+# Rows are counted in 64 bits.
+_MOST = 2**62
 
 
 @dataclass(frozen=True)
-class Packs:
+class Packs(Grouping):
     """Short sequences joined into rows of one length, ``size`` of which are a batch."""
 
     length: int
@@ -30,10 +40,31 @@ class Packs:
     size: int | None = None
     drop_last: bool = False
     block = _BLOCK
-    plain = False
+
+    @classmethod
+    def checked(cls, length: Any, columns: Any, fill: Any, long: Any) -> Packs:
+        """Return what the user gave, or raise what is wrong with it."""
+        names = None if columns is None else tuple(as_names("columns", columns))
+        packs = cls(as_whole("length", length, 1, _MOST), names, fill, long)
+        packs.packer()  # which checks the others
+        return packs
+
+    @property
+    def is_open(self) -> bool:
+        return self.size is None
+
+    @property
+    def drops_last(self) -> bool:
+        return self.drop_last
+
+    def batched(self, size: Any, drop_last: bool) -> Grouping:
+        if not self.is_open:
+            return super().batched(size, drop_last)
+        check_one_size(size)
+        return replace(self, size=as_whole("size", size, 1, _MOST), drop_last=drop_last)
 
     def packer(self) -> Packer:
-        """An empty one."""
+        """Return an empty packer."""
         columns = None if self.columns is None else list(self.columns)
         return Packer(self.length, columns, self.fill, self.long)
 
@@ -70,10 +101,10 @@ class _Packing:
         self._packer, self._size, self._drop_last = packer, size, drop_last
         self._waiting: list[PackedRow] = []
 
-    def add(self, block: Block) -> Iterator[Group]:
-        if len(block.numbers):
-            self._waiting += self._packer.add(block.numbers, block.batch)
-            yield from self._full(int(block.numbers[-1]) + 1)
+    def add(self, rows: GroupInput) -> Iterator[Group]:
+        if len(rows.numbers):
+            self._waiting += self._packer.add(rows.numbers, rows.batch)
+            yield from self._full(int(rows.numbers[-1]) + 1)
 
     def _full(self, at: int) -> Iterator[Group]:
         while len(self._waiting) >= self._size:

@@ -1,40 +1,254 @@
-"""Padding as a step of batches."""
+"""``batch(pad=...)``: ragged columns of a batch as dense arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
-from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Leaf, Positions, Rows
-from recmap.pipeline.transforms.base import Rowset, Step
-from recmap.pipeline.transforms.padding import Padding
-from recmap.pipeline.transforms.shuffle import Rearranged
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["PadBatches", "padded_by"]
+from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
+from recmap.files.buffer_pool import Buffers
+from recmap.model.arguments import check_choice
+from recmap.model.casting import first_lost
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Field, Schema
+from recmap.native import _core
+from recmap.pipeline.row_source import Positions, Rows, SourceRows
+from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
+from recmap.tfrecord.padded_decoder import PaddedRows
+
+__all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
+
+# Bytes of padded batches that wait to be used again.
+_KEPT = 64 << 20
+# Of a row: longer ones are a mistake, and overflow the size of an array.
+_MOST_LENGTH = 2**31
+
+Length: TypeAlias = int | Literal["longest"]
+Lengths: TypeAlias = Length | tuple[Length, ...]
+Side: TypeAlias = Literal["right", "left"]
+Cut: TypeAlias = Literal["right", "left", "error"]
 
 
 @dataclass(frozen=True)
-class PadBatches:
+class Pad:
+    """How rows of different lengths become one array.
+
+    ``length`` is a number of items, or ``"longest"`` for that of the longest row of
+    the batch; a tuple gives one for each ragged axis. ``side`` is where short rows
+    are filled up with ``fill``, ``cut`` where longer ones lose items; ``"error"``
+    refuses them. ``multiple`` rounds the longest row up, for hardware that likes
+    lengths in multiples of 8, or for fewer different shapes.
+
+    >>> Pad(128, fill=-1, side="left")
+    Pad(length=128, fill=-1, side='left', cut='right', multiple=None)
+    """
+
+    length: Lengths = "longest"
+    fill: Any = 0
+    side: Side = "right"
+    cut: Cut = "right"
+    multiple: int | None = None
+
+    def __post_init__(self) -> None:
+        lengths = self.length if isinstance(self.length, tuple) else (self.length,)
+        for length in lengths:
+            if not _is_count(length) and not (isinstance(length, str) and length == "longest"):
+                raise OptionError(
+                    f"cannot pad to {length!r}: a length is a number of 1 or more, or 'longest'"
+                )
+        check_choice("side", self.side, get_args(Side))
+        check_choice("cut", self.cut, get_args(Cut))
+        if self.multiple is not None and not _is_count(self.multiple):
+            raise OptionError(f"multiple={self.multiple!r}: it is a number of 1 or more")
+        if self.multiple is not None and "longest" not in lengths:
+            raise OptionError(f"multiple={self.multiple} rounds 'longest' up; length is a number")
+
+    def lengths(self, axes: int, name: str) -> tuple[Length, ...]:
+        """One for each of the ragged axes of a column."""
+        if not isinstance(self.length, tuple):
+            return (self.length,) * axes
+        if len(self.length) != axes:
+            raise OptionError(
+                f"field {name!r}: {len(self.length)} lengths to pad to, {self.length}, "
+                f"but ragged axes: {axes}"
+            )
+        return self.length
+
+
+PadLike: TypeAlias = Pad | Lengths | Mapping[str, Pad | Lengths]
+
+
+class Padding:
+    """What ``pad=`` asks for: a length, ``"longest"`` or a ``Pad`` for every ragged
+    column of numbers, or a mapping of some columns to theirs. The others stay as
+    they are; byte strings are never padded.
+
+    ``lengths=True`` adds a column ``tokens_length`` (how many items of each row were
+    kept, along its first axis), ``mask=True`` a column ``tokens_mask`` (which items
+    are the row's own).
+
+    >>> padding = Padding({"tokens": 4}, lengths=True)
+    >>> padding.apply(
+    ...     {"tokens": Ragged.from_rows([[1, 2], [3]])}, Schema({"tokens": "int64[*]"})
+    ... )
+    {'tokens': array([[1, 2, 0, 0],
+           [3, 0, 0, 0]]), 'tokens_length': array([2, 1])}
+    """
+
+    def __init__(self, pad: PadLike, *, lengths: bool = False, mask: bool = False) -> None:
+        self._all = None if isinstance(pad, Mapping) else _as_pad(pad)
+        self._named = (
+            {name: _as_pad(given) for name, given in pad.items()}
+            if isinstance(pad, Mapping)
+            else {}
+        )
+        self._lengths = lengths
+        self._mask = mask
+        self._buffers = Buffers(kept=_KEPT)
+        self._known: tuple[Schema, dict[str, Pad]] | None = None
+
+    def schema(self, schema: Schema) -> Schema:
+        """The fields of the padded rows; refuses columns that cannot be padded.
+
+        An axis padded to ``"longest"`` stays ragged here, for batches differ, though
+        each batch holds one dense array. So do the axes before it: a ragged axis
+        cannot follow a fixed one in a schema.
+        """
+        pads = self._pads(schema)
+        fields: dict[str, Field] = {}
+        for name, field in schema.items():
+            if name not in pads:
+                fields[name] = field
+                continue
+            axes = _axes(pads[name].lengths(field.ragged, name))
+            fields[name] = Field(field.dtype, (*axes, *field.inner))
+            if self._lengths:
+                fields[f"{name}_length"] = Field(np.int64)
+            if self._mask:
+                fields[f"{name}_mask"] = Field(np.bool_, axes)
+        return Schema(fields)
+
+    def apply(self, batch: Batch, schema: Schema) -> Batch:
+        """The batch with its columns padded; ``schema`` is that of the ragged rows."""
+        pads = self._pads(schema)
+        padded: Batch = {}
+        for name, column in batch.items():
+            if name not in pads:
+                padded[name] = column
+                continue
+            pad, axes = pads[name], schema[name].ragged
+            ragged = as_ragged(column, axes, name)
+            widths = _widths(ragged, pad.lengths(axes, name), pad, name)
+            padded[name] = self._dense(ragged, widths, pad, pad.fill)
+            if self._lengths:
+                padded[f"{name}_length"] = np.minimum(ragged.lengths, widths[0])
+            if self._mask:
+                padded[f"{name}_mask"] = self._dense(_ones(ragged), widths, pad, False)
+        return padded
+
+    def has_flat(self, schema: Schema) -> bool:
+        """Whether some columns can be padded while they are read."""
+        return any(_is_flat(schema[name]) for name in self._pads(schema))
+
+    def read(
+        self, leaf: SourceRows, positions: Positions, size: int, most: int, schema: Schema
+    ) -> list[Batch]:
+        """Rows in batches of ``size``, padded while they are read; none if that cannot be.
+        Several that take more than ``most`` bytes are a MemoryLimitError.
+        """
+        pads = self._pads(schema)
+        native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
+        memory = self._buffers.bytes
+        if len(positions) > size:
+            memory = _Bounded(self._buffers, most).bytes
+        read = leaf.gather_padded(positions, native, size, memory) if native else None
+        if read is None:
+            return []
+        return [
+            self._piece(read, number, slice(start, start + size), schema)
+            for number, start in enumerate(range(0, len(positions), size))
+        ]
+
+    def _piece(self, read: PaddedRows, number: int, rows: slice, schema: Schema) -> Batch:
+        pads = self._pads(schema)
+        batch: Batch = {}
+        for name in schema:
+            if name not in read.padded:
+                batch |= self.apply({name: read.others[name][rows]}, schema)
+                continue
+            array, lengths = read.padded[name].arrays[number], read.padded[name].lengths[rows]
+            pad, width = pads[name], array.shape[1]
+            if pad.cut == "error":
+                _check_lengths(lengths, width, name, "row")
+            batch[name] = array
+            if self._lengths:
+                batch[f"{name}_length"] = np.minimum(lengths, width)
+            if self._mask:
+                filled = np.arange(width) if pad.side == "right" else np.arange(width)[::-1]
+                batch[f"{name}_mask"] = filled < lengths[:, None]
+        return batch
+
+    def _native(self, name: str, pad: Pad, field: Field) -> _core.Pad:
+        (length,) = pad.lengths(1, name)
+        item = np.full(field.inner, pad.fill, field.dtype).tobytes()
+        width = None if length == "longest" else length
+        return _core.Pad(width, pad.multiple or 1, item, pad.side == "left", pad.cut == "left")
+
+    def _dense(
+        self, column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any
+    ) -> npt.NDArray[Any]:
+        values = column.flat
+        if isinstance(values, Ragged):
+            values = self._dense(values, widths[1:], pad, fill)
+            column = Ragged(values, column.offsets - column.offsets[0])
+        cut: Side = "left" if pad.cut == "left" else "right"
+        out = self._buffers.empty((len(column), widths[0], *values.shape[1:]), values.dtype)
+        return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
+
+    def _pads(self, schema: Schema) -> dict[str, Pad]:
+        # Batch after batch has the same.
+        if self._known is None or self._known[0] is not schema:
+            self._known = schema, self._checked(schema)
+        return self._known[1]
+
+    def _checked(self, schema: Schema) -> dict[str, Pad]:
+        if self._all is not None:
+            pads = {n: self._all for n, f in schema.items() if f.ragged and not f.is_bytes}
+        else:
+            pads = self._named
+        for name, pad in pads.items():
+            _check(name, pad, schema)
+        added = [f"{n}_length" for n in pads if self._lengths]
+        added += [f"{n}_mask" for n in pads if self._mask]
+        if taken := [name for name in added if name in schema]:
+            raise OptionError(
+                f"padding would add a column {taken[0]!r}, but there is one; rename it first"
+            )
+        return pads
+
+
+@dataclass(frozen=True)
+class PadBatches(Transform):
     """Ragged columns of a batch made dense; ``asked`` is what the user said."""
 
     padding: Padding
     asked: str
     before: Schema | None = None
-    ours = True
-    drops = False
 
     @property
     def name(self) -> str:
         return "pad"
 
-    def settled(self, schema: Schema, sample: Rowset) -> tuple[Step, Schema]:
+    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         return replace(self, before=schema), self.padding.schema(schema)
 
-    def apply(self, rows: Rowset) -> Rowset:
+    def apply(self, block: Block) -> Block:
         assert self.before is not None
-        return replace(rows, batch=self.padding.apply(rows.batch, self.before))
+        return replace(block, batch=self.padding.apply(block.batch, self.before))
 
     def read(
         self, rows: Rows, positions: Positions, epoch: int, size: int, most: int
@@ -43,25 +257,129 @@ class PadBatches:
         Several that take more than ``most`` bytes are a MemoryLimitError.
         """
         assert self.before is not None
-        while isinstance(rows, Rearranged):
+        while isinstance(rows, ReorderedRows):
             positions, rows = rows.numbers(positions, epoch), rows.rows
-        if not isinstance(rows, Leaf):
+        if not isinstance(rows, SourceRows):
             return []
         return self.padding.read(rows, positions, size, most, self.before)
-
-    def renumbered(self, by: int) -> Step:
-        del by  # nothing here is left to chance
-        return self
 
     def describe(self) -> list[Any]:
         return ["pad", self.asked]
 
 
-def padded_by(steps: Sequence[Step], rows: Rows) -> PadBatches | None:
+def padded_by(steps: Sequence[Transform], rows: Rows) -> PadBatches | None:
     """The first of the steps, if rows may be padded by it while they are read."""
-    while isinstance(rows, Rearranged):
+    while isinstance(rows, ReorderedRows):
         rows = rows.rows
     first = steps[0] if steps else None
-    if not isinstance(first, PadBatches) or not isinstance(rows, Leaf) or not rows.pads:
+    if not isinstance(first, PadBatches) or not isinstance(rows, SourceRows) or not rows.pads:
         return None
     return first if first.before is not None and first.padding.has_flat(first.before) else None
+
+
+class _Bounded:
+    """Makes arrays of no more bytes than ``most`` together."""
+
+    def __init__(self, buffers: Buffers, most: int) -> None:
+        self._buffers, self._left = buffers, most
+
+    def bytes(self, size: int) -> npt.NDArray[np.uint8]:
+        self._left -= size
+        if self._left < 0:
+            raise MemoryLimitError("batches that were read together are too large for that")
+        return self._buffers.bytes(size)
+
+
+def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
+    """Refuses a fill value that a column of this dtype cannot hold."""
+    given = np.asarray(fill)
+    kinds = {"c": "biufc", "m": "ium", "M": "iuM"}.get(dtype.kind, "biuf")
+    fits = given.ndim == 0 and given.dtype.kind in kinds
+    if fits and dtype.kind not in "mM":
+        fits = first_lost(given, dtype, rounds=True) is None
+    if not fits:
+        raise OptionError(f"field {name!r}: {dtype} cannot hold the fill value {fill!r}")
+
+
+def _check(name: str, pad: Pad, schema: Schema) -> None:
+    if name not in schema:
+        raise OptionError(f"cannot pad {name!r}: no such column; there are: {', '.join(schema)}")
+    field = schema[name]
+    if field.is_bytes:
+        raise OptionError(
+            f"cannot pad {name!r}: it is {field}, and byte strings have no filler; leave it out "
+            "of pad=, or map it to numbers first"
+        )
+    if not field.ragged:
+        raise OptionError(f"cannot pad {name!r}: it is {field}, its rows have one length already")
+    pad.lengths(field.ragged, name)
+    fitting_fill(pad.fill, field.dtype, name)
+
+
+def _as_pad(given: Pad | Lengths) -> Pad:
+    return given if isinstance(given, Pad) else Pad(given)
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and 1 <= int(value) <= _MOST_LENGTH
+
+
+def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:
+    ragged = max((i + 1 for i, length in enumerate(lengths) if length == "longest"), default=0)
+    fixed = [length for length in lengths[ragged:] if length != "longest"]
+    return (None,) * ragged + tuple(fixed)
+
+
+def as_ragged(column: Column, axes: int, name: str) -> Ragged:
+    """The column with as many ragged axes as its field has: a function of the user may
+    have made some of them regular.
+    """
+    if isinstance(column, np.ndarray):
+        if column.ndim <= axes:
+            raise ColumnError(f"field {name!r}: an array of {column.ndim} axes is not ragged rows")
+        rows, width = column.shape[:2]
+        values: Column = column.reshape(rows * width, *column.shape[2:])
+        column = Ragged(values, np.arange(rows + 1) * width)
+    if axes == 1:
+        return column
+    return Ragged(as_ragged(column.flat, axes - 1, name), column.offsets - column.offsets[0])
+
+
+def _ones(column: Ragged) -> Ragged:
+    """The rows with True for each of their items."""
+    values = column.flat
+    items = _ones(values) if isinstance(values, Ragged) else np.ones(len(values), np.bool_)
+    return Ragged(items, column.offsets - column.offsets[0])
+
+
+def _is_flat(field: Field) -> bool:
+    """Whether rows are lists of numbers, not lists of lists."""
+    return field.ragged == 1 and not field.is_bytes
+
+
+def _check_lengths(lengths: npt.NDArray[np.int64], width: int, name: str, place: str) -> None:
+    if int(lengths.max(initial=0)) > width:
+        row = int(np.argmax(lengths > width))
+        raise DataError(
+            f"field {name!r}: {place} {row:,} of the batch has {int(lengths[row]):,} "
+            f"items, to be padded to {width:,} (cut='right' or 'left' shortens such rows)",
+            field=name,
+        )
+
+
+def _widths(
+    column: Ragged, lengths: tuple[Length, ...], pad: Pad, name: str, place: str = "row"
+) -> tuple[int, ...]:
+    longest = int(column.lengths.max(initial=0))
+    if lengths[0] == "longest":
+        step = pad.multiple or 1
+        width = -(-longest // step) * step
+    else:
+        width = lengths[0]
+        if pad.cut == "error":
+            _check_lengths(column.lengths, width, name, place)
+    values = column.flat
+    if not isinstance(values, Ragged):
+        return (width,)
+    return width, *_widths(values, lengths[1:], pad, name, "list")

@@ -1,20 +1,32 @@
-"""What ``take`` and ``skip`` leave of things that come one after the other."""
+"""``take``, ``skip`` and ``select`` of rows: some of the rows, in the order they are in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-__all__ = ["Cut"]
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError, RowNotFoundError
+from recmap.model.arguments import as_slice
+from recmap.pipeline.row_source import Positions, Rows, is_damaged, reach_of, sound_rows
+from recmap.pipeline.transforms.base import ReorderedRows
+
+__all__ = ["PickedRows", "RowNumbers", "Slice", "SpanRows", "row_numbers", "sliced"]
+
+RowNumbers: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
 
 _ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
-class Cut:
+class Slice:
     """Like the slice ``[skip : skip + take]``; ``take`` of None goes on to the end.
 
-    >>> Cut().then(0, 3).then(1, None)
-    Cut(skip=1, take=2)
+    >>> Slice().then(0, 3).then(1, None)
+    Slice(skip=1, take=2)
     """
 
     skip: int = 0
@@ -29,12 +41,94 @@ class Cut:
         """The number of the first that is not wanted any more."""
         return _ENDLESS if self.take is None else self.skip + self.take
 
-    def then(self, skip: int, take: int | None) -> Cut:
+    def then(self, skip: int, take: int | None) -> Slice:
         """A cut of what this one leaves."""
         left = None if self.take is None else max(0, self.take - skip)
         counts = [count for count in (left, take) if count is not None]
-        return Cut(self.skip + skip, min(counts, default=None))
+        return Slice(self.skip + skip, min(counts, default=None))
 
     def wanted(self, before: int, count: int) -> int:
         """How many of the next ``count`` it leaves, when ``before`` came already."""
         return max(0, min(before + count, self.stop) - max(before, self.skip))
+
+
+class PickedRows(ReorderedRows):
+    """The rows with these numbers."""
+
+    def __init__(self, rows: Rows, numbers: Positions) -> None:
+        super().__init__(rows, len(numbers))
+        self._numbers = numbers
+
+    def _over(self, rows: Rows) -> Rows:
+        return PickedRows(rows, self._numbers)
+
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
+        del epoch
+        return self._numbers[positions]
+
+    def describe(self) -> list[Any]:
+        marks = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
+        return ["picked", self._rows.describe(), len(self._numbers), marks]
+
+
+class SpanRows(ReorderedRows):
+    """The rows from ``start`` to ``stop``, within reach."""
+
+    def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
+        self.reach = None if stop is None else stop - start
+        super().__init__(rows, self.reach)
+        self._start, self._stop = start, stop
+        #: Whether the row that raises is the last of these.
+        self.damaged = is_damaged(rows) and stop == reach_of(rows) and self.reach != 0
+
+    @property
+    def count(self) -> int | None:
+        """How many; the damage is raised that keeps it from being known."""
+        return self._rows.count if self.damaged else self.reach
+
+    def sound(self, positions: Positions) -> int:
+        """How many rows, of those that follow each other, lie in front of a bad one."""
+        return sound_rows(self._rows, positions + self._start)
+
+    def _over(self, rows: Rows) -> Rows:
+        return SpanRows(rows, self._start, self._stop)
+
+    def numbers(self, positions: Positions, epoch: int) -> Positions:
+        del epoch
+        return positions + self._start
+
+    def describe(self) -> list[Any]:
+        return ["stretch", self._rows.describe(), self._start, self.reach]
+
+
+def sliced(rows: Rows, skip: int, take: int | None) -> Rows:
+    """The rows without the first ``skip``, and of those the first ``take``."""
+    count = reach_of(rows)
+    # Nobody knows what lies behind a bad row: who skips it meets it.
+    start = skip if count is None else min(skip, count - is_damaged(rows))
+    stop = count if take is None else start + take
+    if count is not None and stop is not None:
+        stop = min(stop, count)
+    return SpanRows(rows, start, stop)
+
+
+def row_numbers(what: Any, count: int | None) -> Positions:
+    """Return the numbers of the rows that ``select(what)`` selects, of ``count`` rows."""
+    if count is None:
+        raise OptionError("select of rows: there is no end of them; use take and skip")
+    if isinstance(what, slice):
+        return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
+    try:
+        numbers = np.asarray(what)
+    except (TypeError, ValueError) as e:
+        raise OptionError(f"select: {what!r} is no list of rows: {e}") from None
+    if numbers.dtype == bool and numbers.shape == (count,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise OptionError("select: names of columns, or numbers of rows, a slice or a mask")
+    wrapped = numbers.astype(np.int64)
+    wrapped = np.where(wrapped < 0, wrapped + count, wrapped)
+    wrong = (wrapped < 0) | (wrapped >= count)
+    if wrong.any():
+        raise RowNotFoundError(f"row {int(numbers[wrong][0]):,} of {count:,}")
+    return wrapped

@@ -23,12 +23,12 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Positions, Rows
 from recmap.pipeline.signature import Seed
 
-__all__ = ["Windowed"]
+__all__ = ["WindowShuffledRows"]
 
 _BLOCKS = 8
 
 
-class Windowed:
+class WindowShuffledRows:
     """All rows, shuffled by windows; another order in every epoch unless it is kept."""
 
     #: The window is in memory, so there is to be one of it.
@@ -41,7 +41,7 @@ class Windowed:
             raise OptionError(f"window={window}: a window has 2 rows or more")
         self._rows, self._seed, self._window = rows, seed, window
         self._reshuffle = reshuffle
-        self.count, self.ours = rows.count, rows.ours
+        self.count, self.calls_user_code = rows.count, rows.calls_user_code
         self._block = max(1, window // _BLOCKS)
         self._whole = rows.count // self._block
         self._group = self._block * _BLOCKS
@@ -97,25 +97,25 @@ class Windowed:
             blocks[whole] = order[blocks[whole]]
         return blocks * self._block + offsets
 
-    def select(self, columns: Sequence[str]) -> Windowed:
+    def select(self, columns: Sequence[str]) -> WindowShuffledRows:
         return self._over(self._rows.select(columns))
 
-    def renumbered(self, by: int) -> Windowed:
-        return self._over(self._rows.renumbered(by))
+    def reseeded(self, by: int) -> WindowShuffledRows:
+        return self._over(self._rows.reseeded(by))
 
-    def _over(self, rows: Rows) -> Windowed:
+    def _over(self, rows: Rows) -> WindowShuffledRows:
         """The same order of other rows."""
-        made = Windowed(rows, self._seed, self._window, self._reshuffle)
+        made = WindowShuffledRows(rows, self._seed, self._window, self._reshuffle)
         made._keep_blocks = self._keep_blocks
         return made
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()
 
-    def whence(self, position: int, epoch: int) -> str:
+    def origin(self, position: int, epoch: int) -> str:
         group, within = divmod(position, self._group)
         place = self._shuffle(group, epoch)[np.array([within])]
-        return self._rows.whence(int(self._numbers(group, place, epoch)[0]), epoch)
+        return self._rows.origin(int(self._numbers(group, place, epoch)[0]), epoch)
 
     def describe(self) -> list[Any]:
         return ["windowed", self._rows.describe(), self._seed.value, self._window]

@@ -9,10 +9,10 @@ from recmap.errors import DataError, FieldMismatchError, OptionError
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Positions, Rows
 
-__all__ = ["Beside"]
+__all__ = ["ZippedRows"]
 
 
-class Beside:
+class ZippedRows:
     """Row ``i`` has the columns of row ``i`` of every chain."""
 
     def __init__(self, parts: Sequence[Rows], chosen: Schema | None = None) -> None:
@@ -35,25 +35,25 @@ class Beside:
         self._read = self._parts if chosen is None else _chosen(parts, chosen)
         self.count = counts[0] if counts else None
         self.in_order = any(part.in_order for part in self._read)
-        self.ours = all(part.ours for part in self._read)
+        self.calls_user_code = any(part.calls_user_code for part in self._read)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
         taken = (part.gather(positions, epoch) for part in self._read)
         batch = {name: column for part in taken for name, column in part.items()}
         return {name: batch[name] for name in self.schema}
 
-    def select(self, columns: Sequence[str]) -> Beside:
+    def select(self, columns: Sequence[str]) -> ZippedRows:
         # All parts are still there: they are what the chain is known by.
-        return Beside(self._parts, self.schema.select(columns))
+        return ZippedRows(self._parts, self.schema.select(columns))
 
-    def renumbered(self, by: int) -> Beside:
-        return Beside([part.renumbered(by) for part in self._parts], self._chosen)
+    def reseeded(self, by: int) -> ZippedRows:
+        return ZippedRows([part.reseeded(by) for part in self._parts], self._chosen)
 
     def row_bytes(self) -> int:
         return sum(part.row_bytes() for part in self._read)
 
-    def whence(self, position: int, epoch: int) -> str:
-        return " beside ".join(part.whence(position, epoch) for part in self._parts)
+    def origin(self, position: int, epoch: int) -> str:
+        return " beside ".join(part.origin(position, epoch) for part in self._parts)
 
     def describe(self) -> list[Any]:
         return ["beside", [part.describe() for part in self._parts]]

@@ -15,8 +15,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from recmap.model.ragged import Column
-from recmap.pipeline.workers.column_message import Parcel, copied, unpack
+from recmap.pipeline.workers.column_message import Parcel, Section, copied, unpack
 from recmap.pipeline.workers.shared_memory import Inbox, Outbox
 
 __all__ = ["Channel", "Kind", "Message", "close_in_forks"]
@@ -29,10 +28,10 @@ _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Kind(IntEnum):
-    """What the columns of a message are."""
+    """What the sections of a message are."""
 
-    ROWS = 0  # positions
-    BATCH = 1  # positions, then the columns to work on
+    ROWS = 0  # a section of positions
+    BATCH = 1  # the same, then one of the columns to work on
     RESULT = 2
     ERROR = 3
 
@@ -44,7 +43,7 @@ class Message(NamedTuple):
     number: int
     epoch: int
     busy: float
-    columns: list[tuple[str, Column]]
+    sections: list[Section]
 
 
 class Channel:
@@ -112,13 +111,13 @@ class Channel:
         numbers = struct.unpack(f"<{freed + dropped}i", tail)
         self._outbox.take_back(numbers[:freed])
         self._inbox.forget(numbers[freed:])
-        return Message(Kind(kind), number, epoch, busy, self._columns(slot, header))
+        return Message(Kind(kind), number, epoch, busy, self._sections(slot, header))
 
-    def _columns(self, slot: int, header: int) -> list[tuple[str, Column]]:
-        columns = unpack(self._inbox.borrow(slot), header)
+    def _sections(self, slot: int, header: int) -> list[Section]:
+        sections = unpack(self._inbox.borrow(slot), header)
         if self._inbox.full:
-            return [(name, copied(column)) for name, column in columns]
-        return columns
+            return [[(name, copied(column)) for name, column in section] for section in sections]
+        return sections
 
     def _rest(self, data: bytes, size: int) -> bytes | None:
         while len(data) < size:

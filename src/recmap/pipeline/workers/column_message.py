@@ -1,7 +1,7 @@
 """Columns as bytes: a small header in JSON, then the arrays, each 64-byte aligned.
 
-The header is a list of names and columns. An array is ``[dtype, shape, offset]``,
-its offset counted from the first array; a ragged column is
+The header is a list of sections, each a list of names and columns. An array is
+``[dtype, shape, offset]``, its offset counted from the first array; a ragged column is
 ``{"values": column, "offsets": array}``.
 """
 
@@ -18,8 +18,9 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Field
+from recmap.pipeline.workers.pool import Result
 
-__all__ = ["Parcel", "copied", "pack", "unpack"]
+__all__ = ["Parcel", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
 
 # A cache line, and what the frameworks want before they take memory as it is.
 _ALIGN = 64
@@ -41,17 +42,46 @@ class Parcel(NamedTuple):
             _Array(array.dtype, array.shape, offset).of(memory, _aligned(begin))[...] = array
 
 
-def pack(columns: Iterable[tuple[str, Column]]) -> Parcel:
-    """Columns as a parcel; nothing is copied yet."""
+Section: TypeAlias = list[tuple[str, Column]]
+
+
+def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> Parcel:
+    """Pack sections of columns into a parcel; nothing is copied yet."""
     packing = _Packing()
-    header = _header(tuple((name, packing.column(name, column)) for name, column in columns))
+    header = _header(
+        tuple(
+            tuple((name, packing.column(name, column)) for name, column in section)
+            for section in sections
+        )
+    )
     return Parcel(header, _aligned(len(header)) + packing.size, packing.arrays)
 
 
-def unpack(memory: npt.NDArray[np.uint8], header: int) -> list[tuple[str, Column]]:
-    """The columns of a parcel, as views of ``memory``; ``header`` is its length."""
+def unpack(memory: npt.NDArray[np.uint8], header: int) -> list[Section]:
+    """Return the sections of a parcel, as views of ``memory``; ``header`` is its length."""
     begin = _aligned(header)
-    return [(name, place.of(memory, begin)) for name, place in _places(memory[:header].tobytes())]
+    return [
+        [(name, place.of(memory, begin)) for name, place in section]
+        for section in _places(memory[:header].tobytes())
+    ]
+
+
+def pack_result(result: Result) -> Parcel:
+    """Pack a result: a section about the rows, then one for each batch."""
+    about: Section = [("seconds", np.array(result.seconds, np.float64))]
+    about += [("reached", each) for each in result.reached]
+    about += [] if result.kept is None else [("kept", result.kept)]
+    return pack([about, *(batch.items() for batch in result.batches)])
+
+
+def unpack_result(sections: list[Section]) -> Result:
+    """Return the result that was packed into these sections."""
+    about, *batches = sections
+    arrays = [(name, column) for name, column in about if isinstance(column, np.ndarray)]
+    kept = [array for name, array in arrays if name == "kept"]
+    reached = [array for name, array in arrays if name == "reached"]
+    seconds: list[float] = arrays[0][1].tolist()
+    return Result([dict(batch) for batch in batches], kept[0] if kept else None, reached, seconds)
 
 
 def copied(column: Column) -> Column:
@@ -123,13 +153,15 @@ class _Packing:
 
 # Most batches of a pipeline have the same columns and shapes as the one before.
 @lru_cache(maxsize=64)
-def _header(places: tuple[tuple[str, _Place], ...]) -> bytes:
-    return json.dumps([(name, place.to_json()) for name, place in places]).encode()
+def _header(sections: tuple[tuple[tuple[str, _Place], ...], ...]) -> bytes:
+    return json.dumps(
+        [[(name, place.to_json()) for name, place in section] for section in sections]
+    ).encode()
 
 
 @lru_cache(maxsize=64)
-def _places(header: bytes) -> list[tuple[str, _Place]]:
-    return [(name, _place(spec)) for name, spec in json.loads(header)]
+def _places(header: bytes) -> list[list[tuple[str, _Place]]]:
+    return [[(name, _place(spec)) for name, spec in section] for section in json.loads(header)]
 
 
 def _place(spec: Any) -> _Place:

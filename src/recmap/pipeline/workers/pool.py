@@ -6,7 +6,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.schema import Batch
 
-__all__ = ["Answer", "OrderedPool", "Pool", "Request", "UnpicklableError", "Work"]
+__all__ = ["Answer", "OrderedPool", "Pool", "Request", "Result", "UnpicklableError", "Work"]
 
 
 class UnpicklableError(OptionError):
@@ -34,13 +34,29 @@ class Request:
     batch: Batch | None = None
 
 
-Work: TypeAlias = Callable[[Request], Batch]
+@dataclass(frozen=True)
+class Result:
+    """What was made of a request.
+
+    ``batches`` is empty if they were too much to be made together, and have to be made one
+    by one; whoever uses a batch takes it out. ``kept`` tells which rows were kept, None if
+    all were; ``reached`` which rows came to each ``take`` or ``skip`` between transforms;
+    ``seconds`` what each stage took.
+    """
+
+    batches: list[Batch]
+    kept: npt.NDArray[np.int64] | None = None
+    reached: Sequence[npt.NDArray[np.int64]] = ()
+    seconds: Sequence[float] = ()
+
+
+Work: TypeAlias = Callable[[Request], Result]
 
 
 class Pool(Protocol):
     """Workers that share the requests of a run."""
 
-    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         """The results in the order of the requests.
 
         At most ``ahead`` requests are taken beyond the one handed out, in the
@@ -62,7 +78,7 @@ class Pool(Protocol):
 
 # The result is the only item of a list: whoever takes it out is the only one to hold it,
 # also if the thread that made it has not come to its next line yet.
-Answer: TypeAlias = "Future[list[Batch]]"
+Answer: TypeAlias = "Future[list[Result]]"
 _Piece: TypeAlias = tuple[Request, Answer]
 
 
@@ -82,7 +98,7 @@ class OrderedPool(Pool, ABC):
     def _wait(self, future: Answer) -> None:
         """Returns when a result is there; raises if the pool is closed before."""
 
-    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         intake = _Intake(requests)
         pieces: deque[_Piece] = deque()
         try:
@@ -109,7 +125,7 @@ class OrderedPool(Pool, ABC):
             pieces.append((request, self._submit(request)))
         return bool(pieces)
 
-    def _finish(self, piece: _Piece) -> tuple[Request, Batch]:
+    def _finish(self, piece: _Piece) -> tuple[Request, Result]:
         request, future = piece
         # Another thread may have closed the pool, or do so now.
         self._check()

@@ -20,7 +20,7 @@ import numpy as np
 
 from recmap.errors import OptionError, WorkerDiedError
 from recmap.pipeline.workers.channel import Channel, Kind
-from recmap.pipeline.workers.column_message import pack
+from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import death, rebuild
 from recmap.pipeline.workers.patience import Patience
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
@@ -53,9 +53,9 @@ class _Worker:
     busy: float = 0.0
 
     def send(self, request: Request, future: Answer) -> None:
-        columns = [("positions", request.positions), *(request.batch or {}).items()]
+        sections = [[("positions", request.positions)], (request.batch or {}).items()]
         kind = Kind.ROWS if request.batch is None else Kind.BATCH
-        self.channel.send(kind, pack(columns), number=request.number, epoch=request.epoch)
+        self.channel.send(kind, pack(sections), number=request.number, epoch=request.epoch)
         self.under_way.append(future)
         self.given += 1
 
@@ -67,11 +67,11 @@ class _Worker:
         self.busy = message.busy
         future = self.under_way.popleft()  # a worker answers in order
         if message.kind is Kind.ERROR:
-            (_, error), *_ = message.columns
+            ((_, error),) = message.sections[0]
             assert isinstance(error, np.ndarray)
             future.set_exception(rebuild(error.tobytes(), self.name))
         else:
-            future.set_result([dict(message.columns)])
+            future.set_result([unpack_result(message.sections)])
 
 
 class ProcessPool(OrderedPool):

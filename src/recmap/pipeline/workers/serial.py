@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from recmap.errors import OptionError, RecmapError
-from recmap.model.schema import Batch
 from recmap.pipeline.workers.errors import map_error
-from recmap.pipeline.workers.pool import Pool, Request, Work
+from recmap.pipeline.workers.pool import Pool, Request, Result, Work
 
 __all__ = ["Here"]
 
@@ -21,12 +20,12 @@ class Here(Pool):
         self._busy = 0.0
         self._closed = False
 
-    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Batch]]:
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         del ahead
         # No generator: it would keep a request, and what was read for it.
         return map(self._answer, requests)
 
-    def _answer(self, request: Request) -> tuple[Request, Batch]:
+    def _answer(self, request: Request) -> tuple[Request, Result]:
         if self._closed:
             raise OptionError("the pool of workers is closed; open another one")
         begin = time.perf_counter()

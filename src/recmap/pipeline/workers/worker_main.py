@@ -15,7 +15,7 @@ import numpy as np
 
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, Kind, Message
-from recmap.pipeline.workers.column_message import Parcel, pack
+from recmap.pipeline.workers.column_message import Parcel, pack, pack_result
 from recmap.pipeline.workers.errors import describe
 from recmap.pipeline.workers.pool import Request, Work
 from recmap.pipeline.workers.stacks import show_stack_when_asked
@@ -54,13 +54,13 @@ def serve(end: socket.socket, stacks: socket.socket, parent: int, forked: bool, 
 
 def _answer(work: Work, message: Message) -> tuple[Kind, Parcel]:
     try:
-        return Kind.RESULT, pack(work(_request(message)).items())
+        return Kind.RESULT, pack_result(work(_request(message)))
     except BaseException as e:  # raised again in the consumer's process
-        return Kind.ERROR, pack([("error", np.frombuffer(describe(e), np.uint8))])
+        return Kind.ERROR, pack([[("error", np.frombuffer(describe(e), np.uint8))]])
 
 
 def _request(message: Message) -> Request:
-    (_, positions), *columns = message.columns
+    ((_, positions),), columns = message.sections
     assert isinstance(positions, np.ndarray)
     batch = dict(columns) if message.kind is Kind.BATCH else None
     return Request(message.number, message.epoch, positions, batch)

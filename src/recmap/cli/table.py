@@ -1,16 +1,19 @@
-"""Values and numbers as short text."""
+"""Tables, and the values in their cells: drawn on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from recmap.cli.wording import printable
+from recmap.cli.terminal import on_terminal, printable
 from recmap.model.ragged import Ragged
 
-__all__ = ["cell", "number"]
+__all__ = ["cell", "number", "show_table", "table_width"]
 
+_BETWEEN = "  "
 _VALUES = 4
 _LETTERS = 32
 _DIGITS = 8  # of bytes, in hexadecimal
@@ -25,8 +28,50 @@ _IMAGES = (
 )
 
 
+def table_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """Return the width of a table on a terminal, and that of the terminal."""
+    widths = _widths([header, *rows])
+    return sum(widths) + 3 * len(widths) + 1, shutil.get_terminal_size().columns
+
+
+def show_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
+) -> None:
+    """Print a table; ``right`` are the columns of numbers."""
+    clean = [[printable(cell) for cell in row] for row in [header, *rows]]
+    if on_terminal():
+        _draw(clean[0], clean[1:], right)
+        return
+    widths = _widths(clean)
+    for row in clean:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print(_BETWEEN.join(cells).rstrip())
+
+
+def _draw(header: list[str], rows: list[list[str]], right: Sequence[int]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.ROUNDED, header_style="bold", show_header=any(header))
+    for i, name in enumerate(header):
+        # Text does not interpret brackets as markup.
+        table.add_column(Text(name), justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
 def cell(value: Any) -> str:
-    """A value of a row: arrays as their shape and first values, bytes as what they may be.
+    """Return a value as short text: the shape and first values of an array, what bytes may be.
 
     >>> cell(np.arange(100).reshape(10, 10)), cell(b"hello"), cell(bytes(40))
     ('[10,10] 0 1 2 3 ...', "'hello'", '0x00000000... 40 bytes')
@@ -44,7 +89,7 @@ def cell(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A number, with as many digits as people want to see.
+    """Return a number with as many digits as people want to see.
 
     >>> number(1234567), number(0.1 + 0.2), number(None)
     ('1234567', '0.3', '-')
@@ -73,7 +118,7 @@ def _string(value: bytes) -> str:
     try:
         text = value[: 4 * _LETTERS].decode()
     except UnicodeDecodeError as e:
-        # The cut may have gone through a letter.
+        # The cut may have split a character.
         whole = e.start >= 4 * _LETTERS - 4 and len(value) > 4 * _LETTERS
         text = value[: e.start].decode() if whole else "\0"
     if all(c.isprintable() or c in "\n\r\t" for c in text):

@@ -1,10 +1,10 @@
-"""Rows split into parts, each of which is a source."""
+"""ds.split: rows divided at random into sources."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -20,13 +20,13 @@ from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch
 from recmap.model.source import Info, Source
 
-__all__ = ["Part", "again", "split"]
+__all__ = ["Part", "split"]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Bits: TypeAlias = npt.NDArray[np.bool_]
-Order: TypeAlias = "_Stretch | _Marked"
+Order: TypeAlias = "_Span | _Marked"
 
-# Not the order of a shuffle with the same seed.
+# A split is not the order of a shuffle with the same seed.
 _SALT = 0x5917
 _MOST_PARTS = 100
 _NONE = 255
@@ -37,7 +37,7 @@ _MOST_SWAPS = 1000
 
 
 class Part(SourceOver):
-    """Some rows of a source."""
+    """Some rows of a source, chosen by a split."""
 
     in_order = False
 
@@ -55,7 +55,7 @@ class Part(SourceOver):
         rows = self._order.rows(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
         if limit is None or not len(rows) or self._source.chunk_rows == 1:
             return read_by_number(self._source, rows, limit)
-        # Those between are decoded anyway.
+        # The rows in between are decoded anyway.
         some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
         found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
         return {name: column[found] for name, column in some.items()}
@@ -74,13 +74,8 @@ class Part(SourceOver):
         return replace(self._source.info(), rows=len(self))
 
 
-def again(reopen: Callable[[], Source], order: Order) -> Source:
-    """The same part, for another process."""
-    return Part(reopen(), order)
-
-
-class _Stretch:
-    """A stretch of a random order, which needs no memory."""
+class _Span:
+    """A span of a random order. It needs no memory."""
 
     def __init__(self, total: int, seed: int, start: int, stop: int) -> None:
         self._order, self._start, self._stop = Permutation(total, [seed, _SALT]), start, stop
@@ -93,9 +88,7 @@ class _Stretch:
 
 
 class _Marked:
-    """Rows that are marked, in their order: a bit for each row, and how many come before
-    every 64 of them.
-    """
+    """Marked rows, in their order: a bit for each row, and a running count every 64 rows."""
 
     def __init__(self, mine: npt.NDArray[np.bool_]) -> None:
         padded = np.zeros(-(-len(mine) // _BLOCK) * _BLOCK, bool)
@@ -126,7 +119,7 @@ def split(
     by: str | None,
     stratify: str | None,
 ) -> dict[str, Order]:
-    """The rows of each part."""
+    """Return the rows of each part."""
     _check(source, parts, seed, by, stratify)
     shares, total = list(parts.values()), len(source)
     if by is None and stratify is None:
@@ -134,8 +127,8 @@ def split(
         ends = np.cumsum([0, *counts]).tolist()
         if source.chunk_rows == 1:
             pairs = pairwise(ends)
-            return {n: _Stretch(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
-        # Read well only in their order, so they come in it.
+            return {n: _Span(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
+        # Such rows are read well only in their order, so keep it.
         labels = np.full(total, _NONE, np.uint8)
         for part, (begin, end) in enumerate(pairwise(ends)):
             for start in range(begin, end, 1 << 20):
@@ -183,7 +176,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _counts(total: int, shares: Sequence[float]) -> list[int]:
-    """The rows of each part: whole, and as near to its share as can be."""
+    """Return the rows of each part: whole numbers, as near to the shares as possible."""
     if all(_is_whole(share) for share in shares):
         return [int(share) for share in shares]
     exact = [total * share for share in shares]
@@ -196,7 +189,7 @@ def _counts(total: int, shares: Sequence[float]) -> list[int]:
 
 
 def _values(source: Source, name: str) -> Iterator[tuple[int, list[bytes], npt.NDArray[np.int64]]]:
-    """Of each stretch of a column: where it begins, the values in it, and which is whose."""
+    """Yield blocks of a column: the first row, the distinct values, and which row has which."""
     column = source.select([name])
     rows, start = max(1, _READ_SIZE // max(8, column.row_bytes())), 0
     while start < len(column):
@@ -217,7 +210,7 @@ def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
 
 
 def _spelled(value: Any) -> bytes:
-    """A value in bytes, the same on every machine, and for values that are equal."""
+    """Return a value as bytes, the same on every machine and for equal values."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -236,7 +229,7 @@ def _spelled(value: Any) -> bytes:
 
 
 def _joined(values: Iterable[Any]) -> bytes:
-    """Several values, told apart whatever they hold."""
+    """Return several values as bytes, so that no two lists of values are alike."""
     parts = [_spelled(value) for value in values]
     return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
@@ -257,7 +250,7 @@ def _by_value(
 
 
 def _chance(value: bytes, seed: int) -> float:
-    """A number from 0 to 1 that a value always has."""
+    """Return a number from 0 to 1 that depends only on the value and the seed."""
     key = hashlib.blake2b(f"{seed}\0".encode() + value, digest_size=8).digest()
     return (int.from_bytes(key, "little") >> 11) / (1 << 53)
 
@@ -283,8 +276,8 @@ def _by_class(
 
 
 def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
-    """The rows of each class in each part: its share of the class, rounded down or up so
-    that the rows of every part come to its share of all.
+    """Return the rows of each class in each part: its share of the class, rounded so that every
+    part also gets its share of all rows.
     """
     rest = max(0.0, 1.0 - sum(shares))
     all_shares = [*shares, rest if rest > 1e-9 else 0.0]  # the last is what no part has
@@ -296,7 +289,7 @@ def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
     up = np.zeros_like(may)
     need = np.array(wanted) - table.sum(axis=0)
     for number, size in enumerate(sizes):
-        # Rounded up are those that need most, among those that may be.
+        # Round up where most rows are missing, among those that may be rounded up.
         over = exact[number] - table[number]
         ranked = np.lexsort((-over, -need, ~may[number]))
         chosen = ranked[: size - int(table[number].sum())]
@@ -314,8 +307,8 @@ def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
 
 
 def _path(up: Bits, may: Bits, need: npt.NDArray[np.int64]) -> list[int]:
-    """Parts that can each give a row of some class to the next: from one that has too many
-    to one that has too few.
+    """Return a path of parts, each of which can give a row of some class to the next: from one
+    with too many rows to one with too few.
     """
     edges = up.T.astype(np.int64) @ (may & ~up).astype(np.int64) > 0
     before = {int(part): -1 for part in np.flatnonzero(need < 0)}

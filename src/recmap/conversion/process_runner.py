@@ -1,0 +1,170 @@
+"""Writing the shards of a conversion in processes of this machine.
+
+Each process gets the same ShardWriter that a thread or a task of a cluster would use, so the
+bytes and the errors are the same. Temporary files carry the name of the parent, which removes
+them if a process is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+from collections import deque
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from recmap.conversion.cleanup import clear_temporary
+from recmap.conversion.plan import Shard
+from recmap.conversion.shard_writer import ShardWriter, StoppedError
+from recmap.errors import OptionError, RecmapError, WorkerDiedError
+from recmap.files.temporary import Process, acting_for, this_process
+from recmap.model.progress import Counter
+from recmap.model.source import Source
+from recmap.native import _core
+
+__all__ = ["ProcessRunner"]
+
+# Seconds that processes have to stop and clean up.
+_PATIENCE = 30.0
+
+
+class ProcessRunner:
+    """A few processes, each writing one shard at a time."""
+
+    def __init__(self, source: Source, count: int, method: str | None) -> None:
+        if source.known_rows() is None and not source.files:
+            raise OptionError(
+                "these rows can be read only here, not in other processes; save them to a file "
+                "first, or use threads"
+            )
+        self._count = count
+        self._context: Any = multiprocessing.get_context(method)
+
+    def explain(self, files: int) -> str:
+        """Return how many processes share the work."""
+        return f"; {min(self._count, files):,} processes, each with its share of the memory"
+
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
+        """Write these shards."""
+        workers: list[_Worker] = []
+        try:
+            # As bytes: files are opened when it is loaded, which is for each process to do.
+            sent = pickle.dumps(writer)
+            while len(workers) < min(self._count, len(shards)):
+                workers.append(_Worker(self._context, sent, workers))
+            _hand_out(workers, deque(shards), counter)
+        finally:
+            for worker in workers:
+                worker.stop()
+            for worker in workers:
+                worker.join()
+            if not writer.lock.lost:
+                # What a killed process left: those that failed or were stopped left nothing.
+                clear_temporary([shard.path for shard in shards])
+
+
+class _Worker:
+    """A process that writes shards, as its parent knows it."""
+
+    def __init__(self, context: Any, writer: bytes, others: list[_Worker]) -> None:
+        self.name = f"process {len(others) + 1}"
+        self.shard: Shard | None = None
+        self.connection, theirs = context.Pipe()
+        # A fork inherits the parent's ends. Open there, they would hide that the parent closed.
+        ends = [self.connection, *(other.connection for other in others)]
+        try:
+            self._process = context.Process(
+                target=_serve,
+                args=(theirs, ends, os.getpid(), this_process(), writer),
+                name=f"recmap {self.name}",
+                daemon=True,
+            )
+            self._process.start()
+        finally:
+            theirs.close()
+
+    def begin(self, shard: Shard) -> None:
+        self.shard = shard
+        try:
+            self.connection.send(shard)
+        except OSError:
+            raise self._died() from None
+
+    def receive(self) -> Any:
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+
+    def stop(self) -> None:
+        """Tell the process to stop at its next slab."""
+        self.connection.close()
+
+    def join(self) -> None:
+        self._process.join(_PATIENCE)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+    def _died(self) -> WorkerDiedError:
+        self._process.join(_PATIENCE)
+        code = self._process.exitcode
+        path = "" if self.shard is None else f" while it wrote {self.shard.path}"
+        advice = "; memory may have run out: use fewer" if code == -signal.SIGKILL else ""
+        return WorkerDiedError(
+            f"{self.name} of the conversion ended with exit code {code}{path}{advice}",
+            exitcode=code,
+        )
+
+
+def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) -> None:
+    for worker in workers:
+        worker.begin(shards.popleft())
+    while busy := [worker for worker in workers if worker.shard is not None]:
+        # Short waits, so that an interrupt is noticed.
+        ready = wait([worker.connection for worker in busy], timeout=0.2)
+        for worker in [worker for worker in busy if worker.connection in ready]:
+            told = worker.receive()
+            if isinstance(told, BaseException):
+                raise told
+            if told is not None:
+                counter.add(*told)
+                continue
+            worker.shard = None
+            if shards:
+                worker.begin(shards.popleft())
+
+
+def _serve(
+    connection: Connection, parents: list[Connection], pid: int, owner: Process, pickled: bytes
+) -> None:
+    """Write shards until the parent closes its end, or is gone."""
+    _core.end_with_parent(pid)
+    # Ctrl-C reaches every process of the terminal, but only the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in parents:
+        end.close()
+    with acting_for(owner):
+        try:
+            writer: ShardWriter = pickle.loads(pickled)  # noqa: S301 - our own
+            while True:
+                shard: Shard = connection.recv()
+                writer.write(shard, lambda *done: connection.send(done), connection.poll)
+                connection.send(None)
+        except (EOFError, StoppedError, BrokenPipeError, ConnectionResetError):
+            return  # the parent wants no more
+        except BaseException as e:  # raised again by the parent
+            connection.send(_portable(e))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error, or one like it if it cannot be sent."""
+    error.__cause__ = error.__context__ = None
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # whatever its class does when it is pickled
+        return RecmapError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,254 @@
+"""rm.open, rm.from_arrays and rm.from_batches: where datasets come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Never
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.opened import Opened, option_texts
+from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
+from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
+from recmap.formats.combined import BesideSource, SelectedSource
+from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.open_spec import Opening
+from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
+from recmap.formats.tfrecord_source import Errors, FieldsLike
+from recmap.model.arguments import (
+    as_dtype,
+    as_list,
+    as_mapping,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    check_iterable,
+    unknown_option,
+)
+from recmap.model.coerce import as_columns, fit, infer_schema
+from recmap.model.ragged import Ragged
+from recmap.model.schema import FieldLike, Schema, as_field
+from recmap.model.source import Source
+from recmap.pipeline.pipeline import Verbs
+from recmap.tfrecord.inflate import CompressionOption
+
+__all__ = ["from_arrays", "from_batches", "open"]
+
+
+def open(
+    path: PathsLike | Mapping[str, Any],
+    fields: FieldsLike | None = None,
+    *,
+    format: str | None = None,
+    errors: Errors = "raise",
+    verify: bool = True,
+    compression: CompressionOption = "auto",
+    index: PathLike | None = None,
+    dtype: npt.DTypeLike | None = None,
+    shape: tuple[int, ...] | None = None,
+    offset: int = 0,
+    **unknown: Never,
+) -> Dataset:
+    """Open files as one dataset, without loading them.
+
+    ``path`` is a file, a pattern, a folder, or a list of them; their rows are concatenated. A
+    dict takes columns from different files: ``{"image": "images.npy", "label": "labels.npy"}``.
+    Here and everywhere else, a path is a ``str``, ``bytes`` or ``pathlib.Path``, and may begin
+    with ``~``.
+
+    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``; without
+    it, recmap looks at the file.
+
+    ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
+    ``{"data": "float32[10]"}``. Add ``...: None`` to read all other columns as well. Without
+    ``fields``, all columns are read with the types that a sample of the records shows, or that
+    ``rm.index`` found in all of them. A feature that only later records have is not read, and an
+    ``UnknownFeatureWarning`` says so.
+
+    A file without a header needs ``dtype`` and ``shape``: ``-1`` as the first axis means as many
+    rows as there are. ``offset`` skips bytes at the beginning.
+
+    For TFRecord, ``errors="skip"`` leaves bad records out and lists them in ``ds.skipped``.
+    ``verify=False`` does not check the CRCs of the data. ``index`` is a text index of offsets and
+    sizes, as DALI uses it.
+
+    >>> import recmap as rm
+    >>> with rm.TFRecordWriter("tour.tfrecord") as w:
+    ...     w.write({"x": np.arange(6, dtype="float32").reshape(3, 2), "label": [7, 8, 9]})
+    >>> ds = rm.open("tour.tfrecord")
+    >>> len(ds), ds.schema
+    (3, Schema(x: float32[2], label: int64))
+    >>> ds[[2, 0]]["label"]
+    array([9, 7])
+    >>> np.arange(20, dtype="float32").tofile("numbers.bin")
+    >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
+    array([10., 11., 12.], dtype=float32)
+    """
+    for name in unknown:
+        raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
+    check_choice("errors", errors, ("raise", "skip"))
+    check_choice("format", format, (*FORMATS, None))
+    check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    if isinstance(path, Verbs):  # which gives rows, not paths
+        raise OptionTypeError(
+            "give a path: a dataset is already open"
+            if isinstance(path, Dataset)
+            else "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
+        )
+    if not isinstance(path, Mapping):
+        path = as_paths(path)
+    options = OpenOptions(
+        format=format,
+        errors=errors,
+        verify=check_flag("verify", verify),
+        compression=compression,
+        index=None if index is None else _index_file(index),
+        dtype=None if dtype is None else as_dtype("dtype", dtype),
+        shape=None if shape is None else _shape(shape),
+        offset=as_whole("offset", offset),
+    )
+    fields = None if fields is None else _fields(fields)  # once: it may be a generator
+    if isinstance(path, Mapping):
+        return _open_columns(path, fields, options)
+    source = open_source(path, fields, options)
+    reopen = Opening(absolute(source.files), fields, options)
+    return Dataset(Opened(source, _how(options, fields), reopen=reopen))
+
+
+def _open_columns(
+    path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
+) -> Dataset:
+    """Open columns from different files, side by side."""
+    if not path:
+        raise OptionError("an empty dict of columns")
+    for name in path:
+        check_column_name(name)
+    columns = {name: _open_column(name, part, options) for name, part in path.items()}
+    beside = BesideSource({name: column.source for name, column in columns.items()})
+    parts = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
+    lasting_path = {name: _absolute(part) for name, part in path.items()}
+    return Dataset(
+        Opened(
+            beside if fields is None else select(beside, fields, "the columns"),
+            _how(options, fields, parts=parts),
+            all(column.lasting for column in columns.values()),
+            partial(_reopen_columns, lasting_path, fields, options),
+        )
+    )
+
+
+def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
+    return option_texts({**asdict(options), "fields": fields, **more})
+
+
+def from_arrays(columns: Mapping[str, Any]) -> Dataset:
+    """Make a dataset of columns in memory: a dict of arrays, or a DataFrame.
+
+    >>> import recmap as rm
+    >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
+    Schema(x: float64[3], name: bytes)
+    """
+    if hasattr(columns, "keys"):
+        columns = dict(columns)
+    given = as_columns(as_mapping("columns", columns, '{"x": array}'))
+    schema = infer_schema(given)
+    batch, _ = fit(given, schema)
+    return Dataset(Opened(MemorySource(batch, schema), lasting=False))
+
+
+def from_batches(
+    batches: Iterable[Mapping[str, Any]], schema: Mapping[str, FieldLike] | None = None
+) -> Dataset:
+    """Make a dataset of batches that are produced one by one, to save or to train on.
+
+    It can be read once, in order. Without a ``schema`` the first batch gives it.
+
+    >>> import recmap as rm
+    >>> ds = rm.from_batches({"i": np.arange(n, n + 2)} for n in (0, 2))
+    >>> [batch["i"].tolist() for batch in ds.batches(3)]
+    [[0, 1, 2], [3]]
+    """
+    check_iterable("batches", batches, '[{"x": array}, {"x": array}]')
+    source = StreamSource(batches, None if schema is None else Schema(schema))
+    return Dataset(Opened(source, lasting=False))
+
+
+def _open_column(name: str, part: Any, options: OpenOptions) -> Opened:
+    """Open one column from a file, a dataset or an array, under the name it is given."""
+    if isinstance(part, np.ndarray | Ragged):
+        return opened_rows(from_arrays({name: part}))
+    if isinstance(part, Dataset):
+        rows = opened_rows(part)
+    else:
+        rows = Opened(open_source(part, None, for_column(part, options)))
+    columns = list(rows.source.schema)
+    if columns == [name]:
+        return rows
+    if name not in columns and len(columns) != 1:
+        file = rows.source.files[0] if rows.source.files else name
+        raise OptionError(
+            f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
+            "with fields=[...]"
+        )
+    old = name if name in columns else columns[0]
+    how = {**rows.how, "column": old}
+    return Opened(SelectedSource(rows.source, {name: old}), how, rows.lasting)
+
+
+def _index_file(index: Any) -> str:
+    file = os.path.abspath(as_path(index, "index"))
+    if not os.path.isfile(file):
+        raise PathNotFoundError(
+            f"index={index!r}: no such file; rm.index(path, text=True) makes it"
+        )
+    return file
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer):
+        raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
+    axes = as_list("shape", shape, "(-1, 10), all axes, rows first")
+    return tuple(as_whole("an axis of shape", axis, least=-1) for axis in axes)
+
+
+def _fields(fields: Any) -> Any:
+    if isinstance(fields, str):
+        return [fields]
+    example = '["x", "label"], or a dict of types by name, {"x": "float32[10]"}'
+    named = isinstance(fields, Mapping)
+    names = list(fields) if named else as_list("fields", fields, example)
+    if not all(isinstance(name, str) or name is ... for name in names):
+        raise OptionTypeError(
+            f'fields={fields!r}: give a list of names, ["x", "label"], or a dict of types by '
+            'name, {"x": "float32[10]"}'
+        )
+    if not named:
+        return names
+    for name, field in fields.items():
+        if field is not None:
+            _field(name, field)
+    return dict(fields)
+
+
+def _field(name: Any, field: Any) -> None:
+    try:
+        as_field(field)
+    except FieldTextError as e:
+        raise FieldTextError(f"fields: {name!r}: {e}") from None
+
+
+def _reopen_columns(
+    path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
+) -> Source:
+    return opened_rows(open(path, fields, **asdict(options))).source
+
+
+def _absolute(part: Any) -> Any:
+    held = isinstance(part, np.ndarray | Ragged | Dataset)
+    return part if held else absolute(part)

@@ -1,0 +1,161 @@
+"""Rows of a source by number, slice, list or mask, and all of them in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, MemoryLimitError, OptionError, RowNotFoundError
+from recmap.model.arguments import as_slice
+from recmap.model.casting import exact_array
+from recmap.model.ragged import concatenate
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch
+from recmap.model.source import Source
+
+__all__ = ["get_row", "get_rows", "iterate_rows", "read_batches", "read_blocks"]
+
+# Bytes read at a time by a pass over all rows; small batches are cut from it. The first read
+# is smaller: it tells what rows take in memory.
+_READ_SIZE = 16 << 20
+_FIRST_READ_SIZE = 1 << 20
+# What rows that are much larger than those before may take. What they take is often not
+# known exactly before they are read, and a read that is cut costs more than it saves.
+_MOST_READ_SIZE = 2 * _READ_SIZE
+
+
+def get_row(source: Source, number: int) -> dict[str, Any]:
+    """Return one row; a negative number counts from the end."""
+    batch = source.gather(np.array([_row_number(source, number)], dtype=np.int64))
+    return {name: column[0] for name, column in batch.items()}
+
+
+def get_rows(source: Source, key: Any) -> Batch:
+    """Return the rows of a slice, a list of numbers, or a mask."""
+    if isinstance(key, slice):
+        key = as_slice("rows", key)
+        step = 1 if key.step is None else key.step
+        plain = all(bound is None or bound >= 0 for bound in (key.start, key.stop))
+        if step == 1 and plain and key.stop is not None:
+            return source.read(key.start or 0, max(key.start or 0, key.stop))
+        rows = range(*key.indices(len(source)))
+        if rows.step == 1:
+            return source.read(rows.start, max(rows.start, rows.stop))
+        key = rows
+    numbers = _row_array(key)
+    if numbers.dtype.kind == "b":
+        if len(numbers) != len(source):
+            raise RowNotFoundError(f"a mask of {len(numbers):,} for {len(source):,} rows")
+        numbers = np.flatnonzero(numbers)
+    return source.gather(_checked(source, numbers))
+
+
+def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
+    """Yield all rows in order, each a dict."""
+    for batch in read_batches(source, 1024):
+        for i in range(measure(batch)[0]):
+            yield {name: column[i] for name, column in batch.items()}
+
+
+def read_batches(source: Source, size: int, drop_last: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield all rows in order, ``size`` at a time."""
+    for block in read_blocks(source, size):
+        rows, _ = measure(block)
+        for start in range(0, rows, size):
+            if start + size <= rows or not drop_last:
+                yield {name: column[start : start + size] for name, column in block.items()}
+
+
+def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
+    """Yield all rows in order, in blocks of a few megabytes whose number of rows is a multiple
+    of ``multiple``, except in the last one.
+    """
+    row_bytes = source.row_bytes()
+    size, start = _FIRST_READ_SIZE, 0
+    while True:
+        wanted = max(1, size // row_bytes // multiple) * multiple
+        read = _read_within(source, start, start + wanted)
+        rows, taken = measure(read)
+        if not rows:
+            return
+        if rows % multiple and rows > multiple and source.files:
+            # The rest is read again: to join it to what comes next would copy both.
+            rows -= rows % multiple
+            read = {name: column[:rows] for name, column in read.items()}
+        failure = None
+        whole = rows + -rows % multiple
+        while rows < whole:
+            try:
+                more = _read_within(source, start + rows, start + whole)
+            except DataError as e:
+                failure = e  # the rows before it are sound
+                break
+            if not measure(more)[0]:
+                break
+            read = {name: concatenate([read[name], more[name]]) for name in read}
+            rows, taken = measure(read)
+        yield read
+        if failure is not None:
+            raise failure
+        start += rows
+        size, row_bytes = _READ_SIZE, max(1, taken // rows)
+
+
+def _read_within(source: Source, start: int, stop: int) -> Batch:
+    try:
+        return source.read(start, stop, _MOST_READ_SIZE)
+    except MemoryLimitError:
+        return source.read(start, start + 1)
+
+
+def _row_number(source: Source, key: int) -> int:
+    # A row from the front may be read without counting all of them.
+    rows = source.known_rows()
+    if key >= 0 and rows is None:
+        if measure(source.read(key, key + 1))[0] == 1:
+            return key
+    else:
+        rows = len(source) if rows is None else rows
+        if -rows <= key < rows:
+            return key % rows
+    raise RowNotFoundError(f"row {key:,} of {len(source):,}")
+
+
+def _row_array(key: Any) -> npt.NDArray[Any]:
+    """Return the numbers or the mask of rows that an index means."""
+    if isinstance(key, tuple):
+        raise OptionError(
+            f"rows are not indexed by a tuple, ds[{', '.join(map(repr, key))}]: for rows by number "
+            f'use a list, ds[{list(key)!r}]; for values of a column, ds["name"][row, ...]'
+        )
+    try:
+        numbers = exact_array(key)
+    except (TypeError, ValueError) as e:
+        raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
+    if numbers.ndim == 1 and numbers.dtype.kind in "iub":
+        return numbers
+    if numbers.ndim == 1 and numbers.size == 0 and not isinstance(key, np.ndarray):
+        return numbers.astype(np.int64)
+    names = numbers.ndim == 1 and numbers.dtype.kind == "U"
+    hint = "; for some columns, use ds.select(*names)" if names else ""
+    raise OptionError(
+        "rows are indexed by a number, a slice, or a one-dimensional array of numbers or "
+        f"booleans, not by {type(key).__name__}{hint}"
+    )
+
+
+def _checked(source: Source, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    rows = numbers.astype(np.int64, copy=False)
+    if not len(rows):
+        return rows
+    count = len(source)
+    if numbers.dtype == np.uint64 and int(numbers.max()) >= count:
+        raise RowNotFoundError(f"row {int(numbers.max()):,} of {count:,}")
+    wrapped = np.where(rows < 0, rows + count, rows)
+    wrong = (wrapped < 0) | (wrapped >= count)
+    if wrong.any():
+        raise RowNotFoundError(f"row {int(rows[wrong][0]):,} of {count:,}")
+    return wrapped

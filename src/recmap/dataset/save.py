@@ -1,0 +1,267 @@
+"""Writing the rows of a dataset: what ``ds.save`` and ``rm.convert`` have in common."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.conversion.engine import OutputOptions, Runner, WorkOptions, convert_source
+from recmap.conversion.manifest import load_manifest, manifest_path
+from recmap.conversion.plan import Sharding
+from recmap.conversion.progress import Report
+from recmap.conversion.shard_writer import Verify
+from recmap.conversion.transform import Casting, transformed
+from recmap.dataset.opened import Opened
+from recmap.errors import OptionError
+from recmap.files.paths import MOST_SHARDS, PathLike, as_path
+from recmap.formats.registry import FORMATS, sink_options
+from recmap.model.arguments import (
+    as_mapping,
+    as_names,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    unknown_option,
+)
+from recmap.model.byte_size import parse_size
+from recmap.model.progress import ProgressOption, check_progress
+from recmap.model.source import Source
+from recmap.model.workers import Workers, parse_workers
+
+__all__ = ["SaveOptions", "Saving", "save"]
+
+
+class SaveOptions(TypedDict, total=False):
+    """The options of ``ds.save``: those of ``rm.convert`` except ``source``."""
+
+    format: str | None
+    compression: str | None
+    encoding: Mapping[str, str] | None
+    align: int | None
+    durable: bool
+    options: Mapping[str, Any] | None
+    shards: int | str | None
+    rows: slice | None
+    columns: Sequence[str] | None
+    rename: Mapping[str, str] | None
+    cast: Mapping[str, npt.DTypeLike] | None
+    casting: Casting
+    shuffle: bool
+    seed: int | None
+    memory: int | str
+    workers: int | str | None
+    verify: Verify
+    resume: bool
+    overwrite: bool
+    progress: ProgressOption
+    engine: str
+
+
+def save(opened: Opened, dst: PathLike, **options: Any) -> Report:
+    """Write rows to ``dst``."""
+    return Saving(dst, **options).run(opened)
+
+
+class Saving:
+    """A call of ``ds.save`` or ``rm.convert``: its options are checked before anything is
+    opened, then it runs.
+    """
+
+    def __init__(
+        self,
+        dst: PathLike,
+        *,
+        format: str | None = None,
+        compression: str | None = None,
+        encoding: Mapping[str, str] | None = None,
+        align: int | None = None,
+        durable: bool = True,
+        options: Mapping[str, Any] | None = None,
+        shards: int | str | None = None,
+        rows: slice | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        cast: Mapping[str, npt.DTypeLike] | None = None,
+        casting: Casting = "same_value",
+        shuffle: bool = False,
+        seed: int | None = None,
+        memory: int | str = "512MB",
+        workers: int | str | None = None,
+        verify: Verify = True,
+        resume: bool = True,
+        overwrite: bool = False,
+        progress: ProgressOption = None,
+        engine: str = "local",
+        **unknown: Any,
+    ) -> None:
+        for name, value in unknown.items():
+            raise unknown_option(name, SaveOptions.__annotations__, value=value)
+        target = as_path(dst, "dst")
+        _seed(shuffle, seed, None)
+        if parse_size(memory) < 1:
+            raise OptionError(f"memory={memory!r}: give a number of bytes, such as '512MB'")
+        check_progress(progress)
+        check_choice("format", format, (*FORMATS, None))
+        check_choice("casting", casting, ("same_value", "unsafe"))
+        if not isinstance(verify, str) or verify != "full":
+            check_flag("verify", verify, 'True, False or "full"')
+        for name, flag in {"resume": resume, "overwrite": overwrite, "durable": durable}.items():
+            check_flag(name, flag)
+        self._workers = None if workers is None else _parse_workers(workers)
+        self._engine = _parse_engine(engine)
+        self._rows = None if rows is None else as_slice("rows", rows)
+        self._columns = None if columns is None else as_names("columns", columns)
+        self._rename = as_mapping("rename", rename or {}, '{"old": "new"}')
+        for name in self._rename.values():
+            check_column_name(name)
+        self._cast = as_mapping("cast", cast or {}, '{"x": "float32"}')
+        self._casting = casting
+        self._output = OutputOptions(
+            target,
+            format,
+            parse_shards(shards),
+            durable,
+            sink_options(options, compression, encoding, align),
+        )
+        self._shuffle, self._seed = shuffle, seed
+        self._memory, self._verify = memory, verify
+        self._resume, self._overwrite, self._progress = resume, overwrite, progress
+
+    def run(self, rows: Opened) -> Report:
+        """Write these rows."""
+        with self._runner(rows.source) as runner:
+            source = transformed(
+                rows.source,
+                rows=self._rows,
+                columns=self._columns,
+                rename=self._rename,
+                cast=self._cast,
+                casting=self._casting,
+            )
+            work = WorkOptions(
+                memory=self._share_of_memory,
+                # Elsewhere the memory is for one process, which writes one file.
+                workers=self._count if runner is None else 1,
+                verify=self._verify,
+                # Rows from memory cannot be told from others: there is nothing to resume.
+                resume=self._resume and rows.lasting,
+                overwrite=self._overwrite,
+                progress=self._progress,
+                runner=runner,
+            )
+            return convert_source(
+                source,
+                self._output,
+                work,
+                seed=_seed(self._shuffle, self._seed, self._output.dst),
+                description={
+                    "rows": None if self._rows is None else str(self._rows),
+                    "columns": self._columns,
+                    "rename": self._rename,
+                    "opened": dict(rows.how),
+                },
+            )
+
+    @property
+    def _count(self) -> int | None:
+        return None if self._workers is None else self._workers.count
+
+    @property
+    def _in_processes(self) -> bool:
+        return self._workers is not None and self._workers.kind == "processes"
+
+    @property
+    def _share_of_memory(self) -> int | str:
+        """What each process may hold."""
+        if self._engine is not None or not self._in_processes:
+            return self._memory
+        return max(1, parse_size(self._memory) // (self._count or 1))
+
+    def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
+        """Return who writes the files; None for threads of this process."""
+        if self._engine is None:
+            if self._workers is None or not self._in_processes:
+                return nullcontext()
+            from recmap.conversion.process_runner import ProcessRunner
+
+            return nullcontext(ProcessRunner(source, self._workers.count, self._workers.method))
+        from recmap.ray.runner import on_cluster
+
+        return on_cluster(self._engine.address, source, self._output.dst, self._count)
+
+
+def parse_shards(shards: int | str | None) -> Sharding:
+    """Parse ``shards=``: a number of files, a size for each, or rows for each.
+
+    >>> parse_shards(16).files, parse_shards("10_000 rows").rows, parse_shards("256MB").size
+    (16, 10000, 256000000)
+    """
+    if shards is None:
+        return Sharding()
+    if not isinstance(shards, str):
+        return Sharding(files=as_whole("shards", shards, 1, MOST_SHARDS))
+    match = re.fullmatch(r"\s*(\d[\d_,]*)\s*(rows?)?\s*", shards)
+    if match is not None and match[2]:
+        return Sharding(rows=as_whole("shards", _digits(match[1]), 1))
+    if match is not None:
+        return Sharding(files=as_whole("shards", _digits(match[1]), 1, MOST_SHARDS))
+    try:
+        size = parse_size(shards)
+    except OptionError:
+        size = 0
+    if size < 1:
+        raise OptionError(
+            f"shards={shards!r}: give a number of files, the size of each, '256MB', or the rows of "
+            "each, '10_000 rows'"
+        )
+    return Sharding(size=size)
+
+
+def _digits(text: str) -> int:
+    return int(text.replace("_", "").replace(",", ""))
+
+
+class _Cluster(NamedTuple):
+    address: str | None
+
+
+def _parse_engine(engine: Any) -> _Cluster | None:
+    """Parse ``engine=``; None for this machine."""
+    if isinstance(engine, str) and engine == "local":
+        return None
+    name, colon, address = engine.partition(":") if isinstance(engine, str) else ("", "", "")
+    if name != "ray" or (colon and not address):
+        raise OptionError(f'engine={engine!r}: use "local", "ray" or "ray:ADDRESS"')
+    return _Cluster(address or None)
+
+
+def _parse_workers(workers: Any) -> Workers:
+    if isinstance(workers, str):
+        return parse_workers(workers, "threads")
+    return Workers("threads", as_whole("workers", workers, 1))
+
+
+def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
+    """Return the seed of a shuffle; None for rows in order. Without one, it is that of the
+    conversion to ``dst`` that was begun, or is drawn.
+    """
+    if not isinstance(shuffle, bool | np.bool_):
+        raise OptionError(f"shuffle={shuffle!r}: write shuffle=True, seed={shuffle!r}")
+    if not shuffle:
+        if seed is not None:
+            raise OptionError(f"seed={seed!r} is that of a shuffle: give shuffle=True, too")
+        return None
+    if seed is None:
+        known = load_manifest(manifest_path(dst)).get("options") if dst is not None else None
+        begun = known.get("shuffle") if isinstance(known, dict) else None
+        drawn = int.from_bytes(os.urandom(4), "little")
+        return begun if type(begun) is int and begun >= 0 else drawn
+    return as_whole("seed", seed)

@@ -1,0 +1,80 @@
+"""``rm.mix`` and ``rm.zip``: several datasets or pipelines as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recmap.errors import OptionError, OptionTypeError
+from recmap.model.arguments import as_whole, check_choice, is_iterable
+from recmap.pipeline.pipeline import Pipeline, Verbs
+from recmap.pipeline.plan import Plan, joined_plan, joined_rows
+from recmap.pipeline.transforms.mix import MixedRows, Until
+from recmap.pipeline.transforms.zip import ZippedRows
+
+__all__ = ["mix", "zip"]
+
+
+def mix(
+    *datasets: Verbs,
+    weights: Sequence[float] | None = None,
+    until: Until | None = None,
+    seed: int = 0,
+) -> Pipeline:
+    """Mix the rows of several datasets or pipelines, in proportion to their weights.
+
+    Without weights, all rows come. With weights, the mix ends when one of them has no more
+    rows, so that the proportions hold to the end; ``until="all"`` continues with the others.
+    ``repeat()`` them for a mix without end. A dataset without rows takes no part.
+
+    Each dataset is spread evenly over the whole epoch, in its own order: any span of rows
+    holds its proportion, give or take a few rows, however small the weight. The pattern
+    depends on ``seed`` and differs from one epoch to the next.
+
+    >>> import numpy as np, recmap as rm
+    >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))
+    >>> mixed = rm.mix(a, b, weights=[0.5, 0.5])
+    >>> values = [row["x"].item() for row in mixed]
+    >>> values.count(100), 80 < values.count(300) < 120
+    (100, True)
+    """
+    check_choice("until", until, ("first", "all", None))
+    ends: Until = until or ("all" if weights is None else "first")
+    plans = _plans(datasets, "mix")
+    rows = MixedRows(joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
+    given = None if weights is None else [float(weight) for weight in weights]
+    # States call the datasets parts.
+    record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
+    return Pipeline(joined_plan(plans, rows, record))
+
+
+def zip(*datasets: Verbs) -> Pipeline:
+    """Put datasets or pipelines with the same number of rows side by side.
+
+    >>> import numpy as np, recmap as rm
+    >>> a = rm.from_arrays({"x": np.arange(3)})
+    >>> b = rm.from_arrays({"y": np.arange(3) * 2})
+    >>> [(row["x"].item(), row["y"].item()) for row in rm.zip(a, b)]
+    [(0, 0), (1, 2), (2, 4)]
+    """
+    plans = _plans(datasets, "zip")
+    rows = ZippedRows(joined_rows(plans, "zip"))
+    return Pipeline(joined_plan(plans, rows, f"zip({len(plans)} parts)"))
+
+
+def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
+    for dataset in datasets:
+        if isinstance(dataset, Verbs):
+            continue
+        if is_iterable(dataset) and all(isinstance(each, Verbs) for each in dataset):
+            raise OptionTypeError(
+                f"rm.{verb}([a, b]): give the datasets one by one, rm.{verb}(a, b), or a list of "
+                f"them with a star, rm.{verb}(*datasets)"
+            )
+        raise OptionTypeError(
+            f"rm.{verb}(a, b) takes datasets and pipelines, not {type(dataset).__name__}: "
+            f"{dataset!r}; rm.open(path) and rm.from_arrays(columns) make one"
+        )
+    if not datasets:
+        raise OptionError(f"{verb}(): nothing to {verb}; give datasets or pipelines")
+    return [dataset._plan for dataset in datasets]  # noqa: SLF001  # hidden from users only

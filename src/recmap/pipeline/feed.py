@@ -1,0 +1,333 @@
+"""The feed of a pipeline: its batches, one iteration after the other, and where it is.
+
+``Pipeline`` shows users what they need of it. Adapters get the feed itself, which also
+counts epochs, gives rows and batches by number, and is divided among worker processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from recmap.adapters.feed import Elsewhere
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.model.arguments import as_whole
+from recmap.model.progress import Counter, ProgressOption
+from recmap.model.schema import Batch, Schema
+from recmap.model.workers import Workers
+from recmap.pipeline.executor import batch_at, plain_batches
+from recmap.pipeline.grouped_batches import grouped_batches
+from recmap.pipeline.meter import Meter, Timings
+from recmap.pipeline.plan import Plan
+from recmap.pipeline.ready_plan import ReadyPlan, ready
+from recmap.pipeline.row_source import Rows
+from recmap.pipeline.signature import Seed, compare, signed
+from recmap.pipeline.state import Cursor, CursorLog, checked, load, redealt, save
+
+__all__ = ["PipelineFeed"]
+
+
+class PipelineFeed:
+    """Batches, or rows without ``batch``, of one epoch after the other."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._ready: ReadyPlan | None = None
+        self._next = Cursor()  # where the next iteration begins
+        self._log = CursorLog(Cursor())  # where this iteration has been
+        self._meter: Meter | None = None
+        #: How often it was told where to begin: by ``restore()``, or by an ``epoch``.
+        self.placed = 0
+        # Others who read batches, and how many iterations each had begun when it was last
+        # known here what comes next.
+        self._elsewhere: list[tuple[Elsewhere, int]] = []
+        self._out_of_turn = False
+
+    @property
+    def ready(self) -> ReadyPlan:
+        """The plan once its functions have seen the first rows."""
+        if self._ready is None:
+            self._ready = ready(self._plan)
+        return self._ready
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of what comes out."""
+        return self.ready.schema
+
+    def sample(self) -> Batch:
+        """Return what became of the first rows: it tells ragged columns from padded ones."""
+        return self.ready.sample
+
+    @property
+    def batched(self) -> bool:
+        """Whether batches come out, not rows."""
+        return self._plan.grouping is not None
+
+    @property
+    def numbered(self) -> bool:
+        """Whether there are rows by number: none are left out, batched or dealt to ranks."""
+        plan = self._plan
+        whole = plan.grouping is None and plan.rank is None and plan.bucket is None
+        return whole and not plan.drops and plan.rows.count is not None
+
+    @property
+    def turns(self) -> int:
+        """Epochs of one iteration."""
+        return self._plan.repeat or 1
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration begins with, or resumes."""
+        return self._next.epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self._place(Cursor(epoch=as_whole("epoch", number)))
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch that the next iteration begins with, or began with if it is resumed."""
+        return self._next.epoch - self._next.turn
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the next iteration begins in the middle of an epoch."""
+        return self._next != Cursor(epoch=self._next.epoch)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether batches are best made one after the other: by workers, or from a
+        compressed file.
+        """
+        return self._plan.workers is not None or self._plan.rows.in_order
+
+    @property
+    def end_to_end(self) -> bool:
+        """Whether several batches of one size may lie end to end in memory."""
+        together = self.ready.batches_per_block > 1
+        return self.batched and together and not self.ready.batch_transforms
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch; the last may have fewer."""
+        return self._plan.groups.block
+
+    def __len__(self) -> int:
+        count = self._plan.count()
+        if count is None:
+            raise OptionTypeError(
+                "the length of this pipeline is not known: it has no end, or rows are left out "
+                "or put together by what they hold"
+            )
+        return count
+
+    def left(self) -> int:
+        """Count the batches, or rows, of the next iteration, which may be a resumed one."""
+        count = self._plan.count(self._next)
+        return len(self) if count is None else count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        cursor, meter = self._next, self._new_meter()
+        # Iterating again without restore() begins the next epoch.
+        self._next = Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
+        self._log, self._meter = CursorLog(cursor), meter
+        self._known_here()
+        return self._run(self._batches(cursor, meter), self._log, meter, self._next)
+
+    def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
+        """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` leave."""
+        plan = self._plan
+        batches = (plain_batches if plan.plain else grouped_batches)(self.ready, cursor, meter)
+        wanted, done = plan.total_slice, cursor.done
+        if not wanted:
+            yield from batches
+            return
+        if wanted.take == 0:
+            return
+        while done < wanted.stop and (made := list(islice(batches, 1))):
+            done += 1
+            if done == wanted.stop:
+                yield made.pop()[0], Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
+            elif done > wanted.skip:
+                yield _counted(made.pop(), done)
+
+    def _run(
+        self,
+        batches: Generator[tuple[Batch, Cursor], None, None],
+        log: CursorLog,
+        meter: Meter,
+        end: Cursor,
+    ) -> Iterator[dict[str, Any]]:
+        with closing(batches):
+            # A list of one, which is emptied: a name for the batch would keep it until the
+            # next one is asked for.
+            while made := self._next_batch(batches, log, meter):
+                yield made.pop()
+            log.end(end)
+
+    def _next_batch(
+        self, batches: Iterator[tuple[Batch, Cursor]], log: CursorLog, meter: Meter
+    ) -> list[Batch]:
+        asked = time.perf_counter()
+        for batch, cursor in islice(batches, 1):
+            log.add(cursor)
+            rows = len(next(iter(batch.values()), ())) if self.batched else 1
+            meter.got(batch, rows, asked)
+            return [batch]
+        return []
+
+    def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
+        """Yield the batches of several epochs, and tell how far each is."""
+        for _ in range(epochs):
+            with Counter(self._plan.count_rows_from(self._next), progress) as counter:
+                batches = iter(self)
+                while batch := list(islice(batches, 1)):
+                    timings = self.timings()
+                    counter.reach(timings.rows, timings.bytes)
+                    yield batch.pop()
+                counter.finish()
+
+    def timings(self) -> Timings:
+        """Return where the time of the last iteration went."""
+        return (self._meter or self._new_meter()).timings()
+
+    def _new_meter(self) -> Meter:
+        transforms = (*self.ready.transforms, *self.ready.batch_transforms)
+        names = ["read", *(transform.name for transform in transforms)]
+        return Meter(names, self._plan.pool.count)
+
+    def rows(self) -> Rows:
+        """Return the rows by position. OptionError where they have none."""
+        return self._plan.random_access("rows by number")
+
+    def batch_at(self, number: int, epoch: int) -> Batch:
+        """Make one batch of the iteration that begins with an epoch, here and now."""
+        count = len(self) if self.batched else 0
+        if not 0 <= number < count:
+            raise RowNotFoundError(f"batch {number:,} of {count:,}")
+        self._out_of_turn = True
+        return batch_at(self.ready, number, epoch)
+
+    def part(self, index: int, count: int) -> PipelineFeed:
+        """Return every ``count``-th batch, for processes of one rank that take turns.
+
+        Each does its own work: most such processes may not start others.
+        """
+        count = as_whole("count", count, 1)
+        index = as_whole("index", index, 0, count - 1)
+        plan = self._plan
+        if plan.row_slices or plan.batch_slice or plan.total_slice:
+            raise OptionError(
+                "take and skip of what a filter leaves, of batches that are dealt out, or behind "
+                "repeat, need one process that counts; use num_workers=0"
+            )
+        processes = plan.workers is not None and plan.workers.kind == "processes"
+        workers = Workers("here", 1) if processes else plan.workers
+        feed = PipelineFeed(replace(plan, part=(index, count), workers=workers))
+        feed._ready = None if self._ready is None else replace(self._ready, plan=feed._plan)
+        if self.resumed:
+            feed._next = redealt(self._next, plan.share, plan.groups, plan.rows_per_step)
+            feed._log = CursorLog(feed._next)
+        return feed
+
+    def state(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the state after the last batch given out, or after so many of this iteration."""
+        if batches is not None:
+            batches = as_whole("batches", batches)
+        cursor = self._cursor_elsewhere(batches)
+        if cursor is None:
+            cursor = self._log.after(batches)
+        signature = signed([each.known_by for each in self._plan.sources], self._plan.records)
+        return save(cursor, self._plan.share, signature)
+
+    def read_by(self, elsewhere: Elsewhere) -> None:
+        """Note that others read from now on, in processes or an order that is not seen here."""
+        self._elsewhere.append((elsewhere, elsewhere.begun()))
+
+    def _known_here(self) -> None:
+        """Note that it is known here what comes next, whoever read before."""
+        self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
+        self._out_of_turn = False
+
+    def _cursor_elsewhere(self, batches: int | None) -> Cursor | None:
+        """Return the cursor after so many batches of those that others read last; None if
+        none do.
+        """
+        if self._out_of_turn:
+            raise OptionError(
+                "state(): batches were asked for out of turn, so there is no place to go on from; "
+                "use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
+            )
+        for each, before in self._elsewhere:
+            if each.begun() == before:
+                continue
+            epoch = each.epoch()
+            in_turn = epoch is not None and self._plan.plain and self._plan.counted
+            if batches is None or not in_turn:
+                how = "state(batches=n) with the number that the loop has received, "
+                raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
+            begun = self._next if epoch == self.first_epoch else Cursor(epoch=epoch or 0)
+            return self._plan.advanced(begun, batches)
+        return None
+
+    def restore(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], check: bool = True
+    ) -> PipelineFeed:
+        """Continue from a state, or from those of all ranks."""
+        plan = self._plan
+        states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
+        seeds = self._compared(states) if check else []
+        cursor = load(states, plan.share, plan.groups, plan.rows_per_step, plan.repeat, check=check)
+        if cursor.left is not None and cursor.at == 0 and self._nothing_left(cursor):
+            cursor = cursor.following(plan.repeat)
+        for seed, value in seeds:
+            seed.value = value
+        self._place(cursor)
+        return self
+
+    def _place(self, cursor: Cursor) -> None:
+        """Begin the next iteration at a cursor."""
+        self._next, self._log = cursor, CursorLog(cursor)
+        self.placed += 1
+        self._known_here()
+
+    def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
+        """Refuse states of other data or verbs; return the seeds that are taken over."""
+        seeds: list[tuple[Seed, int]] = []
+        for state in states:
+            if state["version"] == 1:
+                continue
+            data = [each.known_by for each in self._plan.sources]
+            difference, seeds = compare(state, data, self._plan.records)
+            if difference is not None:
+                raise OptionError(
+                    f"restore: the state is not of this pipeline: {difference}. To go on all the "
+                    "same, use restore(state, check=False)"
+                )
+            if state.get("verbs") != states[0].get("verbs"):
+                raise OptionError("restore: the states are not of one run: their verbs differ")
+        return seeds
+
+    def _nothing_left(self, cursor: Cursor) -> bool:
+        """Whether no rank has anything left of an epoch that was dealt out again."""
+        if not cursor.left or not self._plan.counted:
+            return not cursor.left
+        # No rank has more than the first.
+        rank = self._plan.rank
+        first = None if rank is None else replace(rank, rank=0)
+        return replace(self._plan, rank=first).rest(cursor) == 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The meter holds a lock; and a copy in another process reads by itself.
+        return {**self.__dict__, "_meter": None, "_elsewhere": []}
+
+
+def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
+    batch, after = made
+    # At the end of all epochs the count begins again.
+    return batch, replace(after, done=done) if after != Cursor(epoch=after.epoch) else after

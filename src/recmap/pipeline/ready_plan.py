@@ -1,0 +1,152 @@
+"""A plan that is ready to run: its functions have seen the first rows, so types are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from recmap.errors import DataError, OptionError
+from recmap.model.schema import Batch, Field, Schema
+from recmap.pipeline.plan import Plan
+from recmap.pipeline.transforms.base import Block, Transform, run_transforms
+from recmap.pipeline.transforms.batch import Group, GroupInput
+from recmap.pipeline.transforms.pad import padded_by
+from recmap.pipeline.trial import Trial, read_block, tried, try_rows
+
+__all__ = ["ReadyPlan", "ready"]
+
+# Blocks that are read at most to find a batch that functions of batches can be tried on.
+_TRIED_BLOCKS = 64
+# Several small batches are read at once, up to so many bytes, rows and batches: handing one
+# from thread to thread costs as much as reading it. They share one buffer, so keeping one
+# alive keeps all of them.
+_TOGETHER_BYTES = 1 << 24
+_TOGETHER_ROWS = 1 << 14
+_TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
+# Batches that are padded while they are read have memory of their own, and how much is known
+# before it is allocated.
+_TOGETHER_READ_PADDED = 8
+# Batches that are made before they are asked for, unless ``prefetch`` says how many.
+_PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class ReadyPlan:
+    """A plan, its transforms once they know their types, and what they made of the first rows."""
+
+    plan: Plan
+    transforms: tuple[Transform, ...]
+    batch_transforms: tuple[Transform, ...]
+    schema: Schema
+    sample: Batch
+    row_bytes: int
+
+    @cached_property
+    def batches_per_block(self) -> int:
+        """Batches to read at once."""
+        plan, size = self.plan, self.plan.groups.block
+        if not plan.plain or plan.transforms or plan.mask is not None:
+            return 1
+        if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
+            return 1
+        # Functions of batches are called with one batch at a time, when it is its turn.
+        if any(each.calls_user_code or each.drops for each in self.batch_transforms):
+            return 1
+        # The rows of a ragged batch would not have memory of their own.
+        if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
+            return 1
+        fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
+        return max(1, min(fitting, self._most_together, _TOGETHER_ROWS // size))
+
+    @property
+    def _most_together(self) -> int:
+        if not self.batch_transforms:
+            return _TOGETHER_BATCHES
+        # The size of padded rows is a guess, unless they are padded while they are read.
+        padded = padded_by(self.batch_transforms, self.plan.rows)
+        return _TOGETHER_PADDED if padded is None else _TOGETHER_READ_PADDED
+
+    @cached_property
+    def blocks_ahead(self) -> int:
+        """Blocks that are read ahead, and handed on, within the memory limit."""
+        plan = self.plan
+        wanted = _PREFETCH if plan.prefetch is None else plan.prefetch
+        if plan.workers is not None:
+            wanted = max(wanted, 2 * plan.workers.count)
+        elif plan.read_threads is not None:
+            wanted = max(wanted, plan.read_threads)
+        queues = 1 + plan.rows.in_order + (not plan.plain and bool(self.batch_transforms))
+        block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
+        return max(1, min(wanted, plan.memory // queues // max(1, block_bytes) - 1))
+
+    @property
+    def block_memory(self) -> int:
+        """Bytes that a block of several batches may take."""
+        return self.plan.memory // (self.blocks_ahead + 2)
+
+
+def ready(plan: Plan) -> ReadyPlan:
+    """Try the functions of a plan on the first rows."""
+    plan.check_no_bucket()
+    workers = plan.workers if plan.calls_user_code else None
+    trial = tried(partial(_try, plan), (*plan.transforms, *plan.batch_transforms), workers)
+    count = len(plan.transforms)
+    transforms, batch_transforms = trial.transforms[:count], trial.transforms[count:]
+    return ReadyPlan(
+        plan, transforms, batch_transforms, trial.schema, trial.sample, trial.row_bytes
+    )
+
+
+def _try(plan: Plan) -> Trial:
+    transforms, schema, sample = try_rows(plan.rows, plan.transforms)
+    schema = plan.groups.schema(schema)
+    sample = _first_batch(plan, transforms, sample)
+    batch_transforms: list[Transform] = []
+    for transform in plan.batch_transforms:
+        prepared, schema = transform.prepared(schema, sample)
+        batch_transforms.append(prepared)
+        sample = prepared.apply(sample) if len(sample.positions) else sample
+    batch = dict(sample.batch)
+    if plan.mask is not None:
+        batch, schema = _with_mask(plan.mask, batch, schema)
+    size = sum(column.nbytes for column in batch.values())
+    row_bytes = max(plan.rows.row_bytes(), size // max(1, len(sample.positions)))
+    return Trial((*transforms, *batch_transforms), schema, batch, row_bytes)
+
+
+def _with_mask(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Schema]:
+    if mask in schema:
+        raise OptionError(
+            f'shard: there is a column {mask!r} already; give the mask another name: mask="real"'
+        )
+    real = np.ones(len(next(iter(batch.values()), ())), bool)
+    return {**batch, mask: real}, Schema({**schema, mask: Field("bool")})
+
+
+def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> Block:
+    """Make what functions of batches are tried on: a batch as they will get them."""
+    if not any(transform.calls_user_code for transform in plan.batch_transforms):
+        batch = plan.groups.sampled(sample.batch)
+        count = len(next(iter(batch.values()), ()))
+        return replace(sample, batch=batch, positions=np.arange(count))
+    group = _first_group(plan, transforms)
+    if group is None:
+        return replace(sample, positions=sample.positions[:0])
+    return replace(sample, batch=group.batch, positions=group.numbers)
+
+
+def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
+    grouper, size = plan.groups.start(), plan.groups.block
+    for start in range(0, min(_TRIED_BLOCKS * size, len(plan.share)), size):
+        positions, _ = plan.share.positions(start, start + size)
+        try:
+            block = read_block(plan.rows, positions)
+        except DataError:
+            break  # what lies before the bad row has to do
+        block, _ = run_transforms(block, transforms)
+        for group in grouper.add(GroupInput(block.batch, block.positions)):
+            return group
+    return next(grouper.flush(), None)

@@ -1,0 +1,182 @@
+"""``bucket``: batches of rows of similar length."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import MapError, OptionError, OptionTypeError
+from recmap.model.arguments import as_list, as_whole
+from recmap.model.batch import interleave, pick
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Batch, Schema
+from recmap.pipeline.transforms.batch import END, Group, Grouper, Grouping, GroupInput
+
+__all__ = ["Boundaries", "Buckets"]
+
+By: TypeAlias = str | Callable[[dict[str, Any]], int]
+# Rows and batches are counted in 64 bits.
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Buckets that wait for ``batch`` to say how large batches are."""
+
+    by: By
+    edges: tuple[int, ...]
+
+    @classmethod
+    def checked(cls, by: Any, boundaries: Any) -> Boundaries:
+        """Return what the user gave, or raise what is wrong with it."""
+        if not isinstance(by, str) and not callable(by):
+            raise OptionTypeError(f"bucket(by={by!r}): give the name of a column, or a function")
+        given = as_list("boundaries", boundaries, "[32, 64]")
+        edges = tuple(as_whole("boundaries", edge, most=_MOST) for edge in given)
+        if not edges or list(edges) != sorted(set(edges)):
+            raise OptionError(f"boundaries={list(edges)}: give increasing lengths")
+        return cls(by, edges)
+
+    def batched(self, size: Any, drop_last: bool) -> Buckets:
+        """Return the buckets, with one batch size for all of them or one for each."""
+        several = isinstance(size, Sequence | np.ndarray)
+        sizes = list(size) if several else [size] * (len(self.edges) + 1)
+        checked = tuple(as_whole("size", each, 1, _MOST) for each in sizes)
+        return Buckets(self.by, self.edges, checked, drop_last)
+
+
+@dataclass(frozen=True)
+class Buckets(Grouping):
+    """Batches of rows of similar length: a bucket for each range of lengths."""
+
+    by: By
+    boundaries: tuple[int, ...]
+    sizes: tuple[int, ...]
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.boundaries or list(self.boundaries) != sorted(set(self.boundaries)):
+            raise OptionError(f"boundaries={list(self.boundaries)}: give increasing lengths")
+        if len(self.sizes) != len(self.boundaries) + 1:
+            raise OptionError(
+                f"{len(self.boundaries)} boundaries make {len(self.boundaries) + 1} buckets, but "
+                f"there are {len(self.sizes)} batch sizes"
+            )
+        if min(self.sizes) < 1:
+            raise OptionError("a batch has one row or more")
+
+    @property
+    def block(self) -> int:
+        return max(self.sizes)
+
+    @property
+    def drops_last(self) -> bool:
+        return self.drop_last
+
+    def schema(self, schema: Schema) -> Schema:
+        if isinstance(self.by, str) and not schema[self.by].ragged:
+            if schema[self.by].is_bytes or not schema[self.by].shape:
+                return schema  # the length of a string, or the number itself
+            raise OptionError(
+                f"bucket(by={self.by!r}): {schema[self.by]} has one length in all rows"
+            )
+        return schema
+
+    def start(self) -> Grouper:
+        return _Bucketer(self)
+
+    def held_numbers(self, held: Any) -> list[int]:
+        if held and len(held) != len(self.sizes):
+            raise ValueError("there are other buckets")
+        return [number for bucket in held for number in bucket]
+
+    def describe(self) -> list[Any]:
+        by = self.by if isinstance(self.by, str) else _name(self.by)
+        return ["bucket", by, list(self.boundaries), list(self.sizes), self.drop_last]
+
+    def bucket_of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """The bucket of each row."""
+        if isinstance(self.by, str):
+            column = batch[self.by]
+            lengths = column.lengths if isinstance(column, Ragged) else column
+        else:
+            count = len(next(iter(batch.values())))
+            rows = ({name: c[i] for name, c in batch.items()} for i in range(count))
+            try:
+                lengths = np.array([operator.index(self.by(row)) for row in rows], np.int64)
+            except Exception as e:
+                raise MapError(
+                    f"bucket: {_name(self.by)} of a row is to be a whole number, but: "
+                    f"{type(e).__name__}: {e}",
+                    cause_type=type(e).__name__,
+                ) from e
+        return np.searchsorted(self.boundaries, lengths, side="right")
+
+
+class _Bucketer:
+    """Collects the rows of each bucket."""
+
+    def __init__(self, plan: Buckets) -> None:
+        self._plan = plan
+        self._waiting: list[list[tuple[GroupInput, int]]] = [[] for _ in plan.sizes]
+
+    def add(self, rows: GroupInput) -> Iterator[Group]:
+        if not len(rows.numbers):
+            return
+        for row, bucket in enumerate(self._plan.bucket_of(rows.batch).tolist()):
+            waiting = self._waiting[bucket]
+            waiting.append((rows, row))
+            if len(waiting) == self._plan.sizes[bucket]:
+                self._waiting[bucket] = []
+                yield self._group(waiting, int(rows.numbers[row]) + 1)
+        self._copy_waiting(rows)
+
+    def _copy_waiting(self, given: GroupInput) -> None:
+        """Copy the rows that wait, so that the block they came in can be freed."""
+        rows = [row for each in self._waiting for origin, row in each if origin is given]
+        which = np.array(rows, np.int64)
+        copy = GroupInput(pick(given.batch, which), given.numbers[which])
+        at = iter(range(len(rows)))
+        for each in self._waiting:
+            each[:] = [
+                (copy, next(at)) if origin is given else (origin, row) for origin, row in each
+            ]
+
+    def _group(self, rows: list[tuple[GroupInput, int]], at: int) -> Group:
+        numbers = np.array([block.numbers[row] for block, row in rows], np.int64)
+        return Group(_picked(rows), numbers, at, self._held())
+
+    def _held(self) -> list[list[int]]:
+        return [[int(block.numbers[row]) for block, row in each] for each in self._waiting]
+
+    def flush(self) -> Iterator[Group]:
+        for bucket, waiting in enumerate(self._waiting):
+            if waiting and not self._plan.drop_last:
+                self._waiting[bucket] = []
+                yield self._group(waiting, END)
+
+    def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
+        for bucket, numbers in enumerate(held):
+            if numbers:
+                block = GroupInput(fetch(numbers), np.asarray(numbers, np.int64))
+                self._waiting[bucket] = [(block, row) for row in range(len(numbers))]
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__qualname__", type(fn).__name__))
+
+
+def _picked(rows: list[tuple[GroupInput, int]]) -> Batch:
+    """Rows of several blocks as one batch."""
+    blocks = {id(block): block for block, _ in rows}
+    parts, places = [], []
+    for key, block in blocks.items():
+        mine = np.array([i for i, (b, _) in enumerate(rows) if id(b) == key], np.int64)
+        parts.append(pick(block.batch, np.array([rows[i][1] for i in mine], np.int64)))
+        places.append(mine)
+    return interleave(parts, places)

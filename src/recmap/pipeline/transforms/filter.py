@@ -1,0 +1,56 @@
+"""``filter``: the rows for which a function is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import MapError
+from recmap.model.casting import exact_array
+from recmap.model.schema import Schema
+from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.function import FunctionTransform, batch_text, function_failed
+
+__all__ = ["Filter"]
+
+
+@dataclass(frozen=True)
+class Filter(FunctionTransform):
+    """Leaves out the rows for which the function is false."""
+
+    batched: bool
+    verb = "filter"
+    drops = True
+
+    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
+        return self, schema
+
+    def apply(self, block: Block) -> Block:
+        call = self.function.calls(block.epoch)
+        if self.batched:
+            return block.where(self._mask(call, block))
+        columns = block.batch.items()
+        mask = np.empty(len(block.positions), bool)
+        for i, position in enumerate(block.positions.tolist()):
+            try:
+                mask[i] = bool(call({name: column[i] for name, column in columns}, position))
+            except Exception as e:
+                raise function_failed(self.name, block.origin(i), e) from e
+        return block.where(mask)
+
+    def _mask(self, call: Callable[[Any, int], Any], block: Block) -> npt.NDArray[np.bool_]:
+        first = int(block.positions[0]) if len(block.positions) else 0
+        try:
+            mask = exact_array(call(block.batch, first))
+        except Exception as e:
+            raise function_failed(self.name, batch_text(block), e) from e
+        if mask.dtype != bool or mask.shape != block.positions.shape:
+            raise MapError(
+                f"{batch_text(block)}: {self.name} returned {mask.dtype}{list(mask.shape)}; return "
+                f"a mask: one bool for each of the {len(block.positions):,} rows"
+            )
+        return mask

@@ -1,0 +1,112 @@
+"""Functions of the user, called with rows or batches and, if they ask, a random generator."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from recmap.errors import MapError, OptionError
+from recmap.pipeline.transforms.base import Block, Transform
+
+__all__ = ["Function", "FunctionTransform", "batch_text", "function_failed"]
+
+
+class Function:
+    """A function that may take a random generator, ``rng``, beside its rows."""
+
+    def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
+        if not callable(fn):
+            raise OptionError(f"{fn!r} is not a function")
+        self.fn, self.seed, self.stage = fn, seed, stage
+        self.name = getattr(fn, "__qualname__", type(fn).__name__)
+        self._random = _takes_rng(fn)
+
+    def calls(self, epoch: int) -> Callable[[Any, int], Any]:
+        """The function of rows and their position, for one batch in one thread."""
+        if not self._random:
+            return lambda rows, _: self.fn(rows)
+        # Of this thread alone: two cannot use one generator.
+        chance = RowGenerators(self.seed, self.stage, self.name)
+        return lambda rows, position: self.fn(rows, rng=chance.at(epoch, position))
+
+    def reseeded(self, by: int) -> Function:
+        """The same as another function of a chain, which has other chances."""
+        return Function(self.fn, self.seed, self.stage + by)
+
+    def describe(self) -> list[Any]:
+        return [self.name, self.seed, self.stage]
+
+
+def _takes_rng(fn: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # of a builtin
+        return False
+    return "rng" in parameters
+
+
+@dataclass(frozen=True)
+class FunctionTransform(Transform):
+    """A transform that calls a function of the user's."""
+
+    function: Function
+    verb: ClassVar[str] = "map"
+    calls_user_code = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.verb} {self.function.name}"
+
+    def reseeded(self, by: int) -> Self:
+        return replace(self, function=self.function.reseeded(by))
+
+    def describe(self) -> list[Any]:
+        # States of recmap 0.1 know these transforms by the names of their classes.
+        return [type(self).__name__, *self.function.describe()]
+
+
+class RowGenerators:
+    """Generators by epoch and position.
+
+    One generator is set to the place of a row and handed out, which is many times
+    cheaper than a new one for every row; so it is to be used before the next is asked
+    for. Philox, which can begin at any place, says where; SFC64 draws, for it takes half
+    the time: what functions of rows draw is often noise for every value.
+    """
+
+    def __init__(self, seed: int, stage: int, name: str) -> None:
+        entropy = [seed, stage, zlib.crc32(name.encode())]
+        key = np.random.SeedSequence(entropy).generate_state(2, np.uint64)
+        self._places = np.random.Philox(key=key)
+        self._place = self._places.state
+        self._bits = np.random.SFC64(0)
+        self._state = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, epoch: int, position: int) -> np.random.Generator:
+        """The generator of a row, at its beginning."""
+        self._place["state"]["counter"][:] = (0, 0, position, epoch)
+        self._places.state = self._place
+        # Three words by lot, and a counter, which begins at one.
+        words = self._state["state"]["state"]
+        words[:3] = self._places.random_raw(3)
+        words[3] = 1
+        self._bits.state = self._state
+        return self._generator
+
+
+def function_failed(name: str, where: str, error: Exception) -> MapError:
+    return MapError(
+        f"{where}: {name} failed: {type(error).__name__}: {error}", cause_type=type(error).__name__
+    )
+
+
+def batch_text(block: Block) -> str:
+    if not len(block.positions):
+        return "no rows"
+    return f"a batch of {len(block.positions):,} rows from {block.origin(0)} on"
