@@ -17,7 +17,7 @@ import numpy as np
 import recmap as rm
 from recmap.model.schema import Batch
 from recmap.model.workers import parse_workers
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Pool, Request, Work
 
 __all__ = [
@@ -58,8 +58,8 @@ __all__ = [
 
 
 def pool_of(work: Work, kind: str) -> Pool:
-    """Workers as ``map`` takes them; "here" are none."""
-    return open_pool(work, parse_workers(0 if kind == "here" else kind))
+    """Workers as ``map`` takes them; "serial" are none."""
+    return open_pool(work, parse_workers(0 if kind == "serial" else kind))
 
 
 def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[Request]:

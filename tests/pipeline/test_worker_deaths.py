@@ -113,7 +113,7 @@ def test_a_handler_of_the_parent_does_not_keep_workers_from_ending() -> None:
 PROGRAM = """
 import os, sys
 from recmap.model.workers import parse_workers
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from tests import jobs
 from tests.jobs import pool_of
 

@@ -15,7 +15,7 @@ from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
 
-KINDS = ["here", "threads:2", "fork:2", "spawn:2"]
+KINDS = ["serial", "threads:2", "fork:2", "spawn:2"]
 PROCESSES = KINDS[2:]
 
 
@@ -43,7 +43,7 @@ def test_the_note_is_the_traceback_of_the_worker(kind: str) -> None:
     assert "recmap/pipeline" not in note
 
 
-@pytest.mark.parametrize("kind", ["here", "threads:2"])
+@pytest.mark.parametrize("kind", ["serial", "threads:2"])
 def test_the_cause_is_the_exception_itself_where_it_can_be(kind: str) -> None:
     with pytest.raises(rm.MapError) as info:
         list(pool_of(jobs.third_fails, kind).run(jobs.requests(), ahead=6))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import patience
+from recmap.pipeline.workers import stalls
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running
@@ -182,7 +182,7 @@ def test_a_function_of_batches_of_torch_works_in_forked_processes() -> None:
 def test_workers_that_hang_are_told_with_their_stacks(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 1.0)
+    monkeypatch.setattr(stalls, "PATIENCE", 1.0)
     told: list[str] = []
 
     def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -199,14 +199,14 @@ def test_workers_that_hang_are_told_with_their_stacks(
             assert len(list(pool.run(jobs.requests(5), ahead=3))) == 5
     assert "no worker has answered for" in told[-1]
     assert "jobs.py" in told[-1]
-    assert "serving.py" not in told[-1]
+    assert "worker_main.py" not in told[-1]
     assert {"fork:2": "spawn:2", "spawn:2": "threads:2", "threads:2": "workers=2"}[kind] in told[-1]
 
 
 def test_a_worker_that_has_not_begun_is_told_and_not_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 0.5)
+    monkeypatch.setattr(stalls, "PATIENCE", 0.5)
     with open("slow_module.py", "w") as file:
         file.write(
             "import os, time\n"

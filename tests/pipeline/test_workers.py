@@ -21,12 +21,12 @@ from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
 
-KINDS = ["here", "threads:3", "fork:3", "spawn:2"]
+KINDS = ["serial", "threads:3", "fork:3", "spawn:2"]
 POOLS = KINDS[1:]
 
 
 def test_what_workers_can_be() -> None:
-    assert parse_workers(None) == parse_workers(0) == Workers("here", 0, None)
+    assert parse_workers(None) == parse_workers(0) == Workers("serial", 0, None)
     assert parse_workers("threads:4") == Workers("threads", 4, None)
     assert parse_workers("fork:2") == Workers("processes", 2, "fork")
     assert parse_workers("spawn:2") == Workers("processes", 2, "spawn")
@@ -88,7 +88,7 @@ def test_no_more_requests_are_taken_than_asked_for(kind: str, ahead: int) -> Non
         assert taken == 0
         for given in range(1, 30):
             next(results)
-            assert taken == given + (0 if kind == "here" else ahead)
+            assert taken == given + (0 if kind == "serial" else ahead)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -234,7 +234,7 @@ def test_busy_seconds_grow_with_the_work(kind: str) -> None:
         assert sum(pool.busy()) == 0
         list(pool.run(jobs.requests(20), ahead=3))
         before = pool.busy()
-        assert len(before) == (1 if kind == "here" else int(kind[-1]))
+        assert len(before) == (1 if kind == "serial" else int(kind[-1]))
         assert sum(before) > 0
         list(pool.run(jobs.requests(20), ahead=3))
         assert sum(pool.busy()) > sum(before)

@@ -27,7 +27,7 @@ from recmap.pipeline.state import Cursor
 from recmap.pipeline.task import FinishTask, RowsTask, filler, opened, pieces_of
 from recmap.pipeline.transforms.batch import END, Block, Group
 from recmap.pipeline.trial import done_by
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request
 
 __all__ = ["stream"]

@@ -370,7 +370,7 @@ class Pipeline(Verbs):
                 "repeat, need one process that counts; use num_workers=0"
             )
         processes = plan.workers is not None and plan.workers.kind == "processes"
-        workers = Workers("here", 1) if processes else plan.workers
+        workers = Workers("serial", 1) if processes else plan.workers
         made = Pipeline(replace(plan, part=(index, count), workers=workers))
         made._ready = None if self._ready is None else replace(self._ready, plan=made._plan)
         if self.resumed:

@@ -159,13 +159,13 @@ class Plan:
         if self.workers is not None:
             return self.workers
         if self.ahead == 0:
-            return Workers("here", 1)
+            return Workers("serial", 1)
         ours = self._ours
         if ours and not self.rows.in_order:
             return Workers("threads", self.readers or _READERS)
         # One reader is ahead already; steps of ours may be done beside the loop.
         beside = ours and bool(self.steps or self.finish)
-        return Workers("threads" if beside or self.ahead else "here", 1)
+        return Workers("threads" if beside or self.ahead else "serial", 1)
 
     def verbs(self) -> list[str]:
         """What is done, for people."""

@@ -18,8 +18,8 @@ from recmap.errors import OptionError
 from recmap.model.schema import Batch, Schema
 from recmap.model.workers import Workers
 from recmap.pipeline.row_source import only_a_few_rows
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
-from recmap.pipeline.workers.open_pool import open_pool
 from recmap.pipeline.workers.pool import Request, UnpicklableError, Work
 
 if TYPE_CHECKING:
