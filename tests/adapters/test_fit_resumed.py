@@ -212,7 +212,7 @@ def test_batches_that_somebody_else_asks_for_hide_what_was_trained_on() -> None:
     assert train[0]["y"].shape == (BATCH,)
     train.trained(1)
     assert train[3]["y"].shape == (BATCH,)
-    with pytest.raises(rm.OptionError, match=r"out of turn.*evaluate.*another to_keras"):
+    with pytest.raises(rm.OptionError, match=r"out of order.*evaluate.*another to_keras"):
         train.state()
 
 
@@ -240,7 +240,7 @@ def test_what_keras_has_trained_on_is_known_only_in_turn() -> None:
     train.begin(begun.state())
     with pytest.raises(rm.OptionError, match="shuffle=False"):
         train[3]
-    with pytest.raises(rm.OptionError, match="in turn"):
+    with pytest.raises(rm.OptionError, match="in order"):
         pipeline().to_keras(workers=2).follow()
 
 

@@ -46,7 +46,7 @@ CHAINS: dict[str, Any] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:batches are asked for out of turn")
+@pytest.mark.filterwarnings("ignore:batches are asked for out of order")
 @pytest.mark.parametrize("chain", CHAINS)
 def test_batches_have_numbers_and_epochs_follow(ds: rm.Dataset, chain: str) -> None:
     plain = CHAINS[chain](ds)
@@ -84,6 +84,47 @@ def test_features_and_labels(ds: rm.Dataset) -> None:
     others, y = ds.batch(10).to_keras(label="y")[0]
     assert set(others) == {"id", "x"}
     assert isinstance(ds.batch(10).to_keras(), keras.utils.PyDataset)
+
+
+def test_sample_weights_come_behind_the_label(ds: rm.Dataset) -> None:
+    x, y, weight = ds.batch(10).to_keras(features="x", label="y", sample_weight="id")[0]
+    assert (x.shape, y.shape) == ((10, 3), (10,))
+    assert weight.tolist() == list(range(10))
+    others, _, _ = ds.batch(10).to_keras(label="y", sample_weight="id")[0]
+    assert set(others) == {"x"}
+    batches: Any = ds.batch(10)
+    with pytest.raises(rm.OptionError, match="needs a label: label=\"y\", sample_weight='id'"):
+        batches.to_keras(sample_weight="id")
+    with pytest.raises(rm.FieldNotFoundError, match="sample_weight='w': no column 'w'"):
+        batches.to_keras(label="y", sample_weight="w")
+    with pytest.raises(rm.OptionError, match="the name of one column"):
+        batches.to_keras(label="y", sample_weight=["id"])
+    with pytest.raises(rm.OptionTypeError, match="sample_weight"):
+        batches.to_keras(label="y", sample_weight=3)
+
+
+def test_workers_are_threads_or_processes_of_keras(ds: rm.Dataset) -> None:
+    def how(workers: Any) -> tuple[int, bool]:
+        made = ds.batch(10).to_keras(workers=workers)
+        return made.workers, made.use_multiprocessing
+
+    assert how(1) == how(0) == how(None) == how("threads:1") == (1, False)
+    assert how(4) == how("threads:4") == (4, False)
+    assert how("processes:4") == (4, True)
+    assert how("processes:1") == (1, True)
+    with pytest.raises(rm.OptionError, match='"processes:2".*set_start_method."spawn"'):
+        how("spawn:2")
+    with pytest.raises(rm.OptionError, match="use a number of threads"):
+        how("4")
+
+
+def test_options_that_are_gone_are_refused_with_their_replacement(ds: rm.Dataset) -> None:
+    batches: Any = ds.batch(10)
+    for value in (True, False):
+        with pytest.raises(rm.OptionTypeError, match='is now workers="processes:4"'):
+            batches.to_keras(workers=2, use_multiprocessing=value)
+    with pytest.raises(rm.OptionTypeError, match="did you mean 'workers'"):
+        batches.to_keras(worker=2)
 
 
 def test_columns_are_numbers_in_this_machines_order() -> None:
@@ -142,6 +183,21 @@ train = chain.to_keras(features="x", label="y")
 losses = model().fit(train, epochs=4, verbose=0).history["loss"]
 assert losses[-1] < losses[0] / 4, losses
 
+# A row of weight 0 teaches nothing: the mean loss is that of the others.
+weighted = ds.map(lambda row: {**row, "w": np.float32(row["id"] < 20)}).batch(8)
+train = weighted.to_keras(features="x", label="y", sample_weight="w")
+x, y = ds["x"][:20], ds["y"][:20]
+untrained = model()
+error = np.mean((untrained.predict(x, verbose=0).ravel() - y) ** 2)
+found = untrained.evaluate(train, verbose=0) * 53 / 20
+assert abs(found - error) < 1e-3 * error, (found, error)
+before = [np.asarray(w) for w in untrained.get_weights()]
+none = ds.map(lambda row: {**row, "w": np.float32(0)}).batch(8)
+untrained.fit(none.to_keras(features="x", label="y", sample_weight="w"), verbose=0, shuffle=False)
+assert all(np.array_equal(a, b) for a, b in zip(before, untrained.get_weights(), strict=True))
+untrained.fit(train, verbose=0, shuffle=False)
+assert not np.array_equal(before[0], untrained.get_weights()[0])
+
 counted = model(metrics=[Seen()])
 for shuffle, how in ((True, {}), (False, {}), (True, {"workers": 2}), (True, MULTI)):
     train = chain.to_keras(features="x", label="id", **how)
@@ -163,7 +219,7 @@ print(keras.backend.backend(), "trained")
 @pytest.mark.usefixtures("ds")
 def test_a_model_learns_with_every_backend(backend: str) -> None:
     # Processes that Keras forks do not go well with the threads of the others.
-    multi = '{"workers": 2, "use_multiprocessing": True}' if backend == "torch" else "{}"
+    multi = '{"workers": "processes:2"}' if backend == "torch" else "{}"
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM.replace("MULTI", multi)],
         capture_output=True,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recmap.adapters.features_and_labels import Names
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
-    from recmap.adapters.tf_library import tf
+    from recmap.adapters.tf_tensors import tf
     from recmap.adapters.torch import TorchRows, TorchStream
     from recmap.pipeline.pipeline import Pipeline
     from recmap.pipeline.plan import Plan
@@ -271,28 +271,38 @@ class Verbs:
         *,
         features: Names = None,
         label: Names = None,
-        workers: int = 1,
-        use_multiprocessing: bool = False,
+        sample_weight: str | None = None,
+        workers: int | str | None = 1,
         max_queue_size: int = 10,
+        **unknown: Never,
     ) -> KerasBatches:
-        """A ``keras.utils.PyDataset`` of dicts or, with ``label``, of pairs of features
-        and label. The other arguments are those of ``PyDataset``: who makes batches that
-        are asked for out of turn.
+        """Return a ``keras.utils.PyDataset``, for any backend.
+
+        A batch is a dict of columns or, with ``label``, a pair of features and label. The
+        column ``sample_weight`` makes it a triple: how much each row counts in the loss.
+
+        ``workers=4`` has four threads of Keras make batches that ``fit`` asks for out of
+        order, ``"processes:4"`` four processes; ``max_queue_size`` is how many they make
+        ahead. With ``fit(..., shuffle=False)`` leave it at 1: batches in order come from the
+        running pipeline, with the workers of ``map``.
         """
         from recmap.adapters.keras import to_keras
 
         return to_keras(
-            self.pipeline(), features, label, workers, use_multiprocessing, max_queue_size
+            self.pipeline(), features, label, sample_weight, workers, max_queue_size, unknown
         )
 
     def to_tf(
         self, *, features: Names = None, label: Names = None, ragged: bool = True
     ) -> tf.data.Dataset:
-        """A ``tf.data.Dataset`` of dicts or, with ``label``, of pairs of features and
-        label. Each time it is iterated is an epoch.
+        """Return a ``tf.data.Dataset``. Each iteration is an epoch.
 
-        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are filled up
-        with zeros to the longest row of the batch.
+        A batch is a dict of columns or, with ``label``, a pair of features and label. After
+        ``batch(n, drop_last=True)`` its shapes are static: the first axis of its
+        ``element_spec`` is n. Else it is None.
+
+        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are padded with zeros
+        to the longest row of the batch.
         """
         from recmap.adapters.tf import to_tf
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from recmap.adapters.feed import Elsewhere
+from recmap.adapters.feed import ExternalReader
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_whole, check_choice, check_flag, is_iterable
 from recmap.model.html import table
@@ -55,7 +55,7 @@ class Pipeline(Verbs):
         self._meter: Meter | None = None
         # Who reads batches that this does not see, and how often each had begun when it was
         # last known here what comes next.
-        self._elsewhere: list[tuple[Elsewhere, int]] = []
+        self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
 
     @property
@@ -119,6 +119,16 @@ class Pipeline(Verbs):
     def batch_size(self) -> int:
         """Rows of a batch; the last may have fewer."""
         return self._plan.groups.block
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """Rows of every batch, if all of them have equally many: with ``drop_last``, unless a
+        function of batches may change their number.
+        """
+        grouping, finish = self._plan.grouping, self.settled().finish
+        if grouping is None or not grouping.drop_last or not all(step.ours for step in finish):
+            return None
+        return grouping.full_size
 
     @property
     def resumed(self) -> bool:
@@ -229,9 +239,9 @@ class Pipeline(Verbs):
         signature = signed([leaf.known_by for leaf in self._plan.leaves], self._plan.said)
         return save(place, self._plan.share, signature)
 
-    def read_by(self, elsewhere: Elsewhere) -> None:
+    def read_by(self, reader: ExternalReader) -> None:
         """Others read it from now on, in processes or an order that this does not see."""
-        self._elsewhere.append((elsewhere, elsewhere.begun()))
+        self._elsewhere.append((reader, reader.begun()))
 
     def _known_here(self) -> None:
         """What comes next is known here, whoever read before."""

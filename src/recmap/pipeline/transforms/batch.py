@@ -82,6 +82,11 @@ class Grouping(Protocol):
         """Whether a group that is not full at the end is left out."""
         ...
 
+    @property
+    def full_size(self) -> int | None:
+        """Rows of a full group; None if they differ in that."""
+        ...
+
     def schema(self, schema: Schema) -> Schema: ...
 
     def sampled(self, batch: Batch) -> Batch:
@@ -104,6 +109,7 @@ class Singles:
     block: int
     plain = False
     drop_last = False
+    full_size = 1
 
     def schema(self, schema: Schema) -> Schema:
         return schema
@@ -154,6 +160,10 @@ class Batches:
 
     @property
     def block(self) -> int:
+        return self.size
+
+    @property
+    def full_size(self) -> int:
         return self.size
 
     def schema(self, schema: Schema) -> Schema:
@@ -235,6 +245,10 @@ class Buckets:
     @property
     def block(self) -> int:
         return max(self.sizes)
+
+    @property
+    def full_size(self) -> int | None:
+        return self.sizes[0] if len(set(self.sizes)) == 1 else None
 
     def schema(self, schema: Schema) -> Schema:
         if isinstance(self.by, str) and not schema[self.by].ragged:

@@ -32,6 +32,10 @@ class Packs:
     block = _BLOCK
     plain = False
 
+    @property
+    def full_size(self) -> int | None:
+        return self.size
+
     def packer(self) -> Packer:
         """An empty one."""
         columns = None if self.columns is None else list(self.columns)
