@@ -1,4 +1,4 @@
-"""TensorFlow on the other side of a pipeline: datasets, functions, training, parsing."""
+"""to_tf: datasets, functions, training; and parsing records with TensorFlow itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
         assert theirs["name"].numpy().tolist() == ours["name"].tolist()
 
 
-def test_the_element_spec_tells_what_comes(ds: rm.Dataset) -> None:
+def test_the_element_spec_describes_the_batches(ds: rm.Dataset) -> None:
     dataset = ds.batch(10).to_tf()
     assert dataset.element_spec == {
         "id": tf.TensorSpec((None,), tf.int64),
@@ -154,7 +154,7 @@ def test_fit_never_traces_a_step_of_static_batches_again(ds: rm.Dataset) -> None
     assert shapes[0] == [8, 3]
 
 
-def test_ragged_columns_are_filled_up_if_that_is_asked_for(ds: rm.Dataset) -> None:
+def test_ragged_false_pads_ragged_columns_with_zeros(ds: rm.Dataset) -> None:
     dataset = ds.select("t").batch(4).to_tf(ragged=False)
     assert dataset.element_spec["t"].shape.as_list() == [None, None]
     assert next(iter(dataset))["t"].numpy().tolist() == [[0, 0, 0], [1, 0, 0], [2, 3, 0], [3, 4, 5]]
@@ -191,7 +191,7 @@ def test_every_iteration_is_an_epoch(ds: rm.Dataset) -> None:
     assert twice == epochs[0] + epochs[1]
 
 
-def test_iterations_that_are_left_early_end(ds: rm.Dataset) -> None:
+def test_iterations_may_be_left_early(ds: rm.Dataset) -> None:
     def number(row: dict[str, Any]) -> dict[str, Any]:
         return {"id": row["id"]}
 
@@ -201,7 +201,7 @@ def test_iterations_that_are_left_early_end(ds: rm.Dataset) -> None:
     assert sum(map(len, ids(dataset))) == ROWS
 
 
-def test_a_restored_pipeline_goes_on(ds: rm.Dataset) -> None:
+def test_a_restored_pipeline_continues(ds: rm.Dataset) -> None:
     chain = ds.shuffle(seed=1).batch(10)
     whole = [batch["id"].tolist() for batch in chain]
     chain.epoch = 0
@@ -311,7 +311,7 @@ def test_strings_along_fixed_axes_are_dense() -> None:
     assert batches == [[[b"a", b"bb"], [b"", b"c"]], [[b"d", b"e"]]]
 
 
-def test_what_a_map_makes_of_batches_comes(ds: rm.Dataset) -> None:
+def test_columns_made_by_a_map_of_batches_come(ds: rm.Dataset) -> None:
     def halves(batch: dict[str, Any]) -> dict[str, Any]:
         return {"id": batch["id"], "half": batch["x"][:, ::-1].astype(np.float16)}
 
@@ -328,7 +328,7 @@ def test_large_batches_keep_their_values_while_memory_is_used_again() -> None:
     assert np.array_equal(np.concatenate([batch["x"].numpy() for batch in held]), x)
 
 
-def test_aligned_memory_comes_back_only_when_nobody_looks() -> None:
+def test_aligned_memory_is_reused_only_when_no_view_is_left() -> None:
     memory, array = AlignedMemory(), np.arange(100_001.0)[1:]
     first = memory.align(array)
     assert first.ctypes.data % 64 == 0

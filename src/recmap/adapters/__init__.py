@@ -5,11 +5,11 @@ A pipeline hands an adapter a ``Feed``. What each adapter makes of a batch:
 =================  ====================  ======================  ==============  ==============
 column             ``to_torch``          ``to_tf``               ``to_keras``    ``to_jax``
 =================  ====================  ======================  ==============  ==============
-dense              tensor, no copy       tensor, at most 1 copy  NumPy array     array on device
+dense              tensor, same memory   tensor, at most 1 copy  NumPy array     array on device
 ragged             nested tensor, list   ``RaggedTensor``, or    refused: pad    refused: pad
                    of tensors, or parts  padded with zeros       it              it
 bytes              list of ``bytes``     ``tf.string`` tensor    refused         refused
-dates              int64                 int64                   int64           int64
+dates              integers              integers                integers        integers
 without ``label``  dict                  dict                    dict            dict
 with ``label``     (features, label)     (features, label)       (features,      (features,
                                                                  label)          label)
