@@ -17,7 +17,7 @@ import numpy as np
 import recmap as rm
 from recmap.model.schema import Batch
 from recmap.model.workers import parse_workers
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Pool, Request, Result
 
 __all__ = [
@@ -95,12 +95,12 @@ def _only_batch(answer: tuple[Request, Result]) -> tuple[Request, Batch]:
 
 
 def pool_of(work: Callable[[Request], Batch], kind: str) -> BatchPool:
-    """Workers as ``map`` takes them; "here" are none."""
-    return BatchPool(open_pool(_BatchWork(work), parse_workers(0 if kind == "here" else kind)))
+    """Open a pool for ``workers=`` of ``map``; "serial" is none."""
+    return BatchPool(open_pool(_BatchWork(work), parse_workers(0 if kind == "serial" else kind)))
 
 
 def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[Request]:
-    """Requests 0, 1, 2, ...; without end if ``count`` is None."""
+    """Yield requests 0, 1, 2, ...; forever if ``count`` is None."""
     number = 0
     while count is None or number < count:
         yield Request(number, 7, np.arange(number, number + 3), batch)
@@ -108,7 +108,7 @@ def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[R
 
 
 def until(done: Callable[[], bool], seconds: float = 60) -> None:
-    """Returns when something is so, which it must be soon."""
+    """Wait until something is true. It is an error if that takes long."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -118,7 +118,7 @@ def until(done: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextmanager
 def meanwhile(done: Callable[[], bool], then: Callable[[], object]) -> Iterator[None]:
-    """Another thread, which does something when something is so."""
+    """Run another thread that does something once something is true."""
 
     def wait() -> None:
         until(done)
@@ -134,7 +134,7 @@ def meanwhile(done: Callable[[], bool], then: Callable[[], object]) -> Iterator[
 
 @contextmanager
 def deadline(seconds: int = 120) -> Iterator[None]:
-    """A hang is a failure."""
+    """Fail if the block takes too long."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"took longer than {seconds} seconds")
@@ -149,7 +149,7 @@ def deadline(seconds: int = 120) -> Iterator[None]:
 
 
 def worker(number: int) -> int:
-    """The process that holds a request, or 0."""
+    """Return the process that holds a request, or 0."""
     try:
         with open(f"worker-{number}") as file:
             return int(file.read())
@@ -158,7 +158,7 @@ def worker(number: int) -> int:
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs; one that nobody has asked for its exit code does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         with open(f"/proc/{process}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -167,14 +167,14 @@ def alive(process: int) -> bool:
 
 
 def shared_memory() -> set[str]:
-    """What lies in shared memory, but for what other programs put there meanwhile: the
-    locks of multiprocessing and the tensors of PyTorch.
+    """List what lies in shared memory, except the locks of multiprocessing and the tensors of
+    PyTorch, which other programs may make meanwhile.
     """
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("sem.", "torch_"))}
 
 
 def echo(request: Request) -> Batch:
-    """The request itself."""
+    """Return the request itself."""
     if request.batch is not None:
         return request.batch
     return {
@@ -185,17 +185,17 @@ def echo(request: Request) -> Batch:
 
 
 def shares(_: Request) -> Batch:
-    """Which process and thread did it."""
+    """Tell which process and thread did it."""
     return {"process": np.array([os.getpid()]), "thread": np.array([threading.get_ident()])}
 
 
 def process(_: Request) -> Batch:
-    """Which process did it."""
+    """Tell which process did it."""
     return {"process": np.array([os.getpid()])}
 
 
 def first_waits_for_second(request: Request) -> Batch:
-    """Request 0 takes longer than request 1."""
+    """Make request 0 take longer than request 1."""
     if request.number == 0:
         until(lambda: os.path.exists("second"))
     if request.number == 1:
@@ -210,12 +210,12 @@ def third_fails(request: Request) -> Batch:
 
 
 def sized(request: Request) -> Batch:
-    """As many values as the request says, all of them its number."""
+    """Return as many values as the request says, all of them its number."""
     return {"x": np.full((int(request.positions[0]), 4), request.number)}
 
 
 def negate(request: Request) -> Batch:
-    """Changes what it was given."""
+    """Change the column that was given."""
     assert request.batch is not None
     x = request.batch["x"]
     assert isinstance(x, np.ndarray)
@@ -227,7 +227,7 @@ _kept: list[Any] = []
 
 
 def keep_first(request: Request) -> Batch:
-    """The column it was given first, for ever."""
+    """Return the column that was given first, every time."""
     assert request.batch is not None
     _kept.append(request.batch["x"])
     return {"x": _kept[0]}
@@ -244,13 +244,13 @@ def raise_corrupt(_: Request) -> Batch:
 
 
 def raise_own(_: Request) -> Batch:
-    (record,) = np.array([5])  # a number of numpy's, as one that indexes may be
+    (record,) = np.array([5])  # a NumPy integer, as an index may be
     raise OwnError("row 5: not a number", record=record, field="x")
 
 
 def crash(_: Request) -> Batch:
-    """A segmentation fault."""
-    faulthandler.disable()  # it would tell of it, as it was asked to
+    """Cause a segmentation fault."""
+    faulthandler.disable()  # pytest has it print the crash
     ctypes.string_at(0)
     return {}
 
@@ -260,7 +260,7 @@ def leave(_: Request) -> Batch:
 
 
 def holding(request: Request) -> Batch:
-    """Says who works on it in a file, and never ends."""
+    """Write the process id into a file, and never return."""
     with open(f"worker-{request.number}.part", "w") as file:
         file.write(str(os.getpid()))
     os.replace(f"worker-{request.number}.part", f"worker-{request.number}")
@@ -269,7 +269,7 @@ def holding(request: Request) -> Batch:
 
 
 def same(a: Any, b: Any) -> None:
-    """Columns with the same dtypes, shapes and values."""
+    """Assert that columns have the same dtypes, shapes and values."""
     assert type(a) is type(b)
     if isinstance(a, rm.Ragged):
         assert np.array_equal(a.lengths, b.lengths)
@@ -281,12 +281,12 @@ def same(a: Any, b: Any) -> None:
 
 
 def augment(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A function of rows that uses chance."""
+    """A function of rows that uses random numbers."""
     return {**row, "noise": rng.random(4), "tokens": np.repeat(row["x"], int(row["x"]) % 4)}
 
 
 def summed(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A function of batches that uses chance."""
+    """A function of batches that uses random numbers."""
     return {**batch, "sum": batch["noise"].sum(axis=1), "together": rng.random(len(batch["x"]))}
 
 
@@ -307,12 +307,12 @@ def dies_at_thirteen(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def who(row: dict[str, Any]) -> dict[str, Any]:
-    """The process that was given the row."""
+    """Add the process that was given the row."""
     return {**row, "process": os.getpid()}
 
 
 def whose(batch: dict[str, Any]) -> dict[str, Any]:
-    """The process that was given the batch."""
+    """Add the process that was given the batch."""
     return {**batch, "by": np.full(len(batch["x"]), os.getpid())}
 
 
@@ -331,7 +331,7 @@ def refuses_the_parent(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def stuck(request: Request) -> Batch:
-    """Answers the first request, and hangs at the next."""
+    """Answer the first request, and hang at the next."""
     if request.number:
         until(lambda: os.path.exists("go"), 600)
     return {"x": request.positions}

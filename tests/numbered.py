@@ -1,4 +1,4 @@
-"""Rows of which each knows its number, for the frameworks on the other side."""
+"""Rows that hold their own number, for tests of adapters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["double", "flat", "ids", "numbered"]
 
 
 def numbered(rows: int) -> rm.Dataset:
-    """A file of such rows: numbers, a target that a model can learn, lists, names."""
+    """Write such rows: numbers, a target that a model can learn, lists, names."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((rows, 3), np.float32)
     with rm.TFRecordWriter("x.tfrecord") as w:
@@ -30,7 +30,7 @@ def numbered(rows: int) -> rm.Dataset:
 
 
 def ids(batches: Any) -> list[list[int]]:
-    """The numbers of the rows, batch by batch."""
+    """Return the numbers of the rows, batch by batch."""
     return [np.asarray(batch["id"]).tolist() for batch in batches]
 
 

@@ -1,4 +1,4 @@
-"""What tests of worker processes share: marks, and programs that are run and ended."""
+"""What tests of worker processes share: marks, and running a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PROCESSES", "WITH_WORKERS", "running"]
 
 PROCESSES = ["fork:2", "spawn:2"]
 
-#: For ``pytestmark``: a hang is a failure, and warnings of forks are not.
+#: For ``pytestmark``: a hang is a failure, warnings about forks are not.
 WITH_WORKERS = [
     pytest.mark.usefixtures("in_time"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -25,8 +25,8 @@ WITH_WORKERS = [
 
 @contextlib.contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs in a session of its own, and can import the tests. It is ended
-    with all that it has started.
+    """Run a program in a session of its own, which can import the tests. At the end it is
+    killed, with everything it has started.
     """
     with open("program.py", "w") as file:
         file.write(program)

@@ -1,6 +1,4 @@
-"""model.fit, stopped in the middle of an epoch, and gone on with: the same rows, the same
-weights.
-"""
+"""model.fit stopped in the middle of an epoch and resumed: the same rows, the same weights."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def new_model() -> Any:
 
 
 class Save(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """Saves the model and the place after a batch of an epoch, and ends there."""
+    """Saves the model and the state after a batch of an epoch, and stops there."""
 
     def __init__(self, state: Any, epoch: int, batch: int) -> None:
         super().__init__()
@@ -64,9 +62,9 @@ def weights(model: Any) -> list[float]:
     return [float(value) for array in model.get_weights() for value in array.reshape(-1)]
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of an epoch that is not whole
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # in an epoch that is resumed
 @pytest.mark.parametrize("chain", ["shuffle", "filter", "workers"])
-def test_a_dataset_of_tensorflow_goes_on_after_the_batch_it_was_trained_on(chain: str) -> None:
+def test_to_tf_resumes_after_the_last_batch_trained_on(chain: str) -> None:
     whole = pipeline(chain)
     undisturbed = new_model()
     for _ in range(3):
@@ -119,7 +117,7 @@ assert save.saved is not None
 state = json.loads(save.saved[1])
 assert (state["epoch"], state["at"]) == (1, 30), state
 
-# Built from nothing, as after a crash; the rest, then two whole epochs, in one call.
+# Built anew, as after a crash: the rest of an epoch, then two whole ones, in one call.
 train, model = batches(), new_model()
 model.set_weights(save.saved[0])
 fit(train, model, state, epochs=4, initial_epoch=1)
@@ -133,7 +131,7 @@ print(train.state()["epoch"])
     [("tensorflow", "workers"), ("jax", "shuffle"), ("torch", "shuffle")],
     ids=["tensorflow", "jax", "torch"],
 )
-def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, chain: str) -> None:
+def test_to_keras_resumes_after_the_last_batch_trained_on(backend: str, chain: str) -> None:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -148,7 +146,7 @@ def test_batches_of_keras_go_on_after_the_one_it_was_trained_on(backend: str, ch
 
 
 class Places(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """The place after each step, as epoch and row."""
+    """Records the state after each step, as epoch and row."""
 
     def __init__(self, train: Any) -> None:
         super().__init__()
@@ -161,7 +159,7 @@ class Places(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
 
 
 def trained_on(epochs: int) -> list[float]:
-    """The weights after whole epochs, from the first on."""
+    """Return the weights after whole epochs, from the first on."""
     train, model = pipeline(), new_model()
     for _ in range(epochs):
         model.fit(train.to_tf(features="x", label="y"), shuffle=False, verbose=0)
@@ -169,7 +167,7 @@ def trained_on(epochs: int) -> list[float]:
 
 
 @pytest.mark.parametrize("follows", [False, True], ids=["alone", "followed"])
-def test_keras_passes_over_no_epoch_when_it_looks_at_batches(follows: bool) -> None:
+def test_no_epoch_is_skipped_when_keras_looks_at_batches(follows: bool) -> None:
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     for done in (2, 4):
         callbacks = [train.follow()] if follows else []
@@ -179,25 +177,25 @@ def test_keras_passes_over_no_epoch_when_it_looks_at_batches(follows: bool) -> N
     assert weights(model) == trained_on(epochs=4)
 
 
-def test_a_fit_that_is_not_followed_goes_on_behind_one_that_was() -> None:
+def test_fit_without_follow_continues_after_one_with_it() -> None:
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     for callbacks in ([train.follow()], [], []):
         model.fit(train, shuffle=False, verbose=0, callbacks=callbacks)
     assert weights(model) == trained_on(epochs=3)
 
 
-def test_epochs_of_some_steps_go_on_with_the_order_of_the_pipeline() -> None:
+def test_steps_per_epoch_continues_in_the_order_of_the_pipeline() -> None:
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     places = Places(train)
     callbacks = [train.follow(), places]
     model.fit(train, epochs=4, steps_per_epoch=3, shuffle=False, verbose=0, callbacks=callbacks)
-    # The place after the last batch is the start of the next epoch.
+    # The state after the last batch is the start of the next epoch.
     steps = [(at // 60, at % 60) for at in range(10, 121, 10)]
     assert places.found == steps
     assert weights(model) == trained_on(epochs=2)
 
 
-def test_several_steps_at_a_time_may_end_behind_the_last_batch() -> None:
+def test_steps_per_execution_may_go_beyond_the_last_batch() -> None:
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     model.compile(keras.optimizers.SGD(0.05), "mse", steps_per_execution=4)
     places = Places(train)
@@ -206,17 +204,17 @@ def test_several_steps_at_a_time_may_end_behind_the_last_batch() -> None:
     assert train.state()["epoch"] == 2
 
 
-def test_batches_that_somebody_else_asks_for_hide_what_was_trained_on() -> None:
+def test_state_is_refused_after_batches_out_of_order() -> None:
     train = pipeline().to_keras()
     train.begin(None)
     assert train[0]["y"].shape == (BATCH,)
     train.trained(1)
     assert train[3]["y"].shape == (BATCH,)
-    with pytest.raises(rm.OptionError, match=r"out of turn.*evaluate.*another to_keras"):
+    with pytest.raises(rm.OptionError, match=r"out of order.*evaluate.*another to_keras"):
         train.state()
 
 
-def test_an_epoch_of_keras_that_is_gone_on_with_is_shorter_than_those_behind_it() -> None:
+def test_a_resumed_epoch_is_shorter_than_those_after_it() -> None:
     whole = pipeline()
     epochs = [[batch["y"].tolist() for batch in whole] for _ in range(2)]
     begun = pipeline()
@@ -231,7 +229,7 @@ def test_an_epoch_of_keras_that_is_gone_on_with_is_shorter_than_those_behind_it(
     assert train.state()["epoch"] == 2
 
 
-def test_what_keras_has_trained_on_is_known_only_in_turn() -> None:
+def test_state_and_resuming_need_follow_and_batches_in_order() -> None:
     train = pipeline().to_keras()
     with pytest.raises(rm.OptionError, match=r"callbacks=\[train.follow\(\)\]"):
         train.state()
@@ -240,11 +238,11 @@ def test_what_keras_has_trained_on_is_known_only_in_turn() -> None:
     train.begin(begun.state())
     with pytest.raises(rm.OptionError, match="shuffle=False"):
         train[3]
-    with pytest.raises(rm.OptionError, match="in turn"):
+    with pytest.raises(rm.OptionError, match="in order"):
         pipeline().to_keras(workers=2).follow()
 
 
-def test_the_state_after_some_batches_is_not_that_of_those_taken_ahead() -> None:
+def test_the_state_after_n_batches_ignores_those_taken_ahead() -> None:
     train = pipeline()
     expected = [batch["y"].tolist() for batch in train]
     train.epoch = 0
@@ -257,7 +255,7 @@ def test_the_state_after_some_batches_is_not_that_of_those_taken_ahead() -> None
 
 def test_the_state_after_the_last_batch_is_the_end_of_the_epoch() -> None:
     def make() -> rm.Pipeline:
-        # What comes behind the last batch is left out.
+        # The filter leaves out all rows after the last batch.
         return rm.from_arrays({"i": np.arange(50)}).filter(lambda row: row["i"] < 10).batch(5)
 
     train = make()
@@ -267,7 +265,7 @@ def test_the_state_after_the_last_batch_is_the_end_of_the_epoch() -> None:
     assert len(list(make().restore(train.state(batches=0)))) == 2
 
 
-def test_only_places_that_are_known_have_a_state() -> None:
+def test_the_state_is_kept_for_the_last_batches_only() -> None:
     train = rm.from_arrays({"i": np.arange(1000)}).batch(1)
     assert len(list(train)) == 1000
     assert train.state(batches=1000) == train.state()

@@ -1,4 +1,4 @@
-"""JAX on the other side of a pipeline: arrays on devices, shardings, training."""
+"""to_jax: arrays on devices, shardings, training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 53
 
 @pytest.fixture
 def ds() -> rm.Dataset:
-    """A file of rows of which each knows its number."""
+    """Rows that hold their own number, in a file."""
     x = np.random.default_rng(1).standard_normal((ROWS, 3)).astype(np.float32)
     y = x @ np.array([1, -2, 3], np.float32)
     np.savez("x.npz", id=np.arange(ROWS, dtype=np.int32), x=x, y=y)
@@ -59,7 +59,7 @@ def test_a_model_learns(ds: rm.Dataset) -> None:
     assert losses[-1] < losses[0] / 50
 
 
-def test_state_is_that_of_what_was_given_out(ds: rm.Dataset) -> None:
+def test_the_state_is_that_of_the_last_batch_handed_out(ds: rm.Dataset) -> None:
     batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=3)
     whole = [ids(batches), ids(batches)]
     batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=3)
@@ -75,9 +75,7 @@ def test_state_is_that_of_what_was_given_out(ds: rm.Dataset) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2, 9])
-def test_batches_before_one_that_cannot_be_made_are_given_out(
-    ds: rm.Dataset, prefetch: int
-) -> None:
+def test_batches_before_one_that_fails_are_handed_out(ds: rm.Dataset, prefetch: int) -> None:
     def picky(row: dict[str, Any]) -> dict[str, Any]:
         if row["id"] == 35:
             raise ValueError("not this one")
@@ -91,7 +89,7 @@ def test_batches_before_one_that_cannot_be_made_are_given_out(
     assert train.state()["at"] == 30
 
 
-def test_numbers_of_64_bits_are_cut_to_32_and_that_is_said() -> None:
+def test_cutting_64_bit_numbers_to_32_warns() -> None:
     chain = rm.from_arrays({"n": np.arange(3), "f": np.ones(3), "i": np.ones(3, np.int32)}).batch(3)
     with pytest.warns(UserWarning, match=r"jax_enable_x64.*'n' \(int64\), 'f' \(float64\)$"):
         batches = chain.to_jax()
@@ -191,9 +189,9 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-# Not forked: JAX has threads, and warns.
+# Not forked: JAX has threads, and warns of forks.
 @pytest.mark.parametrize("workers", [None, "spawn:1"])
-def test_dense_columns_are_exchanged_by_dlpack(ds: rm.Dataset, workers: str | None) -> None:
+def test_dense_columns_are_shared_through_dlpack(ds: rm.Dataset, workers: str | None) -> None:
     chain = ds.map(same, workers=workers).batch(10)
     kept = [(jax.dlpack.from_dlpack(batch["x"]), batch["x"].copy()) for batch in chain]
     assert len(kept) == 6

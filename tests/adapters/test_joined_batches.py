@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.adapters.joined_batches import joined
+from recmap.adapters.joined_batches import join_neighbours
 
 
 def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
@@ -18,15 +18,15 @@ def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
         yield {name: column[start : start + size] for name, column in whole.items()}
 
 
-def test_what_was_cut_is_joined_and_not_copied() -> None:
+def test_slices_of_the_same_arrays_are_joined_without_a_copy() -> None:
     first, second = list(_cut(10, 3)), list(_cut(7, 3))
-    blocks = list(joined([*first, *second]))
+    blocks = list(join_neighbours([*first, *second]))
     assert [len(block["x"]) for block in blocks] == [10, 7]
     assert np.shares_memory(blocks[0]["y"], first[2]["y"])
     assert np.array_equal(blocks[1]["y"], np.arange(21.0).reshape(7, 3))
 
 
-def test_a_block_comes_when_its_arrays_end_and_waits_for_nothing() -> None:
+def test_a_block_comes_as_soon_as_its_arrays_end() -> None:
     asked = []
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
@@ -34,15 +34,15 @@ def test_a_block_comes_when_its_arrays_end_and_waits_for_nothing() -> None:
             asked.append(batch)
             yield batch
 
-    blocks = joined(batches())
+    blocks = join_neighbours(batches())
     assert len(next(blocks)["x"]) == 4
     assert len(asked) == 2
 
 
 def test_only_neighbours_are_joined() -> None:
     one, two, three = _cut(9, 3)
-    assert [b["x"].tolist() for b in joined([one, three])] == [[0, 1, 2], [6, 7, 8]]
-    assert [b["x"].tolist() for b in joined([two, one])] == [[3, 4, 5], [0, 1, 2]]
+    assert [b["x"].tolist() for b in join_neighbours([one, three])] == [[0, 1, 2], [6, 7, 8]]
+    assert [b["x"].tolist() for b in join_neighbours([two, one])] == [[3, 4, 5], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_only_neighbours_are_joined() -> None:
         {"x": np.arange(9)[1:9].reshape(4, 2)[1:3]},
     ],
 )
-def test_others_come_as_they_are(odd: dict[str, Any]) -> None:
+def test_other_batches_come_unchanged(odd: dict[str, Any]) -> None:
     before, after = list(_cut(4, 2)), list(_cut(4, 2))
-    blocks = list(joined([*before, odd, *after]))
+    blocks = list(join_neighbours([*before, odd, *after]))
     assert [len(b["x"]) for b in blocks] == [4, len(odd["x"]), 4]
     assert blocks[1]["x"].tolist() == odd["x"].tolist()
 

@@ -1,4 +1,4 @@
-"""TensorFlow on the other side of a pipeline: datasets, functions, training, parsing."""
+"""to_tf: datasets, functions, training; and parsing records with TensorFlow itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
-from recmap.adapters.tf_buffers import Aligned
+from recmap.adapters.tf_tensors import AlignedMemory
 from tests.numbered import ids, numbered
 
 ROWS = 53
@@ -34,7 +34,7 @@ def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
         assert theirs["name"].numpy().tolist() == ours["name"].tolist()
 
 
-def test_the_element_spec_tells_what_comes(ds: rm.Dataset) -> None:
+def test_the_element_spec_describes_the_batches(ds: rm.Dataset) -> None:
     dataset = ds.batch(10).to_tf()
     assert dataset.element_spec == {
         "id": tf.TensorSpec((None,), tf.int64),
@@ -59,7 +59,102 @@ def test_padded_columns_are_dense(ds: rm.Dataset, pad: Any, shape: tuple[int | N
     assert [batch["t"].numpy().tolist() for batch in dataset] == plain
 
 
-def test_ragged_columns_are_filled_up_if_that_is_asked_for(ds: rm.Dataset) -> None:
+STATIC: dict[str, Any] = {
+    "plain": lambda ds: ds.batch(8, drop_last=True),
+    "shuffled": lambda ds: ds.shuffle(seed=1).batch(8, drop_last=True),
+    "padded": lambda ds: ds.batch(8, drop_last=True, pad={"t": 3, "u": "longest"}),
+    "filtered": lambda ds: ds.filter(lambda row: row["id"] % 3 > 0).batch(8, drop_last=True),
+    "bucketed": lambda ds: ds.bucket("t", [2]).batch(8, drop_last=True),
+    "uneven": lambda ds: ds.batch(8, drop_last=True).shard(1, 3),
+    "pad": lambda ds: ds.batch(8, drop_last=True).shard(1, 3, even="pad"),
+    "drop": lambda ds: ds.batch(8, drop_last=True).shard(1, 3, even="drop"),
+    "dense": lambda ds: ds.select("id", "x", "y").batch(8, drop_last=True),
+    "repeated": lambda ds: ds.select("id", "x", "y").batch(8, drop_last=True).repeat(2),
+}
+
+
+@pytest.mark.parametrize("chain", STATIC)
+def test_drop_last_gives_static_shapes(ds: rm.Dataset, chain: str) -> None:
+    dataset = STATIC[chain](ds).to_tf()
+    plain = list(STATIC[chain](ds))
+    assert len(plain) > 0
+    for name, spec in dataset.element_spec.items():
+        assert spec.shape[0] == 8, name
+    batches = list(dataset)
+    assert ids(batches) == ids(plain)
+    for batch in batches:
+        assert all(dataset.element_spec[name].is_compatible_with(batch[name]) for name in batch)
+
+
+def test_static_shapes_of_padded_columns_and_pairs(ds: rm.Dataset) -> None:
+    padded = ds.batch(8, drop_last=True, pad={"t": 3, "u": "longest"})
+    features, label = padded.to_tf(features=["t", "u", "x", "name"], label="y").element_spec
+    assert features == {
+        "t": tf.TensorSpec((8, 3), tf.int64),
+        "u": tf.TensorSpec((8, None), tf.int64),
+        "x": tf.TensorSpec((8, 3), tf.float32),
+        "name": tf.TensorSpec((8,), tf.string),
+    }
+    assert label == tf.TensorSpec((8,), tf.float32)
+    spec = ds.batch(8, drop_last=True).to_tf(features=["t"]).element_spec
+    assert spec["t"] == tf.RaggedTensorSpec((8, None), tf.int64, 1, tf.int64)
+    spec = ds.batch(8, drop_last=True).to_tf(features=["t"], ragged=False).element_spec
+    assert spec["t"] == tf.TensorSpec((8, None), tf.int64)
+    packed = ds.select("t").pack(4, ["t"]).batch(2, drop_last=True).to_tf()
+    assert packed.element_spec["t"] == tf.TensorSpec((2, 4), tf.int64)
+
+
+def test_shapes_are_not_static_if_batches_may_differ_in_size(ds: rm.Dataset) -> None:
+    def odd(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"][batch["id"] % 2 == 1]}
+
+    several = ds.select("id", "t").bucket("t", [2]).batch([8, 4], drop_last=True)
+    for chain in (ds.batch(8), ds.batch(8, drop_last=True).map(odd), several):
+        assert chain.to_tf(features="id").element_spec.shape[0] is None
+    found = ds.batch(8, drop_last=True).map(odd).to_tf()
+    assert [number for batch in ids(found) for number in batch] == list(range(1, 48, 2))
+
+
+@pytest.mark.parametrize("chain", ["dense", "padded"])
+def test_a_function_of_static_batches_is_traced_once(ds: rm.Dataset, chain: str) -> None:
+    total = tf.function(lambda batch: tf.reduce_sum(batch["x"]))
+    train = STATIC[chain](ds.select("id", "x", "y", "t", "u")).to_tf(features=["id", "x"])
+    for _ in range(2):
+        for batch in train:
+            assert batch["x"].shape == (8, 3)
+            total(batch)
+    assert total.experimental_get_tracing_count() == 1
+    for batch in ds.batch(8).to_tf(features=["id", "x"]):
+        total(batch)  # the last one is smaller
+    assert total.experimental_get_tracing_count() == 2
+
+
+def test_fit_never_traces_a_step_of_static_batches_again(ds: rm.Dataset) -> None:
+    shapes = []
+
+    class Model(tf.keras.Model):  # type: ignore[misc]  # untyped
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def train_step(self, data: Any) -> Any:  # Python runs it only when it is traced
+            shapes.append(data[0].shape.as_list())
+            return super().train_step(data)
+
+    model = Model()
+    model.compile("sgd", "mse")
+    train = ds.shuffle(seed=1).batch(8, drop_last=True).to_tf(features="x", label="y")
+    model.fit(train, epochs=1, verbose=0, shuffle=False)
+    traced = len(shapes)  # twice: the first time it makes the variables
+    model.fit(train, epochs=3, verbose=0, shuffle=False)
+    assert len(shapes) == traced <= 2
+    assert shapes[0] == [8, 3]
+
+
+def test_ragged_false_pads_ragged_columns_with_zeros(ds: rm.Dataset) -> None:
     dataset = ds.select("t").batch(4).to_tf(ragged=False)
     assert dataset.element_spec["t"].shape.as_list() == [None, None]
     assert next(iter(dataset))["t"].numpy().tolist() == [[0, 0, 0], [1, 0, 0], [2, 3, 0], [3, 4, 5]]
@@ -96,7 +191,7 @@ def test_every_iteration_is_an_epoch(ds: rm.Dataset) -> None:
     assert twice == epochs[0] + epochs[1]
 
 
-def test_iterations_that_are_left_early_end(ds: rm.Dataset) -> None:
+def test_iterations_may_be_left_early(ds: rm.Dataset) -> None:
     def number(row: dict[str, Any]) -> dict[str, Any]:
         return {"id": row["id"]}
 
@@ -106,7 +201,7 @@ def test_iterations_that_are_left_early_end(ds: rm.Dataset) -> None:
     assert sum(map(len, ids(dataset))) == ROWS
 
 
-def test_a_restored_pipeline_goes_on(ds: rm.Dataset) -> None:
+def test_a_restored_pipeline_continues(ds: rm.Dataset) -> None:
     chain = ds.shuffle(seed=1).batch(10)
     whole = [batch["id"].tolist() for batch in chain]
     chain.epoch = 0
@@ -216,7 +311,7 @@ def test_strings_along_fixed_axes_are_dense() -> None:
     assert batches == [[[b"a", b"bb"], [b"", b"c"]], [[b"d", b"e"]]]
 
 
-def test_what_a_map_makes_of_batches_comes(ds: rm.Dataset) -> None:
+def test_columns_made_by_a_map_of_batches_come(ds: rm.Dataset) -> None:
     def halves(batch: dict[str, Any]) -> dict[str, Any]:
         return {"id": batch["id"], "half": batch["x"][:, ::-1].astype(np.float16)}
 
@@ -233,18 +328,18 @@ def test_large_batches_keep_their_values_while_memory_is_used_again() -> None:
     assert np.array_equal(np.concatenate([batch["x"].numpy() for batch in held]), x)
 
 
-def test_aligned_memory_comes_back_only_when_nobody_looks() -> None:
-    aligned, array = Aligned(), np.arange(100_001.0)[1:]
-    first = aligned.of(array)
+def test_aligned_memory_is_reused_only_when_no_view_is_left() -> None:
+    memory, array = AlignedMemory(), np.arange(100_001.0)[1:]
+    first = memory.align(array)
     assert first.ctypes.data % 64 == 0
-    second = aligned.of(array)
+    second = memory.align(array)
     view, address = first[5:], first.ctypes.data
     del first
-    assert aligned.of(array).ctypes.data not in (address, second.ctypes.data)
+    assert memory.align(array).ctypes.data not in (address, second.ctypes.data)
     del view
-    assert address in [copy.ctypes.data for copy in (aligned.of(array), aligned.of(array))]
+    assert address in [copy.ctypes.data for copy in (memory.align(array), memory.align(array))]
     small = array[:10]
-    assert aligned.of(small) is small
+    assert memory.align(small) is small
 
 
 def test_a_strategy_splits_batches_among_its_replicas() -> None:

@@ -1,4 +1,4 @@
-"""PyTorch on the other side of a pipeline: rows, batches, samplers, training."""
+"""to_torch: rows, batches, samplers, training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ds() -> rm.Dataset:
 
 
 def trained(loader: Any, epochs: int = 8) -> list[float]:
-    """The loss of a small model, epoch by epoch."""
+    """Train a small model; return its loss for each epoch."""
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
@@ -96,7 +96,7 @@ def test_a_distributed_sampler_deals_rows_out(ds: rm.Dataset) -> None:
     assert len(seen) == len(set(seen)) == ROWS - 1
 
 
-def test_set_epoch_gives_rows_another_order_and_other_chances(ds: rm.Dataset) -> None:
+def test_set_epoch_changes_the_order_and_the_random_numbers(ds: rm.Dataset) -> None:
     def noisy(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"id": row["id"], "noise": rng.random()}
 
@@ -109,7 +109,7 @@ def test_set_epoch_gives_rows_another_order_and_other_chances(ds: rm.Dataset) ->
     assert [i for i, _ in first] != [i for i, _ in second]
 
 
-def test_batches_share_memory_with_the_pipelines() -> None:
+def test_tensors_share_memory_with_the_batches_of_the_pipeline() -> None:
     kept: list[Any] = []
 
     def keep(batch: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_batches_share_memory_with_the_pipelines() -> None:
 
     ds = rm.from_arrays({"x": np.arange(40.0).reshape(20, 2)})
     stream = ds.batch(8).map(keep).prefetch(0).to_torch()
-    kept.clear()  # those of the first rows, on which it was tried
+    kept.clear()  # the function was tried on the first rows
     for batch, array in zip(stream, kept, strict=False):
         assert batch["x"].data_ptr() == array.ctypes.data
 
@@ -188,7 +188,7 @@ def test_rows_by_number_cannot_be_restored(ds: rm.Dataset) -> None:
 def test_ragged_columns(ds: rm.Dataset) -> None:
     batch = next(iter(ds.batch(6).to_torch()))
     assert batch["t"].layout == torch.jagged
-    # One length for both, so that they can be worked on together.
+    # They share their offsets, so that they can be added.
     total = batch["t"] + batch["u"]
     assert [row.tolist() for row in total.unbind()][3] == [3, 6, 9]
     parts = next(iter(ds.batch(6).to_torch(ragged="parts")))["t"]
@@ -239,7 +239,7 @@ def test_dates_are_integers_and_unknown_types_are_refused() -> None:
             ds.to_torch()[0]
 
 
-def test_arrays_that_pytorch_cannot_look_at_are_copied() -> None:
+def test_arrays_that_pytorch_cannot_share_are_copied() -> None:
     def odd(batch: dict[str, Any]) -> dict[str, Any]:
         fixed = np.arange(4)
         fixed.flags.writeable = False
@@ -257,7 +257,7 @@ def test_pin_memory_does_no_harm(ds: rm.Dataset) -> None:
     assert flat(ids(loader)) == list(range(ROWS))
 
 
-def test_dense_columns_are_exchanged_by_dlpack(ds: rm.Dataset) -> None:
+def test_dense_columns_are_shared_through_dlpack(ds: rm.Dataset) -> None:
     for chain in (ds.batch(10), ds.map(double, workers=1).batch(10)):
         for batch in chain:
             x = batch["x"]
@@ -283,7 +283,7 @@ except rm.MissingPackageError as e:
 
 
 @pytest.mark.parametrize("option", ["features", "label"])
-def test_names_of_columns_that_are_no_texts_are_refused(option: str) -> None:
+def test_column_names_that_are_not_text_are_refused(option: str) -> None:
     ds: Any = rm.from_arrays({"x": np.arange(3)})
     for wrong in (3, math.nan, [1], [["x"]], {"x": 1}):
         with pytest.raises(rm.OptionTypeError, match=option):

@@ -1,4 +1,4 @@
-"""Where a run is, when the workers of a loader read: no checkpoint begins anew in silence."""
+"""States while the workers of a loader read: no checkpoint silently starts over."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_state_is_refused_while_workers_read(method: str) -> None:
 
 @pytest.mark.parametrize("name", ["batches", "drop_last", "rank", "repeat", "cut"])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_the_state_after_so_many_batches_of_workers_is_that_of_one_process(
+def test_the_state_after_n_batches_of_workers_is_that_of_one_process(
     name: str, persistent: bool
 ) -> None:
     alone, pipeline = chain(name), chain(name)
@@ -70,7 +70,7 @@ def test_the_state_after_so_many_batches_of_workers_is_that_of_one_process(
             pipeline.state(batches=len(theirs) + 1)
 
 
-def test_the_state_after_batches_of_workers_that_were_restored() -> None:
+def test_the_state_after_n_batches_of_a_restored_pipeline() -> None:
     alone = chain()
     batches = iter(alone)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_stateful_loader_continues_in_any_epoch(name: str, workers: int) -> No
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_goes_on_with_the_next_epoch_after_a_whole_one(workers: int) -> None:
+def test_a_stateful_loader_continues_with_the_next_epoch_after_a_whole_one(workers: int) -> None:
     loader = StatefulDataLoader(chain().to_torch(), batch_size=None, num_workers=workers)
     epochs = [ids(loader)]
     state = loader.state_dict()

@@ -36,7 +36,7 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
         chain.to_torch(), batch_size=None, num_workers=2, multiprocessing_context=method
     )
     assert len(loader) == 11
-    # Workers of the second epoch are new processes, and still know which it is.
+    # The second epoch has new processes, which still know that it is the second.
     for epoch in range(epochs):
         for theirs, ours in zip(loader, plain[epoch], strict=True):
             assert theirs["id"].tolist() == ours["id"].tolist()
@@ -44,7 +44,7 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
             assert theirs["name"] == ours["name"].tolist()
 
 
-def test_workers_that_stay_go_on_to_the_next_epoch(ds: rm.Dataset) -> None:
+def test_persistent_workers_continue_with_the_next_epoch(ds: rm.Dataset) -> None:
     chain = ds.shuffle(seed=1).batch(10)
     plain = [ids(chain) for _ in range(2)]
     stream = ds.shuffle(seed=1).batch(10).to_torch()
@@ -54,7 +54,7 @@ def test_workers_that_stay_go_on_to_the_next_epoch(ds: rm.Dataset) -> None:
     assert ids(loader) == plain[0]
 
 
-def test_workers_split_the_share_of_a_rank(ds: rm.Dataset) -> None:
+def test_workers_share_the_rows_of_a_rank(ds: rm.Dataset) -> None:
     def make() -> rm.Pipeline:
         return ds.select("id").shuffle(seed=2).batch(8).shard(1, 2, even="pad")
 
@@ -96,14 +96,14 @@ def test_every_row_comes_once_with_workers(ds: rm.Dataset, chain: Any) -> None:
     assert sorted(flat(ids(loader))) == there
 
 
-def test_what_one_process_has_to_count_is_refused_with_workers(ds: rm.Dataset) -> None:
+def test_take_after_filter_is_refused_with_workers(ds: rm.Dataset) -> None:
     stream = ds.filter(lambda row: row["id"] > 3).take(5).batch(2).to_torch()
     assert sum(len(batch["id"]) for batch in stream) == 5
     with pytest.raises(rm.OptionError, match="num_workers=0"):
         list(DataLoader(stream, batch_size=None, num_workers=2))
 
 
-def test_filtered_rows_are_a_stream_that_the_loader_batches(ds: rm.Dataset) -> None:
+def test_a_loader_can_batch_a_stream_of_filtered_rows(ds: rm.Dataset) -> None:
     stream = ds.select("id", "x").filter(lambda row: row["id"] % 2 == 1).to_torch()
     batches = list(DataLoader(stream, batch_size=10, num_workers=2))
     assert sorted(flat(ids(batches))) == list(range(1, ROWS, 2))
@@ -111,7 +111,7 @@ def test_filtered_rows_are_a_stream_that_the_loader_batches(ds: rm.Dataset) -> N
         len(stream)
 
 
-def test_the_workers_of_a_map_do_not_start_inside_those_of_a_loader(ds: rm.Dataset) -> None:
+def test_map_starts_no_processes_inside_the_workers_of_a_loader(ds: rm.Dataset) -> None:
     chain = ds.map(double, workers=2).batch(20)
     inside = list(DataLoader(chain.to_torch(), batch_size=None, num_workers=2))
     here = list(chain.to_torch())
@@ -119,7 +119,7 @@ def test_the_workers_of_a_map_do_not_start_inside_those_of_a_loader(ds: rm.Datas
     assert torch.equal(inside[3]["x"], here[3]["x"])
 
 
-def test_state_of_another_number_of_workers_is_refused(ds: rm.Dataset) -> None:
+def test_a_state_of_a_different_number_of_workers_is_refused(ds: rm.Dataset) -> None:
     stream = ds.batch(10).to_torch()
     stream.load_state_dict({**stream.state_dict(), "workers": 3})
     with pytest.raises(rm.OptionError, match="num_workers=3"):
@@ -139,7 +139,7 @@ RESUMED: dict[str, Any] = {
 @pytest.mark.parametrize("given", [1, 4, 6])
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("chain", RESUMED)
-def test_what_is_left_of_an_epoch_is_split_in_its_order(
+def test_workers_share_a_resumed_epoch_in_its_order(
     ds: rm.Dataset, chain: str, parts: int, given: int
 ) -> None:
     def make() -> Any:
@@ -158,9 +158,7 @@ def test_what_is_left_of_an_epoch_is_split_in_its_order(
 
 
 @pytest.mark.parametrize("chain", ["filter", "bucket", "rows", "repeat"])
-def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
-    ds: rm.Dataset, chain: str
-) -> None:
+def test_workers_share_the_rows_of_other_resumed_epochs(ds: rm.Dataset, chain: str) -> None:
     def make() -> Any:
         rows = ds.select("id", "t").shuffle(seed=1)
         if chain == "repeat":
@@ -187,7 +185,7 @@ def test_what_is_left_of_other_epochs_is_split_with_each_row_once(
 def begun(
     ds: rm.Dataset, epochs: int
 ) -> tuple[rm.Pipeline, list[list[list[int]]], Iterator[dict[str, Any]]]:
-    """A chain of which three batches have come, what comes in epochs, and its batches."""
+    """Return a pipeline after three batches, the rows of whole epochs, and its iterator."""
     chain = ds.select("id").shuffle(seed=1).batch(10)
     whole = [ids(chain) for _ in range(epochs)]
     chain.epoch = 0
@@ -197,7 +195,7 @@ def begun(
     return chain, whole, batches
 
 
-def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
+def test_a_restored_pipeline_continues_in_the_workers_of_a_loader(ds: rm.Dataset) -> None:
     chain, whole, _ = begun(ds, epochs=3)
     for persistent in (False, True):
         again = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state())
@@ -211,9 +209,7 @@ def test_a_restored_pipeline_goes_on_in_the_workers_of_a_loader(ds: rm.Dataset) 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
-    ds: rm.Dataset, method: str
-) -> None:
+def test_restore_after_to_torch_reaches_the_workers(ds: rm.Dataset, method: str) -> None:
     chain, whole, batches = begun(ds, epochs=4)
     middle = chain.state()
     assert len(ids(batches)) == len(whole[0]) - 3
@@ -222,7 +218,7 @@ def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
     again = ds.select("id").shuffle(seed=1).batch(10)
     stream = again.to_torch()
     loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
-    for _ in range(2):  # the same place once more is a place, too
+    for _ in range(2):  # restoring the same state again counts
         again.restore(middle)
         assert [ids(loader) for _ in range(2)] == [whole[0][3:], whole[1]]
     again.restore(end)
@@ -233,7 +229,9 @@ def test_workers_go_on_from_where_a_pipeline_is_restored_to_behind_to_torch(
     assert [ids(loader) for _ in range(2)] == whole[2:]
 
 
-def test_what_one_of_several_ranks_has_left_is_not_split_after_a_filter(ds: rm.Dataset) -> None:
+def test_a_resumed_epoch_of_one_rank_is_not_shared_after_a_filter(
+    ds: rm.Dataset,
+) -> None:
     def make() -> Any:
         return ds.select("id").filter(lambda row: row["id"] >= 0).batch(4).shard(0, 2)
 
@@ -254,7 +252,7 @@ def test_parts_take_turns_from_one_epoch_to_the_next(
     each = [ids(chain._feed().part(i, parts)) for i in range(parts)]
     assert [each[i % parts][i // parts] for i in range(len(whole))] == whole
     assert sum(map(len, each)) == len(whole)
-    # Each goes on from its own states, in any epoch.
+    # Each continues from its own states, in any epoch.
     for part in range(parts):
         for taken in range(len(each[part]) + 1):
             mine = chain._feed().part(part, parts)
@@ -281,7 +279,7 @@ def test_the_state_after_batches_of_workers_in_a_later_epoch_of_repeat() -> None
     assert ids(make().restore(chain.state(batches=8))) == whole[8:]
 
 
-def test_fewer_batches_than_workers_are_repeated_without_end() -> None:
+def test_fewer_batches_than_workers_may_repeat_forever() -> None:
     chain = numbered(3).select("id").batch(4).repeat()
     loader = DataLoader(chain.to_torch(), batch_size=None, num_workers=2)
     assert ids(itertools.islice(loader, 5)) == [[0, 1, 2]] * 5

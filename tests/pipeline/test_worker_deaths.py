@@ -1,4 +1,4 @@
-"""The deaths of workers and of their parent: an error or an end, never a hang."""
+"""When workers or their parent die: an error or an end, never a hang."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_worker_killed_while_the_consumer_waits_is_an_error(kind: str, number:
 
 
 @pytest.mark.parametrize("kind", PROCESSES)
-def test_a_worker_that_crashes_or_leaves_is_an_error(kind: str) -> None:
+def test_a_worker_that_crashes_or_exits_is_an_error(kind: str) -> None:
     with pytest.raises(rm.WorkerDiedError, match=r"signal 11 \(SIGSEGV\).*workers=0"):
         list(pool_of(jobs.crash, kind).run(jobs.requests(), ahead=3))
     with pytest.raises(rm.WorkerDiedError, match="exit code 3") as info:
@@ -67,7 +67,7 @@ def test_a_worker_that_crashes_or_leaves_is_an_error(kind: str) -> None:
     assert info.value.exitcode == 3
 
 
-def test_a_worker_that_dies_shows_even_if_a_child_of_its_own_lives_on() -> None:
+def test_the_death_of_a_worker_shows_even_if_its_own_child_lives_on() -> None:
     def work(_: Request) -> Batch:
         child = os.fork()
         if child == 0:
@@ -95,7 +95,7 @@ def test_a_pool_that_is_dropped_leaves_no_process(kind: str) -> None:
     assert not any(map(jobs.alive, workers))
 
 
-def test_a_handler_of_the_parent_does_not_keep_workers_from_ending() -> None:
+def test_a_sigterm_handler_of_the_parent_does_not_keep_workers_alive() -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with (
@@ -133,13 +133,13 @@ WORK_ON = "for _ in zip(one.run(jobs.requests(), 9), two.run(jobs.requests(), 9)
 
 @contextlib.contextmanager
 def program(kind: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A process that prints those of its workers, and then does something."""
+    """Run a program that prints the ids of its workers, and then does something."""
     with running(PROGRAM.replace("{then}", then), kind) as parent:
         assert parent.stdout is not None
         yield parent, [int(process) for process in parent.stdout.readline().split()]
 
 
-# A fork of the program that lives on, and has all that was open when it was made.
+# A fork of the program that lives on, with everything that was open.
 FORK = "os.fork() or jobs.until(lambda: False, 600)\n    "
 
 

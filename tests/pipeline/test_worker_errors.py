@@ -1,4 +1,4 @@
-"""Exceptions of the work, as the consumer gets them."""
+"""Exceptions in workers, as the consumer gets them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
 
-KINDS = ["here", "threads:2", "fork:2", "spawn:2"]
+KINDS = ["serial", "threads:2", "fork:2", "spawn:2"]
 PROCESSES = KINDS[2:]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_reaches_the_consumer_in_its_turn(kind: str) -> None:
+def test_an_exception_comes_after_the_results_before_it(kind: str) -> None:
     numbers = []
     with pool_of(jobs.third_fails, kind) as pool:
         with pytest.raises(rm.MapError, match="three is too many") as info:
@@ -43,7 +43,7 @@ def test_the_note_is_the_traceback_of_the_worker(kind: str) -> None:
     assert "recmap/pipeline" not in note
 
 
-@pytest.mark.parametrize("kind", ["here", "threads:2"])
+@pytest.mark.parametrize("kind", ["serial", "threads:2"])
 def test_the_cause_is_the_exception_itself_where_it_can_be(kind: str) -> None:
     with pytest.raises(rm.MapError) as info:
         list(pool_of(jobs.third_fails, kind).run(jobs.requests(), ahead=6))
@@ -51,7 +51,7 @@ def test_the_cause_is_the_exception_itself_where_it_can_be(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_errors_of_recmap_stay_what_they_are(kind: str) -> None:
+def test_recmaps_own_errors_keep_their_class_and_facts(kind: str) -> None:
     with pytest.raises(rm.CorruptRecordError, match="broken") as info:
         list(pool_of(jobs.raise_corrupt, kind).run(jobs.requests(), ahead=6))
     error = info.value
@@ -61,14 +61,14 @@ def test_errors_of_recmap_stay_what_they_are(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_derived_from_one_of_recmaps_is_still_that_one(kind: str) -> None:
+def test_a_users_subclass_of_a_recmap_error_arrives_as_that_error(kind: str) -> None:
     with pytest.raises(rm.FieldMismatchError, match="row 5") as info:
         list(pool_of(jobs.raise_own, kind).run(jobs.requests(), ahead=6))
     assert str(info.value) == "row 5: not a number"
     assert (info.value.record, info.value.field) == (5, "x")
 
 
-def test_an_exception_that_cannot_even_be_printed_is_told() -> None:
+def test_an_exception_that_cannot_be_printed_still_arrives() -> None:
     class Mute(Exception):  # noqa: N818
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""Shared memory of worker processes: never overwritten while it is looked at, never left."""
+"""Shared memory of worker processes: never overwritten while in use, never left behind."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def sizes(*rows: int) -> Iterator[Request]:
 
 
 def slots() -> int:
-    """The slots this process has mapped."""
+    """Count the slots this process has mapped."""
     with open("/proc/self/maps") as maps:
         return sum("recmap-slot" in line for line in maps)
 
 
 def slots_of_others() -> int:
-    """Those of batches that something still looks at: other tests, or a framework."""
+    """Count the slots of batches that other tests or a framework still hold."""
     gc.collect()
     return slots()
 
@@ -57,7 +57,7 @@ def address(column: Any) -> int:
     return int(column.ctypes.data)
 
 
-def test_columns_are_aligned_and_may_be_written() -> None:
+def test_columns_are_aligned_and_writable() -> None:
     batch: Batch = {
         "a": np.arange(3, dtype=np.int8),
         "b": np.arange(5.0),
@@ -90,7 +90,7 @@ def test_columns_are_aligned_and_may_be_written() -> None:
         jax.numpy.asarray,
     ],
 )
-def test_what_looks_at_a_batch_keeps_it(keep: Callable[[Any], Any]) -> None:
+def test_every_view_of_a_batch_keeps_its_memory(keep: Callable[[Any], Any]) -> None:
     with pool_of(jobs.sized, "fork:2") as pool:
         kept = []
         for request, batch in run(pool, sizes(*[100] * 60), ahead=4):
@@ -104,7 +104,7 @@ def test_what_looks_at_a_batch_keeps_it(keep: Callable[[Any], Any]) -> None:
             assert values.max() == number
 
 
-def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+def test_memory_is_reused_when_no_view_is_left() -> None:
     others = slots_of_others()
     with pool_of(jobs.sized, "fork:2") as pool:
         seen = {address(batch["x"]) for _, batch in run(pool, sizes(*[1000] * 200), ahead=4)}
@@ -128,7 +128,7 @@ def test_a_consumer_may_keep_every_batch() -> None:
         # Many are in shared memory, but not so many that descriptors run out.
         assert 64 < slots() - others < 200
         assert descriptors() - before < 200
-        # What they took is given back when they go.
+        # Their memory is given back when they go.
         kept.clear()
         for _ in run(pool, sizes(*[100] * 20), ahead=0):
             pass
@@ -149,8 +149,8 @@ def test_batches_outlive_their_pool() -> None:
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
 @pytest.mark.parametrize("end", ["closed", "dropped", "left", "failed", "killed"])
-def test_nothing_is_left(kind: str, end: str) -> None:
-    # The first process that is spawned starts a tracker, which stays.
+def test_nothing_is_left_behind(kind: str, end: str) -> None:
+    # The first spawned process starts a resource tracker, which stays.
     pool_of(jobs.echo, kind).close()
     gc.collect()
     before, shared = (descriptors(), slots()), jobs.shared_memory()
@@ -175,7 +175,7 @@ def test_nothing_is_left(kind: str, end: str) -> None:
     assert jobs.shared_memory() <= shared
 
 
-def test_too_many_open_files_are_told() -> None:
+def test_too_many_open_files_are_an_error_that_says_so() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pool_of(jobs.sized, "fork:2") as pool:
         list(run(pool, sizes(100, 100), ahead=0))
@@ -202,7 +202,7 @@ def test_work_may_keep_what_it_was_given() -> None:
             assert batch["x"].tolist() == [0] * 9
 
 
-def test_a_system_without_anonymous_memory_does_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_work_without_memfd_create(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pool_of(jobs.echo, "fork:2") as pool:
         x = np.arange(50_000)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import patience
+from recmap.pipeline.workers import stalls
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running
@@ -81,7 +81,7 @@ def test_functions_of_worker_processes_are_never_called_in_the_parent(
 
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2", "threads:2"])
-def test_what_trying_shows_is_the_same_wherever_it_is_done(kind: str) -> None:
+def test_the_schema_does_not_depend_on_where_functions_are_tried(kind: str) -> None:
     def chain(workers: Any) -> rm.Pipeline:
         rows = numbers().map(jobs.augment, workers=workers, fields={"x": "int32"})
         return rows.batch(6, pad="longest", lengths=True).map(jobs.summed).shard(0, 3, even="pad")
@@ -94,7 +94,7 @@ def test_what_trying_shows_is_the_same_wherever_it_is_done(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
-def test_functions_that_change_the_number_of_rows_are_tried_elsewhere(kind: str) -> None:
+def test_functions_that_change_the_number_of_rows_are_tried_in_a_worker(kind: str) -> None:
     here, there = (numbers().batch(6).map(jobs.halves, workers=n) for n in (None, kind))
     assert here.schema == there.schema
     assert [columns(batch) for batch in there] == [columns(batch) for batch in here]
@@ -110,7 +110,7 @@ def test_an_error_in_the_first_rows_names_the_row_and_shows_the_line() -> None:
     assert any("the user's own line" in note for note in error.value.__notes__)
 
 
-def test_what_cannot_be_pickled_beside_the_functions_is_no_hindrance() -> None:
+def test_only_the_functions_of_map_must_be_picklable() -> None:
     train = numbers().map(jobs.augment, workers="spawn:1")
     train = train.bucket(lambda row: len(row["tokens"]), [2]).batch(4)
     assert sum(len(batch["x"]) for batch in train) == 20
@@ -139,7 +139,7 @@ def test_a_run_resumed_in_the_middle_of_a_bucket_calls_nothing_in_the_parent(
 
 
 def parallel(row: dict[str, Any]) -> dict[str, Any]:
-    """What OpenMP cuts into parts for several threads."""
+    """Do what OpenMP divides among several threads."""
     import torch  # here: spawned processes import this module
 
     x = torch.from_numpy(row["x"])
@@ -179,10 +179,10 @@ def test_a_function_of_batches_of_torch_works_in_forked_processes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2", "threads:2"])
-def test_workers_that_hang_are_told_with_their_stacks(
+def test_a_warning_shows_the_stacks_of_workers_that_hang(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 1.0)
+    monkeypatch.setattr(stalls, "PATIENCE", 1.0)
     told: list[str] = []
 
     def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -190,7 +190,7 @@ def test_workers_that_hang_are_told_with_their_stacks(
             return  # JAX warns of every fork once a test has used it
         told.append(str(message))
         if "in stuck" in told[-1]:
-            open("go", "w").close()  # and all goes on
+            open("go", "w").close()  # lets the workers continue
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -199,14 +199,14 @@ def test_workers_that_hang_are_told_with_their_stacks(
             assert len(list(pool.run(jobs.requests(5), ahead=3))) == 5
     assert "no worker has answered for" in told[-1]
     assert "jobs.py" in told[-1]
-    assert "serving.py" not in told[-1]
+    assert "worker_main.py" not in told[-1]
     assert {"fork:2": "spawn:2", "spawn:2": "threads:2", "threads:2": "workers=2"}[kind] in told[-1]
 
 
-def test_a_worker_that_has_not_begun_is_told_and_not_harmed(
+def test_a_worker_that_has_not_begun_is_reported_and_not_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 0.5)
+    monkeypatch.setattr(stalls, "PATIENCE", 0.5)
     with open("slow_module.py", "w") as file:
         file.write(
             "import os, time\n"

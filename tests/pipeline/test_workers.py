@@ -21,17 +21,19 @@ from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
 
-KINDS = ["here", "threads:3", "fork:3", "spawn:2"]
+KINDS = ["serial", "threads:3", "fork:3", "spawn:2"]
 POOLS = KINDS[1:]
 
 
 def test_what_workers_can_be() -> None:
-    assert parse_workers(None) == parse_workers(0) == Workers("here", 0, None)
+    assert parse_workers(None) == parse_workers(0) == Workers("serial", 0, None)
     assert parse_workers("threads:4") == Workers("threads", 4, None)
     assert parse_workers("fork:2") == Workers("processes", 2, "fork")
     assert parse_workers("spawn:2") == Workers("processes", 2, "spawn")
     assert parse_workers(4) == parse_workers("processes:4")
     assert parse_workers(4).kind == "processes"
+    assert parse_workers(4, number="threads") == parse_workers("threads:4")
+    assert parse_workers("processes:4", number="threads") == parse_workers(4)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_no_more_requests_are_taken_than_asked_for(kind: str, ahead: int) -> Non
         assert taken == 0
         for given in range(1, 30):
             next(results)
-            assert taken == given + (0 if kind == "here" else ahead)
+            assert taken == given + (0 if kind == "serial" else ahead)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +165,7 @@ def test_batches_without_rows_or_columns_survive(kind: str, batch: Batch) -> Non
 
 
 @pytest.mark.parametrize("column", [np.array([1, "a"], object), np.array(["a"], "T"), [1, 2], 3])
-def test_columns_that_are_no_memory_are_refused(column: object) -> None:
+def test_columns_that_cannot_be_shared_are_refused(column: object) -> None:
     def work(_: Request) -> Batch:
         return {"x": column}  # type: ignore[dict-item]
 
@@ -181,7 +183,7 @@ def test_functions_that_cannot_be_pickled_work_with_fork_only() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_left_in_the_middle_leaves_a_pool_to_use(kind: str) -> None:
+def test_a_pool_can_be_used_after_a_run_was_left_early(kind: str) -> None:
     with pool_of(jobs.echo, kind) as pool:
         for _ in range(5):
             for request, _ in pool.run(jobs.requests(), ahead=9):
@@ -234,7 +236,7 @@ def test_busy_seconds_grow_with_the_work(kind: str) -> None:
         assert sum(pool.busy()) == 0
         list(pool.run(jobs.requests(20), ahead=3))
         before = pool.busy()
-        assert len(before) == (1 if kind == "here" else int(kind[-1]))
+        assert len(before) == (1 if kind == "serial" else int(kind[-1]))
         assert sum(before) > 0
         list(pool.run(jobs.requests(20), ahead=3))
         assert sum(pool.busy()) > sum(before)

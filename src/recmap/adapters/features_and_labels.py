@@ -1,4 +1,4 @@
-"""What a model is given of a batch: a dict, or features and labels."""
+"""What a model gets of a batch: a dict, or features, labels and sample weights."""
 
 from __future__ import annotations
 
@@ -10,54 +10,82 @@ from typing import Any, TypeAlias
 from recmap.errors import FieldNotFoundError, OptionError
 from recmap.model.arguments import as_names
 
-__all__ = ["Names", "Pairs", "as_pairs"]
+__all__ = ["FeaturesAndLabels", "Names"]
 
 Names: TypeAlias = "str | Sequence[str] | None"
+_Chosen: TypeAlias = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """One name stands for its column alone, several for a dict of columns."""
+class FeaturesAndLabels:
+    """The columns a model gets. One name stands for its column alone, several for a dict."""
 
-    features: str | tuple[str, ...]
-    label: str | tuple[str, ...] | None
+    features: _Chosen
+    label: _Chosen | None = None
+    sample_weight: str | None = None
+
+    @classmethod
+    def choose(
+        cls,
+        columns: Collection[str],
+        features: Names,
+        label: Names,
+        sample_weight: str | None = None,
+    ) -> FeaturesAndLabels:
+        """Check what ``features=``, ``label=`` and ``sample_weight=`` name. Columns that none
+        of them names are features, unless ``features`` says which are.
+        """
+        if sample_weight is not None:
+            _check_weight(columns, sample_weight, label)
+        labels = None if label is None else _check_names(columns, label, "label")
+        if features is not None:
+            return cls(_check_names(columns, features, "features"), labels, sample_weight)
+        taken = {*_as_tuple(labels), *_as_tuple(sample_weight)}
+        rest = tuple(name for name in columns if name not in taken)
+        if not rest:
+            raise OptionError(f"label={label!r}: no column is left for the features")
+        return cls(rest, labels, sample_weight)
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that are wanted at all."""
-        return [*_several(self.features), *_several(self.label or ())]
+        """The columns that are needed at all."""
+        chosen = (self.features, self.label, self.sample_weight)
+        return list(dict.fromkeys(name for names in chosen for name in _as_tuple(names)))
 
-    def of(self, columns: Mapping[str, Any]) -> Any:
-        """The columns as the model takes them.
+    def arrange(self, columns: Mapping[str, Any]) -> Any:
+        """Return columns the way a model takes them.
 
-        >>> Pairs(("a", "b"), "y").of({"a": 1, "b": 2, "y": 3})
+        >>> FeaturesAndLabels(("a", "b"), "y").arrange({"a": 1, "b": 2, "y": 3})
         ({'a': 1, 'b': 2}, 3)
-        >>> Pairs("a", None).of({"a": 1, "b": 2})
+        >>> FeaturesAndLabels("a").arrange({"a": 1, "b": 2})
         1
+        >>> FeaturesAndLabels("a", "y", "w").arrange({"a": 1, "y": 3, "w": 0.5})
+        (1, 3, 0.5)
         """
-        features = _picked(columns, self.features)
-        return features if self.label is None else (features, _picked(columns, self.label))
+        features = _pick(columns, self.features)
+        if self.label is None:
+            return features
+        label = _pick(columns, self.label)
+        if self.sample_weight is None:
+            return features, label
+        return features, label, columns[self.sample_weight]
 
 
-def as_pairs(columns: Collection[str], features: Names, label: Names) -> Pairs:
-    """What ``features=`` and ``label=`` mean; without them, everything is a feature."""
-    wanted = None if label is None else _checked(columns, label, "label")
-    if features is not None:
-        return Pairs(_checked(columns, features, "features"), wanted)
-    labels = _several(wanted or ())
-    rest = tuple(name for name in columns if name not in labels)
-    if not rest:
-        raise OptionError(f"label={label!r}: no column is left for the features")
-    return Pairs(rest, wanted)
+def _check_weight(columns: Collection[str], name: Any, label: Names) -> None:
+    if not isinstance(_check_names(columns, name, "sample_weight"), str):
+        raise OptionError(f"sample_weight={name!r}: give the name of one column")
+    if label is None:
+        raise OptionError(
+            f"sample_weight={name!r} weighs the loss of each row, which needs a label: "
+            f'label="y", sample_weight={name!r}'
+        )
 
 
-def _checked(
-    columns: Collection[str], names: str | Sequence[str], argument: str
-) -> str | tuple[str, ...]:
+def _check_names(columns: Collection[str], names: str | Sequence[str], argument: str) -> _Chosen:
     chosen = names if isinstance(names, str) else tuple(as_names(argument, names))
     if not chosen:
-        raise OptionError(f"{argument}={names!r}: the name of a column, or of several")
-    for name in _several(chosen):
+        raise OptionError(f"{argument}={names!r}: give the name of a column, or of several")
+    for name in _as_tuple(chosen):
         if name not in columns:
             raise FieldNotFoundError(
                 f"{argument}={names!r}: no column {name!r}; there are: {', '.join(columns)}"
@@ -65,11 +93,11 @@ def _checked(
     return chosen
 
 
-def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
+def _as_tuple(names: _Chosen | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names or ()
 
 
-def _picked(columns: Mapping[str, Any], names: str | tuple[str, ...]) -> Any:
+def _pick(columns: Mapping[str, Any], names: _Chosen) -> Any:
     if isinstance(names, str):
         return columns[names]
     return {name: columns[name] for name in names}

@@ -1,20 +1,20 @@
-"""Pipelines as arrays on the devices of JAX."""
+"""``to_jax``: batches of arrays on the devices of JAX."""
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
-from recmap.adapters.feed import Feed
+from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.feed import Feed, State
+from recmap.adapters.native_arrays import as_native, refuse_ragged, unknown_dtype
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
-from recmap.model.ragged import Ragged
+from recmap.model.schema import Batch
 
 try:
     import jax
@@ -25,38 +25,38 @@ __all__ = ["JaxBatches", "to_jax"]
 
 
 def to_jax(feed: Feed, sharding: Any, prefetch: int, features: Names, label: Names) -> JaxBatches:
-    """Batches of arrays on devices."""
+    """Return the batches of a feed as arrays on devices."""
     if not feed.batched:
         raise OptionError("to_jax() gives batches; put batch(n) before it")
     if prefetch < 0:
-        raise OptionError(f"prefetch={prefetch}: batches that are put on devices ahead, or 0")
+        raise OptionError(f"prefetch={prefetch}: give the batches to put on devices ahead, or 0")
     sample = feed.sample()
-    pairs = as_pairs(sample, features, label)
-    narrowed = [name for name in pairs.names if _checked(name, sample[name])]
+    chosen = FeaturesAndLabels.choose(sample, features, label)
+    for name in chosen.names:
+        refuse_ragged(name, sample[name], "JAX has no byte strings")
     if isinstance(sharding, Mapping):
         for name in sharding:
-            if name not in pairs.names:
+            if name not in chosen.names:
                 raise FieldNotFoundError(
-                    f"sharding: no column {name!r}; there are: {', '.join(pairs.names)}"
+                    f"sharding: no column {name!r}; there are: {', '.join(chosen.names)}"
                 )
-    if narrowed:
-        names = ", ".join(f"{name!r} ({sample[name].dtype})" for name in narrowed)
-        warnings.warn(
-            f"JAX keeps 32 bits of numbers unless jax_enable_x64 is set; cut to them: {names}",
-            stacklevel=3,
-        )
-    return JaxBatches(feed, pairs, sharding, prefetch)
+    _warn_of_narrowing(sample, chosen.names)
+    return JaxBatches(feed, chosen, sharding, prefetch)
+
+
+# A batch on devices, and the state after it.
+_Placed: TypeAlias = tuple[Any, dict[str, Any]]
 
 
 class JaxBatches:
-    """Batches on devices. Each time they are iterated is an epoch.
+    """Batches on devices. Each iteration is an epoch.
 
-    Some are put there before they are asked for; ``state()`` is that of the last one
-    that was given out all the same.
+    Some batches are put on devices before they are asked for. ``state()`` is still that of
+    the last one handed out.
     """
 
-    def __init__(self, feed: Feed, pairs: Pairs, sharding: Any, prefetch: int) -> None:
-        self._feed, self._pairs = feed, pairs
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, sharding: Any, prefetch: int) -> None:
+        self._feed, self._chosen = feed, chosen
         self._sharding, self._prefetch = sharding, prefetch
         self._state: dict[str, Any] | None = None
 
@@ -66,41 +66,51 @@ class JaxBatches:
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._feed)
         self._state = self._feed.state()
-        return self._given(batches)
+        return self._prefetched(batches)
 
-    def _given(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        ahead: deque[tuple[Any, dict[str, Any]]] = deque()
-        put = map(self._put, batches)
+    def state(self) -> dict[str, Any]:
+        """Return the state after the last batch handed out, like ``Pipeline.state()``."""
+        return self._feed.state() if self._state is None else self._state
+
+    def restore(self, state: State) -> JaxBatches:
+        """Make the next iteration continue from a state."""
+        self._feed.restore(state)
+        self._state = None
+        return self
+
+    def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
+        ahead: deque[_Placed] = deque()
+        placed = map(self._place, batches)
         try:
-            while batch := list(islice(put, 1)):
+            while batch := list(islice(placed, 1)):
                 ahead.append((batch.pop(), self._feed.state()))
                 if len(ahead) > self._prefetch:
-                    yield self._next(ahead)
+                    yield self._hand_out(ahead)
         except Exception:
-            # What was made before it failed comes first, as it would without a prefetch.
-            yield from self._rest(ahead)
+            # Batches made before the failure come first, as they would without a prefetch.
+            yield from self._hand_out_all(ahead)
             raise
-        yield from self._rest(ahead)
+        yield from self._hand_out_all(ahead)
 
-    def _rest(self, ahead: deque[tuple[Any, dict[str, Any]]]) -> Iterator[Any]:
+    def _hand_out_all(self, ahead: deque[_Placed]) -> Iterator[Any]:
         while ahead:
-            yield self._next(ahead)
+            yield self._hand_out(ahead)
 
-    def _next(self, ahead: deque[tuple[Any, dict[str, Any]]]) -> Any:
-        # No name for it above: that would keep the batch until the next is asked for.
+    def _hand_out(self, ahead: deque[_Placed]) -> Any:
+        # A function of its own: a name in the generator would keep the batch alive until the
+        # next one is asked for.
         batch, self._state = ahead.popleft()
         return batch
 
-    def _put(self, columns: dict[str, Any]) -> Any:
-        return self._pairs.of(
-            {name: self._on_device(name, columns[name]) for name in self._pairs.names}
-        )
+    def _place(self, columns: dict[str, Any]) -> Any:
+        names = self._chosen.names
+        return self._chosen.arrange({name: self._on_device(name, columns[name]) for name in names})
 
     def _on_device(self, name: str, column: npt.NDArray[Any]) -> Any:
         sharding = self._sharding
         if isinstance(sharding, Mapping):
             sharding = sharding.get(name)
-        array = _native(column)
+        array = as_native(column)
         if sharding is None:
             return jax.device_put(array)
         try:
@@ -108,45 +118,29 @@ class JaxBatches:
         except ValueError as e:
             raise OptionError(
                 f"column {name!r}: {array.dtype}{list(array.shape)} cannot be laid out as "
-                f"{sharding}: {e} (a smaller last batch is left out with batch(n, drop_last=True); "
+                f"{sharding}: {e} (batch(n, drop_last=True) leaves out a smaller last batch; "
                 'columns may differ: sharding={"x": ..., "y": ...})'
             ) from e
 
-    def state(self) -> dict[str, Any]:
-        """The place after the last batch that was given out, as that of a pipeline."""
-        return self._feed.state() if self._state is None else self._state
 
-    def restore(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> JaxBatches:
-        """The next iteration goes on from a state."""
-        self._feed.restore(state)
-        self._state = None
-        return self
-
-
-def _checked(name: str, column: Any) -> bool:
-    """Whether a column is narrowed; refuses those that cannot be on a device."""
-    if isinstance(column, Ragged) and column.is_bytes:
-        raise OptionError(
-            f"column {name!r}: JAX has no byte strings; leave it out with select or features=, or "
-            "decode it with map"
+def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
+    """Warn of columns of which JAX keeps fewer bits."""
+    narrowed = []
+    for name in names:
+        array: Any = sample[name]
+        if _dtype_on_device(name, array) != as_native(array).dtype:
+            narrowed.append(f"{name!r} ({array.dtype})")
+    if narrowed:
+        warnings.warn(
+            "JAX keeps 32 bits of numbers unless jax_enable_x64 is set; cut to them: "
+            f"{', '.join(narrowed)}",
+            stacklevel=4,
         )
-    if isinstance(column, Ragged):
-        raise OptionError(
-            f"column {name!r}: rows differ in length; make them even: batch(n, pad={{{name!r}: "
-            '"longest"})'
-        )
-    array = _native(column)
+
+
+def _dtype_on_device(name: str, column: npt.NDArray[Any]) -> Any:
+    array = as_native(column)
     try:
-        kept = jax.device_put(array[:0]).dtype
+        return jax.device_put(array[:0]).dtype
     except TypeError as e:
-        raise OptionError(
-            f"column {name!r}: JAX has no type {array.dtype}; cast it with map, or leave it out "
-            "with select"
-        ) from e
-    return bool(kept != array.dtype)
-
-
-def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if array.dtype.kind in "mM":  # JAX has no dates: they stay the integers they are
-        return array.astype(np.int64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        raise unknown_dtype(name, "JAX", array.dtype) from e

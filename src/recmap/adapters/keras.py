@@ -1,19 +1,26 @@
-"""Pipelines as Keras takes them, whatever its backend."""
+"""``to_keras``: batches as a ``keras.utils.PyDataset``, whatever the backend.
+
+Keras reads batches by number, and says little about what it does with them. It asks for one
+or two before it trains, to see their types, and reports the end of an epoch after that look.
+It takes batches ahead of training. With ``steps_per_epoch`` it reports the end of an epoch in
+the middle of the data, and then goes on with the numbers that follow. So ``KerasBatches``
+works out when an epoch of the pipeline really ends, and the callback ``Follow`` tells it what
+was trained on. ``_Epoch`` holds what is known of one epoch of the pipeline.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
-from recmap.adapters.feed import Feed
-from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
-from recmap.model.ragged import Ragged
+from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.feed import Feed, State
+from recmap.adapters.native_arrays import as_native, refuse_ragged
+from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
+from recmap.model.arguments import unknown_option
+from recmap.model.workers import parse_workers
 
 try:
     import keras
@@ -24,213 +31,279 @@ except ImportError as e:
 
 __all__ = ["Follow", "KerasBatches", "to_keras"]
 
-State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+# Batches that Keras looks at before it trains.
+_LOOK = 2
 
 
 def to_keras(
     feed: Feed,
     features: Names,
     label: Names,
-    workers: int,
-    use_multiprocessing: bool,
+    sample_weight: str | None,
+    workers: int | str | None,
     max_queue_size: int,
+    unknown: dict[str, Any],
 ) -> KerasBatches:
-    """A ``keras.utils.PyDataset`` of the batches."""
+    """Return the batches of a feed as a ``keras.utils.PyDataset``."""
+    _refuse_options(unknown)
     if not feed.batched:
         raise OptionError("to_keras() gives batches; put batch(n) before it")
     if feed.resumed:
         raise OptionError(
-            "to_keras(): Keras asks for batches before it trains, so it has to be told when to go "
-            "on from a state; leave restore() out, and give fit the state: "
+            "to_keras(): Keras asks for batches before it trains, so it has to be told when to "
+            "continue from a state; leave restore() out, and give fit the state: "
             "model.fit(train, shuffle=False, callbacks=[train.follow(state)])"
         )
     try:
         count = len(feed)
     except TypeError as e:
         raise OptionError(
-            "to_keras(): how many batches there are is not known before; use to_tf(), which fit "
-            "takes too, with steps_per_epoch= if there is no end of them"
+            "to_keras(): the number of batches is not known before they are read; use to_tf(), "
+            "which fit takes too, with steps_per_epoch= if there is no end of them"
         ) from e
     sample = feed.sample()
-    pairs = as_pairs(sample, features, label)
-    for name in pairs.names:
-        _check(name, sample[name])
-    return KerasBatches(
-        feed,
-        pairs,
-        count,
-        workers=workers,
-        use_multiprocessing=use_multiprocessing,
-        max_queue_size=max_queue_size,
-    )
+    chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight)
+    for name in chosen.names:
+        refuse_ragged(name, sample[name], "models of Keras take numbers, not byte strings")
+    how = {"max_queue_size": max_queue_size, **_keras_workers(workers)}
+    return KerasBatches(feed, chosen, count, **how)
+
+
+def _refuse_options(unknown: dict[str, Any]) -> None:
+    for name in unknown:
+        if name == "use_multiprocessing":
+            raise OptionTypeError(
+                'to_keras: use_multiprocessing=True is now workers="processes:4", and threads '
+                'are workers=4 or "threads:4"'
+            )
+        known = ("features", "label", "max_queue_size", "sample_weight", "workers")
+        raise unknown_option(name, known, "to_keras: ")
+
+
+def _keras_workers(workers: int | str | None) -> dict[str, Any]:
+    """Return ``workers=`` as arguments of ``PyDataset``."""
+    parsed = parse_workers(workers, number="threads")
+    if str(workers).startswith(("fork", "spawn")):
+        raise OptionError(
+            f'workers={workers!r}: Keras starts these processes itself; use "processes:'
+            f'{parsed.count}", and multiprocessing.set_start_method("{parsed.method}")'
+        )
+    return {"workers": max(1, parsed.count), "use_multiprocessing": parsed.kind == "processes"}
 
 
 class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
-    """Batches by number; when Keras ends an epoch, the next one begins.
+    """Batches by number. When Keras has used all batches of an epoch, the next one begins."""
 
-    Those that are asked for in turn come from the pipeline as it runs, ahead and with
-    its workers; any other is made on the spot, by whoever asks.
-    """
-
-    def __init__(self, feed: Feed, pairs: Pairs, count: int, **how: Any) -> None:
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, count: int, **how: Any) -> None:
         super().__init__(**how)
-        self._feed, self._pairs, self._count = feed, pairs, count
-        self._epoch = feed.epoch
-        self._running: Iterator[dict[str, Any]] | None = None
-        self._turn: int | None = 0  # the next batch; None if they are asked for out of turn
-        self._asked = 0  # batches of this epoch
-        self._begun = False  # Keras has said that an epoch begins, and not yet that it ends
-        self._paused = False  # it has said that one ends, of which not all has come
+        self._feed, self._chosen, self._count = feed, chosen, count
+        self._epoch = _Epoch(feed, feed.epoch, count)
+        self._in_keras_epoch = False  # Keras has reported a beginning, and no end since
+        self._followed = False
         self._warned = False
         self._lock = Lock()
-        # Of an epoch that is gone on with: from where, and how many batches came before.
-        self._resumed: State | None = None
-        self._done = 0
-        self._trained: int | None = None  # batches of this epoch, if somebody tells
-        self._before = 0  # of these, what Keras counts to epochs before
 
     def __len__(self) -> int:
-        return self._count - self._done
-
-    def follow(self, state: State | None = None) -> Follow:
-        """A callback for ``fit``: with it, ``state()`` is the place after the last batch
-        that was trained on. Given such a state, training goes on from there; the first
-        epoch is what is left of one, and Keras says that the input ran out.
-        """
-        if self.workers > 1 or self.use_multiprocessing:
-            raise OptionError(
-                "follow() needs batches in turn: to_keras(workers=1), and map(..., workers=4) in "
-                "the pipeline"
-            )
-        return Follow(self, state)
-
-    def state(self) -> dict[str, Any]:
-        """The place after the last batch that was trained on."""
-        with self._lock:
-            if self._trained is None:
-                raise OptionError(
-                    "what was trained on is known with "
-                    "fit(train, shuffle=False, callbacks=[train.follow()])"
-                )
-            if self._turn is None:
-                raise OptionError(
-                    "what was trained on is not known, for batches were asked for out of turn: use "
-                    "fit(..., shuffle=False), and give evaluate, predict and validation_data "
-                    "batches of their own, from another to_keras()"
-                )
-            return self._feed.state(batches=self._trained)
-
-    def begin(self, state: State | None) -> None:
-        """Training begins now, at a state; what was asked for before was a look."""
-        with self._lock:
-            following, self._trained = self._epoch + self._feed.turns, 0
-            self._start(following if self._paused else self._epoch)
-            if state is None:
-                return
-            self._feed.restore(state)
-            self._epoch = self._feed.first_epoch
-            if self._feed.resumed:
-                self._resumed, self._done = state, self._count - self._feed.left()
-
-    def trained(self, batches: int) -> None:
-        """So many batches have been trained on in what Keras takes for an epoch."""
-        # The last of several steps at a time may lie behind the last batch.
-        self._trained = min(self._before + batches, len(self))
+        return self._epoch.length
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index:,} of {len(self):,}")
         if self.use_multiprocessing:
-            # In a process of Keras': what runs ahead, and who counts, is elsewhere.
-            return self._given(self._feed.batch_at(index, self._epoch))
+            # This is a process of Keras, and the pipeline runs in another one.
+            return self._arrange(self._feed.batch_at(index, self._epoch.number))
         with self._lock:
-            batch, epoch = self._in_turn(index), self._epoch
-        return self._given(self._feed.batch_at(index, epoch) if batch is None else batch)
+            batch, epoch = self._next_in_order(index), self._epoch.number
+        return self._arrange(self._feed.batch_at(index, epoch) if batch is None else batch)
 
-    def on_epoch_begin(self) -> None:
-        """Batches are asked for to be used from now on, or for another look."""
-        self._begun = True
-
-    def on_epoch_end(self) -> None:
-        """The next epoch begins, if this one has; it waits until all of this one has come,
-        if Keras goes on with it.
-        """
-        with self._lock:
-            looked, self._begun = self._looked(), False
-            if looked:
-                self._turn = self._turn or 0
-            elif self._ended():
-                self._start(self._epoch + self._feed.turns)
-            else:
-                self._paused, self._before = True, self._trained or 0
-
-    def _looked(self) -> bool:
-        """Whether Keras has not used batches since the epoch began. Before it trains, it asks
-        for one or two of them to see their types, and says that an epoch has ended.
-        """
-        if self._trained:
-            return False
-        if self.workers > 1 or self.use_multiprocessing:
-            return not self._begun  # they ask for batches before these are used
-        return self._asked < min(2, self._count) if self._begun else self._asked <= 2
-
-    def _ended(self) -> bool:
-        """Whether all of this epoch has come."""
-        if self._turn is None or self.workers > 1 or self.use_multiprocessing:
-            return True  # nobody knows what is left, or they do not go on with it
-        return (self._turn if self._trained is None else self._trained) == len(self)
-
-    def _start(self, epoch: int) -> None:
-        """Batches are those of this epoch from now on."""
-        self._epoch = epoch
-        self._running, self._turn, self._asked, self._paused = None, 0, 0, False
-        self._resumed, self._done, self._before = None, 0, 0
-        if self._trained is not None:
-            self._feed.epoch, self._trained = epoch, 0
-
-    def _in_turn(self, index: int) -> dict[str, Any] | None:
-        """The batch from the pipeline as it runs, if it is the next one."""
-        if index == 0 and self._paused:
-            self._start(self._epoch + self._feed.turns)
-        self._paused = False
-        # Keras looks at the first few for their types, and begins again.
-        if index == 0 and self._turn is not None:
-            self._asked = 0
-            if self._resumed is None:
-                self._feed.epoch = self._epoch
-            else:
-                self._feed.restore(self._resumed)
-            self._running, self._turn = iter(self._feed), 0
-        self._asked += 1
-        if self._running is None or self._turn is None or index != self._turn:
-            if self._resumed is not None:
-                raise OptionError(
-                    "an epoch that is gone on with comes in its order; use fit(..., shuffle=False)"
-                )
-            self._running = self._turn = None
-            self._warn()
-            return None
-        self._turn += 1
-        return next(self._running)
-
-    def _warn(self) -> None:
-        if self._feed.in_turn and not self._warned:
+    def _next_in_order(self, index: int) -> dict[str, Any] | None:
+        """Return the batch from the running pipeline if it is the next one, else None."""
+        if index == 0 and self._epoch.paused:
+            self._begin_epoch(self._following_epoch)
+        batch = self._epoch.take(index)
+        if batch is None and self._feed.in_turn and not self._warned:
             self._warned = True
             warnings.warn(
-                "batches are asked for out of turn, so each is made on the spot, without the "
+                "batches are asked for out of order, so each is made on the spot, without the "
                 "workers of the pipeline; use fit(..., shuffle=False), and shuffle in the pipeline",
                 SlowOrderWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
+        return batch
 
-    def _given(self, columns: dict[str, Any]) -> Any:
-        return self._pairs.of({name: _native(columns[name]) for name in self._pairs.names})
+    def _arrange(self, columns: dict[str, Any]) -> Any:
+        names = self._chosen.names
+        return self._chosen.arrange({name: as_native(columns[name]) for name in names})
+
+    # What Keras reports.
+
+    def on_epoch_begin(self) -> None:
+        """Note that Keras begins to read, to train or only to look."""
+        self._in_keras_epoch = True
+
+    def on_epoch_end(self) -> None:
+        """Begin the next epoch if all of this one was used. If Keras only looked at batches,
+        this one still has to come; if it stopped in the middle, the rest does.
+        """
+        with self._lock:
+            only_looked, self._in_keras_epoch = self._only_looked(), False
+            if only_looked:
+                self._epoch.rewind()
+            elif self._parallel or self._epoch.is_over(self._followed):
+                self._begin_epoch(self._following_epoch)
+            else:
+                self._epoch.pause()
+
+    def _only_looked(self) -> bool:
+        """Whether Keras has asked for batches only to see their types."""
+        if self._epoch.trained:
+            return False
+        if self._parallel:
+            return not self._in_keras_epoch  # its workers ask for more than it looks at
+        if self._in_keras_epoch:
+            return self._epoch.requested < min(_LOOK, self._count)
+        return self._epoch.requested <= _LOOK
+
+    @property
+    def _parallel(self) -> bool:
+        """Whether workers of Keras ask for batches: out of order, and ahead."""
+        return bool(self.workers > 1 or self.use_multiprocessing)
+
+    @property
+    def _following_epoch(self) -> int:
+        return self._epoch.number + self._feed.turns
+
+    def _begin_epoch(self, number: int) -> None:
+        self._epoch = _Epoch(self._feed, number, self._count)
+        if self._followed:
+            self._feed.epoch = number  # state() is asked for before the first batch is
+
+    # What the callback reports.
+
+    def follow(self, state: State | None = None) -> Follow:
+        """Return a callback for ``fit`` that keeps track of what was trained on.
+
+        With it, ``state()`` is the state after the last batch that was trained on. Given such
+        a state, training continues from there: the first epoch is what is left of one, and
+        Keras says that the input ran out.
+        """
+        if self._parallel:
+            raise OptionError(
+                "follow() needs batches in order: to_keras(workers=1), and map(..., workers=4) in "
+                "the pipeline"
+            )
+        return Follow(self, state)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state after the last batch that was trained on."""
+        with self._lock:
+            if not self._followed:
+                raise OptionError(
+                    "what was trained on is known with "
+                    "fit(train, shuffle=False, callbacks=[train.follow()])"
+                )
+            if not self._epoch.in_order:
+                raise OptionError(
+                    "what was trained on is not known, because batches were asked for out of "
+                    "order: use fit(..., shuffle=False), and give evaluate, predict and "
+                    "validation_data batches of their own, from another to_keras()"
+                )
+            return self._feed.state(batches=self._epoch.trained)
+
+    def begin(self, state: State | None) -> None:
+        """Note that training begins, at a state if there is one. Batches that were asked for
+        before were only looked at.
+        """
+        with self._lock:
+            self._followed = True
+            paused = self._epoch.paused
+            self._begin_epoch(self._following_epoch if paused else self._epoch.number)
+            if state is None:
+                return
+            self._feed.restore(state)
+            first = self._feed.first_epoch
+            if self._feed.resumed:
+                self._epoch = _Epoch(self._feed, first, self._feed.left(), state)
+            else:
+                self._epoch = _Epoch(self._feed, first, self._count)
+
+    def trained(self, batches: int) -> None:
+        """Note that so many batches were trained on in this epoch of Keras."""
+        self._epoch.note_trained(batches)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_running": None, "_lock": None}
+        return {**self.__dict__, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_lock": Lock()})
+
+
+class _Epoch:
+    """One epoch of the pipeline, or what is left of one, and how far Keras has come in it.
+
+    Batches that are asked for in order come from the running pipeline, which works ahead,
+    with its workers. After the first one out of order there is no order to go on with.
+    """
+
+    def __init__(self, feed: Feed, number: int, length: int, state: State | None = None) -> None:
+        """``length`` batches are left of it, from ``state`` on if it is resumed."""
+        self.number, self.length = number, length
+        self.requested = 0  # batches since the first one was last asked for
+        self.paused = False  # Keras has reported an end in the middle
+        self.trained = 0
+        self._trained_before = 0  # before the last pause
+        self._feed, self._state = feed, state
+        self._batches: Iterator[dict[str, Any]] | None = None
+        self._next: int | None = 0  # the next batch in order; None if there is no order
+
+    @property
+    def in_order(self) -> bool:
+        return self._next is not None
+
+    def take(self, index: int) -> dict[str, Any] | None:
+        """Return a batch from the running pipeline if it is the next one, else None."""
+        self.paused = False
+        if index == 0 and self.in_order:
+            self._start()
+        self.requested += 1
+        if self._batches is not None and index == self._next:
+            self._next = index + 1
+            return next(self._batches)
+        if self._state is not None:
+            raise OptionError(
+                "an epoch that is resumed comes in its order; use fit(..., shuffle=False)"
+            )
+        self._batches = self._next = None
+        return None
+
+    def _start(self) -> None:
+        """Run the pipeline from the start of this epoch, again if Keras has looked at it."""
+        if self._state is None:
+            self._feed.epoch = self.number
+        else:
+            self._feed.restore(self._state)
+        self._batches, self._next = iter(self._feed), 0
+        self.requested = 0
+
+    def rewind(self) -> None:
+        """Forget that batches were asked for out of order."""
+        if not self.in_order:
+            self._next = 0
+
+    def pause(self) -> None:
+        """Note that Keras has reported an end in the middle."""
+        self.paused, self._trained_before = True, self.trained
+
+    def note_trained(self, batches: int) -> None:
+        # With several steps at a time, the last may lie behind the last batch.
+        self.trained = min(self._trained_before + batches, self.length)
+
+    def is_over(self, followed: bool) -> bool:
+        """Whether all batches were used: trained on, or taken if nobody says what was."""
+        return not self.in_order or self.length == (self.trained if followed else self._next)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_batches": None}
 
 
 class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
@@ -242,29 +315,9 @@ class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
-        state, self._state = self._state, None  # another fit goes on by itself
+        state, self._state = self._state, None  # another fit continues by itself
         self._batches.begin(state)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         del logs
         self._batches.trained(batch + 1)
-
-
-def _check(name: str, column: Any) -> None:
-    if not isinstance(column, Ragged):
-        return
-    if column.is_bytes:
-        raise OptionError(
-            f"column {name!r}: models of Keras take numbers, not byte strings; leave it out with "
-            "select or features=, or decode it with map"
-        )
-    raise OptionError(
-        f"column {name!r}: rows differ in length; make them even: batch(n, pad={{{name!r}: "
-        '"longest"})'
-    )
-
-
-def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if array.dtype.kind in "mM":  # no backend has dates: they stay the integers they are
-        return array.astype(np.int64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -1,72 +1,134 @@
-"""Pipelines as TensorFlow's datasets."""
+"""``to_tf``: batches as a ``tf.data.Dataset``; and what TensorFlow's own parser needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import Names, as_pairs
+from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
 from recmap.adapters.feed import Feed
-from recmap.adapters.joined_batches import joined
-from recmap.adapters.tf_buffers import Aligned
-from recmap.adapters.tf_features import feature_spec
-from recmap.adapters.tf_library import tf
-from recmap.adapters.tf_tensors import TensorColumn
+from recmap.adapters.joined_batches import join_neighbours
+from recmap.adapters.tf_tensors import AlignedMemory, TensorColumn, tf
+from recmap.errors import OptionError
+from recmap.model.schema import FieldLike, Schema
+from recmap.native import _core
+from recmap.tfrecord.encoder import choose_encoding
+from recmap.tfrecord.parse_spec import Parsing, parsing_of
 
 __all__ = ["feature_spec", "to_tf"]
 
 # Batches that TensorFlow takes before they are asked for.
 _AHEAD = 2
+_LIST_DTYPES = {
+    _core.Kind.bytes: tf.string,
+    _core.Kind.float: tf.float32,
+    _core.Kind.int64: tf.int64,
+}
 
 
 def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
-    """A ``tf.data.Dataset``. Iterating it is iterating the feed.
+    """Return a ``tf.data.Dataset``. Iterating it iterates the feed.
 
-    Batches come from a generator: the pipeline works ahead in threads or processes of
-    its own, so that calls by number, several at a time, were no faster. What TensorFlow
-    takes for an element of a generator, it takes for a block of batches where it can.
+    The batches come from one generator: the pipeline works ahead in threads or processes of
+    its own, so asking for several batches by number at a time would be no faster. What
+    TensorFlow spends on each element of a generator it spends on a block of batches, where
+    batches lie end to end in memory.
     """
     sample = feed.sample()
-    pairs = as_pairs(sample, features, label)
+    chosen = FeaturesAndLabels.choose(sample, features, label)
+    in_blocks, rows = feed.end_to_end, feed.fixed_batch_size
     columns = [
-        TensorColumn.like(name, sample[name], feed.schema.get(name), feed.batched, ragged)
-        for name in pairs.names
+        _column(feed, name, sample[name], None if in_blocks else rows, ragged)
+        for name in chosen.names
     ]
-    aligned, in_blocks = Aligned(), feed.end_to_end
 
-    def arrays() -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
-        batches = iter(feed)
-        # No loop, whose names would keep a batch until the next is asked for.
-        yield from map(flat, joined(batches) if in_blocks else batches)
+    def tensors(*arrays: Any) -> Any:
+        each = iter(arrays)
+        return chosen.arrange({column.name: column.tensor(each) for column in columns})
 
-    def flat(values: dict[str, Any]) -> tuple[np.ndarray[Any, Any], ...]:
-        parts = (part for column in columns for part in column.arrays(values[column.name]))
-        return tuple(aligned.of(part) for part in parts)
-
-    def tensors(*given: Any) -> Any:
-        parts = iter(given)
-        return pairs.of({column.name: column.tensor(parts) for column in columns})
-
+    generator = _array_generator(feed, columns, in_blocks)
     signature = tuple(spec for column in columns for spec in column.specs())
-    dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature).map(tensors)
+    dataset = tf.data.Dataset.from_generator(generator, output_signature=signature).map(tensors)
     if in_blocks:
-        size = feed.batch_size
-        dataset = dataset.flat_map(lambda *parts: _cut(parts if len(parts) > 1 else parts[0], size))
-    count = None if feed.resumed else _count(feed)
+        dataset = _cut_blocks(dataset, feed.batch_size, same_size=rows is not None)
+    count = None if feed.resumed else _length(feed)
     if count is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     return dataset.prefetch(_AHEAD)
 
 
-def _cut(block: Any, size: int) -> Any:
-    """The batches of a block: slices of its tensors, that copy nothing."""
-    return tf.data.Dataset.from_tensors(block).rebatch(size)
+def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) -> TensorColumn:
+    field = feed.schema.get(name)
+    if not feed.batched:
+        return TensorColumn.of_rows(name, sample, field)
+    return TensorColumn.of_batches(name, sample, field, rows, pad=not ragged)
 
 
-def _count(feed: Feed) -> int | None:
+def _array_generator(feed: Feed, columns: list[TensorColumn], in_blocks: bool) -> Any:
+    """Return a function that iterates the feed: a tuple of arrays for each batch or block."""
+    memory = AlignedMemory()
+
+    def arrays(batch: dict[str, Any]) -> tuple[npt.NDArray[Any], ...]:
+        each = (array for column in columns for array in column.arrays(batch[column.name]))
+        return tuple(memory.align(array) for array in each)
+
+    def generate() -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        batches = iter(feed)
+        # Not a loop, whose variable would keep a batch alive until the next is asked for.
+        yield from map(arrays, join_neighbours(batches) if in_blocks else batches)
+
+    return generate
+
+
+def _cut_blocks(dataset: Any, size: int, *, same_size: bool) -> Any:
+    """Cut each block into its batches: slices of its tensors, which copy nothing."""
+
+    def batches(*block: Any) -> Any:
+        whole = tf.data.Dataset.from_tensors(block if len(block) > 1 else block[0])
+        # No rows are dropped if all batches have one size: it is only said for the shape.
+        return whole.rebatch(size, drop_remainder=same_size)
+
+    return dataset.flat_map(batches)
+
+
+def _length(feed: Feed) -> int | None:
     try:
         return len(feed)
-    except TypeError:  # nobody knows
+    except TypeError:  # not known before all of it was read
         return None
+
+
+def feature_spec(
+    schema: Mapping[str, FieldLike], encoding: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the features that ``tf.io.parse_example`` needs for records of a schema.
+
+    The records are taken to be as recmap writes them. If a writer was given an ``encoding``,
+    give the same one here. Fields that are stored as raw bytes, such as images of ``uint8``,
+    come as strings for ``tf.io.decode_raw``.
+
+    >>> import recmap as rm
+    >>> rm.tf.feature_spec({"tokens": "int64[*]", "image": "uint8[28,28]"})["image"]
+    FixedLenFeature(shape=[], dtype=tf.string, default_value=None)
+    """
+    given = encoding or {}
+    features = {}
+    for name, field in Schema(schema).items():
+        chosen = choose_encoding(name, field, given.get(name))
+        if chosen.in_lists:
+            raise OptionError(
+                f"field {name!r}: {field} is a feature list, which tf.io.parse_example does not "
+                "read; `recmap schema FILE --as tf` prints code that does"
+            )
+        features[name] = _feature(parsing_of(field, chosen.kind, in_lists=False))
+    return features
+
+
+def _feature(parsing: Parsing) -> Any:
+    shape, dtype = list(parsing.shape), _LIST_DTYPES[parsing.kind]
+    if parsing.form == "fixed":
+        return tf.io.FixedLenFeature(shape, dtype, parsing.default)
+    sizes = [tf.io.RaggedFeature.UniformRowLength(axis) for axis in shape]
+    return tf.io.RaggedFeature(dtype, partitions=sizes)

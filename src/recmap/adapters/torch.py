@@ -1,4 +1,4 @@
-"""Pipelines as PyTorch's datasets."""
+"""``to_torch``: rows or batches as PyTorch's datasets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.features_and_labels import Names, Pairs, as_pairs
+from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
 from recmap.adapters.feed import Feed
 from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
 from recmap.errors import OptionError, RowNotFoundError
@@ -15,45 +15,56 @@ from recmap.model.arguments import check_choice
 
 __all__ = ["TorchRows", "TorchStream", "to_torch"]
 
-# Workers a loader may have, as far as epochs are counted for each.
-_WORKERS = 1024
+# Workers of a loader for which the next epoch is kept.
+_MOST_WORKERS = 1024
+# What to do instead of pipeline.state(), when the pipeline was not read in this process.
+_USE_LOADER_STATE = (
+    "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
+    "use {}the state_dict() of torchdata's StatefulDataLoader, or "
+    "num_workers=0 with map(..., workers=n)"
+)
+_USE_SAMPLER_STATE = (
+    "rows were read by number, in the order of a sampler, which alone can go on in the middle; "
+    "use {}torchdata's StatefulDataLoader, or put batch(n) before to_torch()"
+)
 
 
 def to_torch(
     feed: Feed, features: Names, label: Names, ragged: RaggedAs
 ) -> TorchRows | TorchStream:
-    """Rows by number where they have one, else a stream of rows or batches."""
+    """Return rows by number where they have one, else a stream of rows or batches."""
     check_choice("ragged", ragged, ("nested", "list", "parts"))
-    pairs = as_pairs(feed.sample(), features, label)
+    chosen = FeaturesAndLabels.choose(feed.sample(), features, label)
     if not feed.numbered:
-        return TorchStream(feed, pairs, ragged)
+        return TorchStream(feed, chosen, ragged)
     if feed.resumed:
         raise OptionError(
             "to_torch(): rows by number come in the order of a sampler, which alone can go on in "
             "the middle; leave restore() out, or put batch(n) before to_torch() for a stream that "
-            "goes on from a state"
+            "continues from a state"
         )
-    return TorchRows(feed, pairs, ragged)
+    return TorchRows(feed, chosen, ragged)
 
 
 class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
     """Rows by number, for a ``DataLoader`` and its samplers.
 
-    ``dataset[7]`` is a row; ``dataset[[7, 3, 5]]``, which a ``BatchSampler`` as the
-    ``sampler=`` asks for, is a batch that was read and made at once.
+    ``dataset[7]`` is a row. ``dataset[[7, 3, 5]]``, which a ``BatchSampler`` given as
+    ``sampler=`` asks for, is a batch that was read at once.
     """
 
-    def __init__(self, feed: Feed, pairs: Pairs, ragged: RaggedAs) -> None:
-        self._rows, self._pairs, self._ragged = feed.rows(), pairs, ragged
-        assert self._rows.count is not None  # rows without end have no numbers
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
+        self._rows, self._chosen, self._ragged = feed.rows(), chosen, ragged
+        assert self._rows.count is not None  # endless rows have no numbers
         self._count = self._rows.count
         # Shared, so that workers which live for several epochs see it change.
         self._epoch = torch.tensor([feed.epoch]).share_memory_()
-        self._read, self._told = _Shared(_BY_NUMBER), False
-        feed.read_by(self._read)
+        self._reads = _SharedReads(_USE_SAMPLER_STATE)
+        self._counted = False
+        feed.read_by(self._reads)
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order of a shuffle, other chances of a map; as of a DistributedSampler."""
+        """Choose the epoch: the order of a shuffle, and the random numbers of a map."""
         self._epoch[0] = epoch
 
     def __len__(self) -> int:
@@ -61,17 +72,17 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list | tuple | range) or getattr(index, "ndim", False):
-            return self._pairs.of(as_tensors(self._take(index), self._ragged))
+            return self._chosen.arrange(as_tensors(self._gather(index), self._ragged))
         return self.__getitems__([int(index)])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Several rows, read together."""
-        return [self._pairs.of(row) for row in split_rows(self._take(indices))]
+        """Read several rows together."""
+        return [self._chosen.arrange(row) for row in split_rows(self._gather(indices))]
 
-    def _take(self, indices: Sequence[int]) -> dict[str, Any]:
-        if not self._told:
-            self._read.begin(None)
-            self._told = True
+    def _gather(self, indices: Sequence[int]) -> dict[str, Any]:
+        if not self._counted:
+            self._reads.begin(None)
+            self._counted = True
         positions = np.asarray(indices, np.int64).reshape(-1)
         positions = np.where(positions < 0, positions + self._count, positions)
         wrong = (positions < 0) | (positions >= self._count)
@@ -79,134 +90,144 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
             number = int(np.asarray(indices).reshape(-1)[wrong][0])
             raise RowNotFoundError(f"row {number:,} of {self._count:,}")
         batch = self._rows.gather(positions, int(self._epoch[0]))
-        return {name: batch[name] for name in self._pairs.names}
+        return {name: batch[name] for name in self._chosen.names}
 
 
 class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # untyped
-    """Batches, or rows, as they come, each time in another epoch.
+    """Batches, or rows, in order. Each iteration is the next epoch.
 
-    The workers of a ``DataLoader`` take turns, so that the batches and their order are
-    those of one process.
+    The workers of a ``DataLoader`` take turns, so the batches and their order do not depend
+    on their number. Each worker has a copy of this object and reads its own part of the feed.
     """
 
-    def __init__(self, feed: Feed, pairs: Pairs, ragged: RaggedAs) -> None:
-        self._feed, self._pairs, self._ragged = feed, pairs, ragged
-        # A worker ends with its epoch, so that nobody but the memory they share can
-        # tell the one after it which is next. That holds until the pipeline is told
-        # where to begin, which it counts: then its own place is newer.
-        self._next = torch.zeros(_WORKERS, dtype=torch.int64).share_memory_()
-        self._placed = torch.full([_WORKERS], -1).share_memory_()
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
+        self._feed, self._chosen, self._ragged = feed, chosen, ragged
+        self._next_epochs = _NextEpochs()
         self._running: Feed | None = None
-        self._begun = feed.first_epoch  # the epoch that what runs has begun with
-        self._state: Mapping[str, Any] | None = None
-        self._workers = _Shared(_BY_WORKERS)
-        feed.read_by(self._workers)
+        self._running_epoch = feed.first_epoch
+        self._loaded: Mapping[str, Any] | None = None  # the state to continue from
+        self._reads = _SharedReads(_USE_LOADER_STATE)
+        feed.read_by(self._reads)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch the next iteration is of; without it, they follow each other."""
+        """Choose the epoch of the next iteration. Without it, they follow each other."""
         self._feed.epoch = epoch
-        self._next.fill_(epoch)
-        self._placed.fill_(self._feed.placed)
-        self._running = self._state = None
+        self._next_epochs.set_all(epoch, self._feed.placed)
+        self._running = self._loaded = None
 
     def __len__(self) -> int:
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        # Begun here and now: loaders ask for the state before the first batch.
-        info, feed = torch.utils.data.get_worker_info(), self._mine()
-        state, self._state = self._state, None
-        if state is not None:
-            _check_workers(state, 0 if info is None else info.num_workers)
-            feed.restore(state["state"])
-        self._running, self._begun = feed, feed.first_epoch
-        # This one may have read all of its part when another of the loader had not.
-        over = state is not None and state.get("epoch", feed.first_epoch) != feed.first_epoch
-        if over:
-            assert state is not None
-            self._begun = state["epoch"]
+        # Not a generator: loaders ask for the state before they ask for the first batch.
+        info = torch.utils.data.get_worker_info()
+        feed = self._own_feed(info)
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            _check_workers(loaded, 0 if info is None else info.num_workers)
+            feed.restore(loaded["state"])
+        epoch = feed.first_epoch
+        # This worker may have read all of its part when another one of the loader had not:
+        # then its own state is in the next epoch already, and nothing is left for it here.
+        finished = loaded is not None and loaded.get("epoch", epoch) != epoch
+        if finished:
+            assert loaded is not None
+            epoch = loaded["epoch"]
+        self._running, self._running_epoch = feed, epoch
         if info is not None:
             if info.id == 0:
-                self._workers.begin(None if state is not None else feed.first_epoch)
-            self._next[info.id] = self._begun + feed.turns
-            self._placed[info.id] = max(int(self._placed[info.id]), self._feed.placed)
-        return iter(()) if over else map(self._tensors, iter(feed))
+                self._reads.begin(feed.first_epoch if loaded is None else None)
+            self._next_epochs.set(info.id, epoch + feed.turns, self._feed.placed)
+        return iter(()) if finished else map(self._tensors, iter(feed))
 
-    def _tensors(self, columns: dict[str, Any]) -> Any:
-        wanted = {name: columns[name] for name in self._pairs.names}
-        return self._pairs.of(as_tensors(wanted, self._ragged))
-
-    def _mine(self) -> Feed:
-        """What this process reads, from the start of its next epoch."""
-        info = torch.utils.data.get_worker_info()
+    def _own_feed(self, info: Any) -> Feed:
+        """Return what this process reads, at the start of its next epoch."""
         if info is None:
             return self._feed
         feed = self._feed.part(info.id, info.num_workers)
-        if int(self._placed[info.id]) >= self._feed.placed:
-            feed.epoch = int(self._next[info.id])
+        epoch = self._next_epochs.get(info.id, self._feed.placed)
+        if epoch is not None:
+            feed.epoch = epoch
         elif not self._feed.resumed:
             feed.epoch = self._feed.epoch
         return feed
 
+    def _tensors(self, columns: dict[str, Any]) -> Any:
+        wanted = {name: columns[name] for name in self._chosen.names}
+        return self._chosen.arrange(as_tensors(wanted, self._ragged))
+
     def state_dict(self) -> dict[str, Any]:
-        """The place after the last batch this process was asked for. ``StatefulDataLoader``
-        collects those of its workers.
+        """Return the state after the last batch this process was asked for.
+
+        ``StatefulDataLoader`` collects the states of its workers.
         """
-        if self._state is not None:
-            return dict(self._state)
+        if self._loaded is not None:
+            return dict(self._loaded)
         info = torch.utils.data.get_worker_info()
-        running = self._mine() if self._running is None else self._running
-        epoch = running.first_epoch if self._running is None else self._begun
+        running = self._own_feed(info) if self._running is None else self._running
+        epoch = running.first_epoch if self._running is None else self._running_epoch
         workers = 0 if info is None else info.num_workers
         return {"workers": workers, "epoch": epoch, "state": running.state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """The next iteration goes on from there."""
-        self._state = dict(state_dict)
+        """Make the next iteration continue from a state."""
+        self._loaded = dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None}
-
-
-# What to do instead of asking a pipeline for its state, when it was not read here.
-_BY_WORKERS = (
-    "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
-    "use {}the state_dict() of torchdata's StatefulDataLoader, or "
-    "num_workers=0 with map(..., workers=n)"
-)
-_BY_NUMBER = (
-    "rows were read by number, in the order of a sampler, which alone can go on in the middle; "
-    "use {}torchdata's StatefulDataLoader, or put batch(n) before to_torch()"
-)
-
-
-class _Shared:
-    """Iterations that begin in other processes, counted in memory that all of them share."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-        self._numbers = torch.tensor([0, -1]).share_memory_()
-
-    def begin(self, epoch: int | None) -> None:
-        """Another one begins; None if its batches do not come in turn."""
-        self._numbers[1] = -1 if epoch is None else epoch
-        self._numbers[0] += 1
-
-    def begun(self) -> int:
-        return int(self._numbers[0])
-
-    def epoch(self) -> int | None:
-        epoch = int(self._numbers[1])
-        return None if epoch < 0 else epoch
-
-    def instead(self) -> str:
-        return self._instead
 
 
 def _check_workers(state: Mapping[str, Any], workers: int) -> None:
     saved = state.get("workers")
     if saved != workers:
         raise OptionError(
-            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; what each "
-            "worker has read is told by its own state only, so go on with as many"
+            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; each "
+            "worker's own state tells what it has read, so continue with the same number"
         )
+
+
+class _NextEpochs:
+    """The epoch each worker of a loader begins with next, in memory that they all share.
+
+    A worker process ends with its epoch, so only shared memory can tell its successor which
+    one is next. An entry counts until the pipeline is told where to begin, after which
+    ``placed`` is larger: then the pipeline itself knows better.
+    """
+
+    def __init__(self) -> None:
+        self._epochs = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
+        self._placed = torch.full([_MOST_WORKERS], -1).share_memory_()
+
+    def get(self, worker: int, placed: int) -> int | None:
+        return int(self._epochs[worker]) if int(self._placed[worker]) >= placed else None
+
+    def set(self, worker: int, epoch: int, placed: int) -> None:
+        self._epochs[worker] = epoch
+        self._placed[worker] = max(int(self._placed[worker]), placed)
+
+    def set_all(self, epoch: int, placed: int) -> None:
+        self._epochs.fill_(epoch)
+        self._placed.fill_(placed)
+
+
+class _SharedReads:
+    """An ``ExternalReader``: iterations in other processes, counted in shared memory."""
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
+        self._count_and_epoch = torch.tensor([0, -1]).share_memory_()
+
+    def begin(self, epoch: int | None) -> None:
+        """Count another iteration; its epoch is None if its batches are not in order."""
+        self._count_and_epoch[1] = -1 if epoch is None else epoch
+        self._count_and_epoch[0] += 1
+
+    def begun(self) -> int:
+        return int(self._count_and_epoch[0])
+
+    def epoch(self) -> int | None:
+        epoch = int(self._count_and_epoch[1])
+        return None if epoch < 0 else epoch
+
+    def instead(self) -> str:
+        return self._instead

@@ -1,4 +1,4 @@
-"""Columns as PyTorch's tensors, in the memory they are in."""
+"""Columns as PyTorch's tensors, in the memory they are in. No other module imports PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import MissingPackageError, OptionError
+from recmap.adapters.native_arrays import unknown_dtype
+from recmap.errors import MissingPackageError
 from recmap.model.ragged import Ragged
 
 try:
@@ -19,6 +20,7 @@ except ImportError as e:
 __all__ = ["Parts", "RaggedAs", "as_tensors", "split_rows", "torch"]
 
 RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
+_Offsets: TypeAlias = npt.NDArray[np.int64]
 
 
 class Parts(NamedTuple):
@@ -29,30 +31,25 @@ class Parts(NamedTuple):
 
 
 def as_tensors(columns: Mapping[str, Any], ragged: RaggedAs) -> dict[str, Any]:
-    """The columns of a batch, or the values of a row. Byte strings stay ``bytes``."""
-    # Nested tensors can be added and compared if they have their offsets in common.
-    common: list[tuple[npt.NDArray[np.int64], Any]] = []
-    return {name: _converted(name, value, ragged, common) for name, value in columns.items()}
+    """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``."""
+    # Nested tensors can be added and compared only if they share one tensor of offsets.
+    shared: list[tuple[_Offsets, Any]] = []
+    return {name: _convert(name, value, ragged, shared) for name, value in columns.items()}
 
 
 def split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A batch of numpy's as rows of tensors: views of one tensor for each column."""
-    rows = [
-        list(column) if isinstance(column, Ragged) and column.is_bytes else _rows(name, column)
-        for name, column in columns.items()
-    ]
+    """Split a batch into rows of tensors, which are views of one tensor for each column."""
+    rows = [_rows(name, column) for name, column in columns.items()]
     return [dict(zip(columns, values, strict=True)) for values in zip(*rows, strict=True)]
 
 
 def _rows(name: str, column: Any) -> Any:
-    if not isinstance(column, Ragged):
-        return _tensor(name, column).unbind()
-    return _converted(name, column, "list", [])
+    if isinstance(column, Ragged):
+        return _convert(name, column, "list", [])
+    return _tensor(name, column).unbind()
 
 
-def _converted(
-    name: str, value: Any, ragged: RaggedAs, common: list[tuple[npt.NDArray[np.int64], Any]]
-) -> Any:
+def _convert(name: str, value: Any, ragged: RaggedAs, shared: list[tuple[_Offsets, Any]]) -> Any:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, Ragged):
@@ -60,47 +57,42 @@ def _converted(
     if value.is_bytes:
         return list(value)
     flat = value.flat
-    if isinstance(flat, Ragged):  # several ragged axes, for which PyTorch has no tensor
-        return [_converted(name, row, ragged, []) for row in value]
+    if isinstance(flat, Ragged):  # PyTorch has no tensor with several ragged axes
+        return [_convert(name, row, ragged, []) for row in value]
     values = _tensor(name, flat)
     if ragged == "list":
         return list(torch.split(values, value.lengths.tolist()))
-    offsets = _offsets(value.offsets - value.offsets[0], common)
+    offsets = _shared_offsets(value.offsets - value.offsets[0], shared)
     if ragged == "parts":
         return Parts(values, offsets)
     return torch.nested.nested_tensor_from_jagged(values, offsets)
 
 
-def _offsets(
-    offsets: npt.NDArray[np.int64], common: list[tuple[npt.NDArray[np.int64], Any]]
-) -> Any:
-    for known, tensor in common:
+def _shared_offsets(offsets: _Offsets, shared: list[tuple[_Offsets, Any]]) -> Any:
+    for known, tensor in shared:
         if np.array_equal(known, offsets):
             return tensor
-    common.append((offsets, torch.from_numpy(offsets)))
-    return common[-1][1]
+    shared.append((offsets, torch.from_numpy(offsets)))
+    return shared[-1][1]
 
 
 def _tensor(name: str, value: Any) -> Any:
     dtype = value.dtype
-    if dtype.kind in "mM":  # PyTorch has no dates: they stay the integers they are
-        return torch.from_numpy(_plain(value.astype(np.int64)))
+    if dtype.kind in "mM":  # PyTorch has no dates: they become integers
+        return torch.from_numpy(_sharable(value.astype(np.int64)))
     try:
         if dtype.kind == "V":
-            # bfloat16 and its kin, which numpy knows by their size only.
-            bits = _plain(np.asarray(value)).view(f"i{dtype.itemsize}")
+            # bfloat16 and the like: PyTorch knows them, but not as types of NumPy.
+            bits = _sharable(np.asarray(value)).view(f"i{dtype.itemsize}")
             return torch.from_numpy(bits).view(getattr(torch, dtype.name))
-        return torch.from_numpy(_plain(value))
+        return torch.from_numpy(_sharable(value))
     except (AttributeError, TypeError) as e:
-        raise OptionError(
-            f"column {name!r}: PyTorch has no type {dtype}; cast it with map, or leave it out "
-            "with select"
-        ) from e
+        raise unknown_dtype(name, "PyTorch", dtype) from e
 
 
-def _plain(array: Any) -> npt.NDArray[Any]:
-    """As PyTorch can look at it: copied only if it is not."""
-    if array.flags.carray and array.dtype.isnative:  # as most are; the rest takes a while
+def _sharable(array: Any) -> npt.NDArray[Any]:
+    """Return an array whose memory PyTorch can share: a copy only if it has to be."""
+    if array.flags.carray and array.dtype.isnative:  # most are, and np.require is slow
         return np.asarray(array)
     dtype = array.dtype if array.dtype.kind == "V" else array.dtype.newbyteorder("=")
     return np.require(array, dtype, ["A", "C", "W"])

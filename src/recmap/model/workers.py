@@ -13,15 +13,17 @@ from recmap.errors import OptionError
 
 __all__ = ["Workers", "parse_workers"]
 
-# Elsewhere than on Linux, libraries of the system do not survive a fork.
-_METHOD = "fork" if sys.platform == "linux" else "spawn"
+# Only on Linux do the libraries of the system survive a fork.
+_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """``kind`` is here, threads or processes; ``method`` is how processes are started."""
+    """Who does the work, and how many of them. ``serial`` is the caller alone; ``method`` is
+    how processes are started, "fork" or "spawn".
+    """
 
-    kind: str
+    kind: Literal["serial", "threads", "processes"]
     count: int
     method: str | None = None
 
@@ -36,12 +38,12 @@ def parse_workers(workers: Any, number: Literal["threads", "processes"] = "proce
     >>> parse_workers(4, number="threads")
     Workers(kind='threads', count=4, method=None)
     >>> parse_workers(None)
-    Workers(kind='here', count=0, method=None)
+    Workers(kind='serial', count=0, method=None)
     """
     if isinstance(workers, np.integer):
         workers = int(workers)
     if workers is None or (type(workers) is int and workers == 0):
-        return Workers("here", 0)
+        return Workers("serial", 0)
     text = f"{number}:{workers}" if type(workers) is int else str(workers)
     match = re.fullmatch(r"(threads|processes|fork|spawn):0*([1-9][0-9]{0,3})", text)
     if match is None:
@@ -52,4 +54,4 @@ def parse_workers(workers: Any, number: Literal["threads", "processes"] = "proce
     kind, count = match[1], int(match[2])
     if kind == "threads":
         return Workers("threads", count)
-    return Workers("processes", count, _METHOD if kind == "processes" else kind)
+    return Workers("processes", count, _START_METHOD if kind == "processes" else kind)

@@ -41,7 +41,7 @@ from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.pad import padded_by
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result
 
 __all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_batches"]

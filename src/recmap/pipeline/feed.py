@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from recmap.adapters.feed import Elsewhere
+from recmap.adapters.feed import ExternalReader
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_whole
 from recmap.model.progress import Counter, ProgressOption
@@ -44,7 +44,7 @@ class PipelineFeed:
         self.placed = 0
         # Others who read batches, and how many iterations each had begun when it was last
         # known here what comes next.
-        self._elsewhere: list[tuple[Elsewhere, int]] = []
+        self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
 
     @property
@@ -116,6 +116,17 @@ class PipelineFeed:
     def batch_size(self) -> int:
         """Rows of a batch; the last may have fewer."""
         return self._plan.groups.block
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """Rows of every batch, if all have equally many: with ``drop_last``, unless a
+        function of batches may change their number.
+        """
+        grouping = self._plan.grouping
+        if grouping is None or not grouping.drops_last:
+            return None
+        fixed = not any(each.calls_user_code for each in self.ready.batch_transforms)
+        return grouping.full_size if fixed else None
 
     def __len__(self) -> int:
         count = self._plan.count()
@@ -227,7 +238,7 @@ class PipelineFeed:
                 "repeat, need one process that counts; use num_workers=0"
             )
         processes = plan.workers is not None and plan.workers.kind == "processes"
-        workers = Workers("here", 1) if processes else plan.workers
+        workers = Workers("serial", 1) if processes else plan.workers
         feed = PipelineFeed(replace(plan, part=(index, count), workers=workers))
         feed._ready = None if self._ready is None else replace(self._ready, plan=feed._plan)
         if self.resumed:
@@ -245,9 +256,9 @@ class PipelineFeed:
         signature = signed([each.known_by for each in self._plan.sources], self._plan.records)
         return save(cursor, self._plan.share, signature)
 
-    def read_by(self, elsewhere: Elsewhere) -> None:
+    def read_by(self, reader: ExternalReader) -> None:
         """Note that others read from now on, in processes or an order that is not seen here."""
-        self._elsewhere.append((elsewhere, elsewhere.begun()))
+        self._elsewhere.append((reader, reader.begun()))
 
     def _known_here(self) -> None:
         """Note that it is known here what comes next, whoever read before."""

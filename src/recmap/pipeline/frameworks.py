@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recmap.adapters.feed import Feed
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
-    from recmap.adapters.tf_library import tf
+    from recmap.adapters.tf_tensors import tf
     from recmap.adapters.torch import TorchRows, TorchStream
 
 __all__ = ["Frameworks"]
@@ -31,9 +31,10 @@ class Frameworks:
         features: Names = None,
         label: Names = None,
     ) -> JaxBatches:
-        """Batches of JAX arrays, ``prefetch`` of them on the device before they are asked
-        for. ``sharding`` lays each out over devices and processes: one for all columns,
-        or a dict by name.
+        """Yield batches of JAX arrays, ``prefetch`` of them on the device ahead of the loop.
+
+        ``sharding`` lays arrays out over devices and processes: one for all columns, or a
+        dict by name.
         """
         from recmap.adapters.jax import to_jax
 
@@ -44,26 +45,38 @@ class Frameworks:
         *,
         features: Names = None,
         label: Names = None,
-        workers: int = 1,
-        use_multiprocessing: bool = False,
+        sample_weight: str | None = None,
+        workers: int | str | None = 1,
         max_queue_size: int = 10,
+        **unknown: Never,
     ) -> KerasBatches:
-        """A ``keras.utils.PyDataset`` of dicts or, with ``label``, of pairs of features
-        and label. The other arguments are those of ``PyDataset``: who makes batches that
-        are asked for out of turn.
+        """Return a ``keras.utils.PyDataset``, for any backend.
+
+        A batch is a dict of columns or, with ``label``, a pair of features and label. The
+        column ``sample_weight`` makes it a triple: how much each row counts in the loss.
+
+        ``workers=4`` has four threads of Keras make batches that ``fit`` asks for out of
+        order, ``"processes:4"`` four processes; ``max_queue_size`` is how many they make
+        ahead. With ``fit(..., shuffle=False)`` leave it at 1: batches in order come from the
+        running pipeline, with the workers of ``map``.
         """
         from recmap.adapters.keras import to_keras
 
-        return to_keras(self._feed(), features, label, workers, use_multiprocessing, max_queue_size)
+        return to_keras(
+            self._feed(), features, label, sample_weight, workers, max_queue_size, unknown
+        )
 
     def to_tf(
         self, *, features: Names = None, label: Names = None, ragged: bool = True
     ) -> tf.data.Dataset:
-        """A ``tf.data.Dataset`` of dicts or, with ``label``, of pairs of features and
-        label. Each time it is iterated is an epoch.
+        """Return a ``tf.data.Dataset``. Each iteration is an epoch.
 
-        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are filled up
-        with zeros to the longest row of the batch.
+        A batch is a dict of columns or, with ``label``, a pair of features and label. After
+        ``batch(n, drop_last=True)`` its shapes are static: the first axis of its
+        ``element_spec`` is n. Else it is None.
+
+        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are padded with zeros
+        to the longest row of the batch.
         """
         from recmap.adapters.tf import to_tf
 
@@ -76,11 +89,12 @@ class Frameworks:
         label: Names = None,
         ragged: Literal["nested", "list", "parts"] = "nested",
     ) -> TorchRows | TorchStream:
-        """A PyTorch dataset: rows by number for a ``DataLoader`` and its samplers, or
-        after ``batch`` a stream of batches for ``DataLoader(..., batch_size=None)``.
+        """Return a PyTorch dataset.
 
-        Without ``label`` there are dicts; with it, pairs of features and label. Ragged
-        columns of a batch are nested tensors, lists of tensors, or values and offsets.
+        After ``batch`` it is a stream of batches for ``DataLoader(..., batch_size=None)``;
+        without, rows by number for a ``DataLoader`` and its samplers. A batch is a dict of
+        columns or, with ``label``, a pair of features and label. Ragged columns are nested
+        tensors, lists of tensors, or values and offsets (``"parts"``).
         """
         from recmap.adapters.torch import to_torch
 

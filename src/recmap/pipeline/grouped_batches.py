@@ -26,7 +26,7 @@ from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import END, Group, Grouper, GroupInput
 from recmap.pipeline.trial import run_once
-from recmap.pipeline.workers.open_pool import open_pool
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result
 
 __all__ = ["grouped_batches"]

@@ -304,13 +304,13 @@ class Plan:
         if self.workers is not None:
             return self.workers
         if self.prefetch == 0:
-            return Workers("here", 1)
+            return Workers("serial", 1)
         ours = not self.calls_user_code
         if ours and not self.rows.in_order:
             return Workers("threads", self.read_threads or _READ_THREADS)
         # There is one reader ahead already; transforms of ours may run beside the loop.
         beside = ours and bool(self.transforms or self.batch_transforms)
-        return Workers("threads" if beside or self.prefetch else "here", 1)
+        return Workers("threads" if beside or self.prefetch else "serial", 1)
 
     @property
     def counted(self) -> bool:

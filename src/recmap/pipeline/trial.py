@@ -29,8 +29,8 @@ from recmap.pipeline.row_source import (
     sound_rows,
 )
 from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
-from recmap.pipeline.workers.open_pool import open_pool
 from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
 __all__ = ["TransformedRows", "Trial", "read_block", "run_once", "tried", "try_rows"]

@@ -98,6 +98,11 @@ class Grouping(ABC):
         return None
 
     @property
+    def full_size(self) -> int | None:
+        """Rows of a full group; None if groups differ."""
+        return self.rows_per_group
+
+    @property
     def drops_last(self) -> bool:
         """Whether a group that is not full at the end is left out."""
         return False

@@ -75,6 +75,10 @@ class Buckets(Grouping):
         return max(self.sizes)
 
     @property
+    def full_size(self) -> int | None:
+        return self.sizes[0] if len(set(self.sizes)) == 1 else None
+
+    @property
     def drops_last(self) -> bool:
         return self.drop_last
 

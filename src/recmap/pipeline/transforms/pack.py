@@ -63,6 +63,10 @@ class Packs(Grouping):
         check_one_size(size)
         return replace(self, size=as_whole("size", size, 1, _MOST), drop_last=drop_last)
 
+    @property
+    def full_size(self) -> int | None:
+        return self.size
+
     def packer(self) -> Packer:
         """Return an empty packer."""
         columns = None if self.columns is None else list(self.columns)

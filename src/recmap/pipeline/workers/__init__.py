@@ -1,1 +1,23 @@
-"""Who does the work of a pipeline: the caller, threads or processes."""
+"""Pools of workers: whoever does the work of a pipeline, the caller, threads or processes."""
+
+from __future__ import annotations
+
+from recmap.model.workers import Workers
+from recmap.pipeline.workers.pool import Pool, Work
+from recmap.pipeline.workers.serial import SerialPool
+
+__all__ = ["open_pool"]
+
+
+def open_pool(work: Work, workers: Workers) -> Pool:
+    """Open a pool that does ``work``. Close it, or use it as a context manager."""
+    if workers.kind == "serial":
+        return SerialPool(work)
+    if workers.kind == "threads":
+        from recmap.pipeline.workers.threads import ThreadPool
+
+        return ThreadPool(work, workers.count)
+    # Imported late: it needs sockets and signals, which most programs do without.
+    from recmap.pipeline.workers.processes import ProcessPool
+
+    return ProcessPool(work, workers.count, workers.method or "spawn")

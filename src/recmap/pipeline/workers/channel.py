@@ -1,8 +1,9 @@
-"""A channel between two processes: columns in slots, and a few bytes in a socket.
+"""A channel between two processes: columns lie in shared memory, a socket says where.
 
-A message is a head, then the numbers of the slots its sender does not look at any
-more, then those it has dropped. The descriptor of a new slot comes with the head.
-All of it is small: as long as few messages are under way nobody waits to send.
+A message through the socket is a head, then the numbers of two kinds of slots: those of the
+other end that its sender no longer looks at, and its own that it has dropped (the top of
+``shared_memory`` has the life of a slot). The descriptor of a new slot travels beside the
+head. All of this is small, so with few messages under way nobody waits to send.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from recmap.pipeline.workers.column_message import Parcel, Section, copied, unpack
+from recmap.pipeline.workers.column_message import PackedColumns, Section, copied, unpack
 from recmap.pipeline.workers.shared_memory import Inbox, Outbox
 
 __all__ = ["Channel", "Kind", "Message", "close_in_forks"]
 
-# Kind, number, epoch, seconds busy, slot, its size if it is new or 0, length of the
-# header in the slot, slots that came free, slots that were dropped.
+# Kind, number, epoch, seconds busy, slot, its size if it is new or else 0, length of the
+# header in the slot, how many slots came free, how many were dropped.
 _HEAD = struct.Struct("<BqqdiqIII")
-# A program may want to die of a broken pipe, but not of this one.
+# A broken pipe may end the program by a signal, but not if the pipe is this one.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
@@ -37,7 +38,7 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """What one end tells the other."""
+    """What one end sends to the other."""
 
     kind: Kind
     number: int
@@ -47,10 +48,10 @@ class Message(NamedTuple):
 
 
 class Channel:
-    """One end of it."""
+    """One end of a channel."""
 
     def __init__(self, end: socket.socket, limit: int | None = None) -> None:
-        """Beyond ``limit`` slots that are in use here, columns are copied out of them."""
+        """While more than ``limit`` received slots are in use, columns are copied out."""
         self._socket = end
         self._outbox = Outbox()
         self._inbox = Inbox(limit)
@@ -60,17 +61,23 @@ class Channel:
         return self._socket.fileno()
 
     def send(
-        self, kind: Kind, parcel: Parcel, *, number: int = 0, epoch: int = 0, busy: float = 0.0
+        self,
+        kind: Kind,
+        columns: PackedColumns,
+        *,
+        number: int = 0,
+        epoch: int = 0,
+        busy: float = 0.0,
     ) -> None:
-        """Raises an OSError if nobody is there."""
-        slot, descriptor = self._outbox.lend(parcel.size)
+        """Send columns. Raises an OSError if the other end is closed."""
+        slot, descriptor = self._outbox.lend(columns.size)
         try:
-            parcel.write(slot.memory())
+            columns.write(slot.memory())
             freed, dropped = self._inbox.freed(), self._outbox.dropped()
             size = 0 if descriptor is None else slot.size
             data = _HEAD.pack(
                 kind, number, epoch, busy, slot.number, size,
-                len(parcel.header), len(freed), len(dropped),
+                len(columns.header), len(freed), len(dropped),
             )  # fmt: skip
             data += struct.pack(f"<{len(freed) + len(dropped)}i", *freed, *dropped)
             self._send(data, descriptor)
@@ -79,15 +86,15 @@ class Channel:
                 os.close(descriptor)
 
     def _send(self, data: bytes, descriptor: int | None) -> None:
-        beside = []
+        ancillary = []
         if descriptor is not None:
-            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", descriptor))]
-        sent = self._socket.sendmsg([data], beside, _NO_SIGNAL)
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", descriptor))]
+        sent = self._socket.sendmsg([data], ancillary, _NO_SIGNAL)
         if sent < len(data):
             self._socket.sendall(data[sent:], _NO_SIGNAL)
 
     def receive(self) -> Message | None:
-        """The next message, or None if the other end is closed."""
+        """Wait for the next message. None if the other end is closed."""
         try:
             return self._receive()
         except ConnectionResetError:
@@ -96,11 +103,11 @@ class Channel:
     def _receive(self) -> Message | None:
         data, descriptors, *_ = socket.recv_fds(self._socket, _HEAD.size, 1)
         try:
-            head = self._rest(data, _HEAD.size)
+            head = self._receive_rest(data, _HEAD.size)
             if head is None:
                 return None
             kind, number, epoch, busy, slot, size, header, freed, dropped = _HEAD.unpack(head)
-            tail = self._rest(b"", 4 * (freed + dropped))
+            tail = self._receive_rest(b"", 4 * (freed + dropped))
             if tail is None:
                 return None
             if size:
@@ -119,38 +126,37 @@ class Channel:
             return [[(name, copied(column)) for name, column in section] for section in sections]
         return sections
 
-    def _rest(self, data: bytes, size: int) -> bytes | None:
+    def _receive_rest(self, data: bytes, size: int) -> bytes | None:
+        """Receive until there are ``size`` bytes. None if the other end is closed first."""
         while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            if not piece:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
                 return None
-            data += piece
+            data += chunk
         return data
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
-            # Wakes whoever waits for this end in another thread; the other may be gone.
+            # Wakes another thread that waits on this socket. The other end may be gone.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
 
     def abandon(self) -> None:
-        """Closes this process's copy of the socket, and leaves the connection alone."""
+        """Close this process's copy of the socket, and leave the connection alone."""
         self._socket.close()
 
 
-class _End(Protocol):
-    """What holds a socket."""
-
+class _HasSocket(Protocol):
     def abandon(self) -> None: ...
 
 
-_open: weakref.WeakSet[_End] = weakref.WeakSet()
+_open: weakref.WeakSet[_HasSocket] = weakref.WeakSet()
 
 
-def close_in_forks(end: _End) -> None:
-    """Has processes that are forked from this one abandon it: as long as they kept the
-    sockets, the death of their parent would go unnoticed at the other ends.
+def close_in_forks(end: _HasSocket) -> None:
+    """Make processes that are forked from this one abandon ``end``. If they kept a copy of
+    the socket, the other end would not notice when this process dies.
     """
     _open.add(end)
 

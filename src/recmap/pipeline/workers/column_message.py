@@ -1,4 +1,4 @@
-"""Columns as bytes: a small header in JSON, then the arrays, each 64-byte aligned.
+"""Columns as the bytes of a slot: a header in JSON, then the arrays, each 64-byte aligned.
 
 The header is a list of sections, each a list of names and columns. An array is
 ``[dtype, shape, offset]``, its offset counted from the first array; a ragged column is
@@ -20,53 +20,54 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Field
 from recmap.pipeline.workers.pool import Result
 
-__all__ = ["Parcel", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
+__all__ = ["PackedColumns", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
 
-# A cache line, and what the frameworks want before they take memory as it is.
+# A cache line. Frameworks use memory without a copy only if it begins on one.
 _ALIGN = 64
-_USER_DEFINED = 2  # dtype.isbuiltin of bfloat16 and its kin
+_USER_DEFINED = 2  # dtype.isbuiltin of bfloat16 and the like
 
 
-class Parcel(NamedTuple):
-    """Columns that are ready to be copied into shared memory."""
+class PackedColumns(NamedTuple):
+    """Columns that are ready to be copied into a slot."""
 
     header: bytes
     size: int
     arrays: list[tuple[int, npt.NDArray[Any]]]
 
     def write(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Copies header and arrays."""
+        """Copy header and arrays into a slot."""
         begin = len(self.header)
         memory[:begin] = np.frombuffer(self.header, np.uint8)
         for offset, array in self.arrays:
-            _Array(array.dtype, array.shape, offset).of(memory, _aligned(begin))[...] = array
+            place = _ArrayPlace(array.dtype, array.shape, offset)
+            place.view(memory, _aligned(begin))[...] = array
 
 
 Section: TypeAlias = list[tuple[str, Column]]
 
 
-def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> Parcel:
-    """Pack sections of columns into a parcel; nothing is copied yet."""
-    packing = _Packing()
+def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> PackedColumns:
+    """Lay sections of columns out. Nothing is copied yet."""
+    packer = _Packer()
     header = _header(
         tuple(
-            tuple((name, packing.column(name, column)) for name, column in section)
+            tuple((name, packer.add(name, column)) for name, column in section)
             for section in sections
         )
     )
-    return Parcel(header, _aligned(len(header)) + packing.size, packing.arrays)
+    return PackedColumns(header, _aligned(len(header)) + packer.size, packer.arrays)
 
 
 def unpack(memory: npt.NDArray[np.uint8], header: int) -> list[Section]:
-    """Return the sections of a parcel, as views of ``memory``; ``header`` is its length."""
+    """Return packed sections as views of ``memory``; ``header`` is the length of the header."""
     begin = _aligned(header)
     return [
-        [(name, place.of(memory, begin)) for name, place in section]
+        [(name, place.view(memory, begin)) for name, place in section]
         for section in _places(memory[:header].tobytes())
     ]
 
 
-def pack_result(result: Result) -> Parcel:
+def pack_result(result: Result) -> PackedColumns:
     """Pack a result: a section about the rows, then one for each batch."""
     about: Section = [("seconds", np.array(result.seconds, np.float64))]
     about += [("reached", each) for each in result.reached]
@@ -85,54 +86,54 @@ def unpack_result(sections: list[Section]) -> Result:
 
 
 def copied(column: Column) -> Column:
-    """A column in memory of its own."""
+    """Copy a column into memory of its own."""
     if isinstance(column, Ragged):
         return Ragged(copied(column.values), column.offsets.copy())
     return column.copy()
 
 
-class _Array(NamedTuple):
-    """Where an array is."""
+class _ArrayPlace(NamedTuple):
+    """Where an array lies."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
 
-    def of(self, memory: npt.NDArray[np.uint8], begin: int) -> npt.NDArray[Any]:
+    def view(self, memory: npt.NDArray[np.uint8], begin: int) -> npt.NDArray[Any]:
         return np.ndarray(self.shape, self.dtype, memory, begin + self.offset)
 
     def to_json(self) -> Any:
         return [_dtype_to_json(self.dtype), self.shape, self.offset]
 
 
-class _Rows(NamedTuple):
-    """Where a ragged column is."""
+class _RaggedPlace(NamedTuple):
+    """Where a ragged column lies."""
 
-    values: _Array | _Rows
-    offsets: _Array
+    values: _ArrayPlace | _RaggedPlace
+    offsets: _ArrayPlace
 
-    def of(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
-        return Ragged(self.values.of(memory, begin), self.offsets.of(memory, begin))
+    def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
+        return Ragged(self.values.view(memory, begin), self.offsets.view(memory, begin))
 
     def to_json(self) -> Any:
         return {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
 
 
-_Place: TypeAlias = _Array | _Rows
+_Place: TypeAlias = _ArrayPlace | _RaggedPlace
 
 
-class _Packing:
-    """The arrays of a parcel, one after another."""
+class _Packer:
+    """Places arrays one after another."""
 
     def __init__(self) -> None:
         self.size = 0
         self.arrays: list[tuple[int, npt.NDArray[Any]]] = []
 
-    def column(self, name: str, column: Column) -> _Place:
+    def add(self, name: str, column: Column) -> _Place:
         if isinstance(column, Ragged):
-            # Only the rows themselves: values may be those of a whole file.
+            # Only its own rows: the values may be those of a whole file.
             offsets = column.offsets - column.offsets[0]
-            return _Rows(self.column(name, column.flat), self._array(offsets))
+            return _RaggedPlace(self.add(name, column.flat), self._add_array(offsets))
         if not isinstance(column, np.ndarray):
             raise ColumnError(
                 f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
@@ -142,13 +143,13 @@ class _Packing:
                 f"field {name!r}: a column of Python objects cannot be shared between processes; "
                 "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
             )
-        return self._array(column)
+        return self._add_array(column)
 
-    def _array(self, array: npt.NDArray[Any]) -> _Array:
+    def _add_array(self, array: npt.NDArray[Any]) -> _ArrayPlace:
         offset = self.size
         self.arrays.append((offset, array))
         self.size = _aligned(offset + array.nbytes)
-        return _Array(array.dtype, array.shape, offset)
+        return _ArrayPlace(array.dtype, array.shape, offset)
 
 
 # Most batches of a pipeline have the same columns and shapes as the one before.
@@ -166,13 +167,13 @@ def _places(header: bytes) -> list[list[tuple[str, _Place]]]:
 
 def _place(spec: Any) -> _Place:
     if isinstance(spec, dict):
-        return _Rows(_place(spec["values"]), _array(spec["offsets"]))
-    return _array(spec)
+        return _RaggedPlace(_place(spec["values"]), _array_place(spec["offsets"]))
+    return _array_place(spec)
 
 
-def _array(spec: Any) -> _Array:
+def _array_place(spec: Any) -> _ArrayPlace:
     dtype, shape, offset = spec
-    return _Array(_dtype(dtype), tuple(shape), offset)
+    return _ArrayPlace(_dtype(dtype), tuple(shape), offset)
 
 
 def _dtype_to_json(dtype: np.dtype[Any]) -> Any:
@@ -187,7 +188,7 @@ def _dtype_to_json(dtype: np.dtype[Any]) -> Any:
             "offsets": [field[1] for field in fields],
             "itemsize": dtype.itemsize,
         }
-    # The text of these is only that of so many bytes.
+    # The dtype.str of user-defined types says only how many bytes they have.
     return dtype.name if dtype.isbuiltin == _USER_DEFINED else dtype.str
 
 
@@ -201,7 +202,7 @@ def _dtype(spec: Any) -> np.dtype[Any]:
     try:
         return np.dtype(str(spec))
     except TypeError:
-        return Field(str(spec)).dtype  # of a package this process has not imported yet
+        return Field(str(spec)).dtype  # its package is not imported here yet
 
 
 def _aligned(size: int) -> int:

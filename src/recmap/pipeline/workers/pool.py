@@ -1,4 +1,4 @@
-"""What every pool of workers is: requests in, batches out, in the same order."""
+"""What every pool of workers does: take requests, and hand out results in the same order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,25 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.schema import Batch
 
-__all__ = ["Answer", "OrderedPool", "Pool", "Request", "Result", "UnpicklableError", "Work"]
+__all__ = [
+    "Answer",
+    "OrderedPool",
+    "Pool",
+    "Request",
+    "Result",
+    "UnpicklableError",
+    "Work",
+    "closed_error",
+]
 
 
 class UnpicklableError(OptionError):
-    """Work that cannot be sent to a process that is not forked."""
+    """Work that cannot be sent to a process, because that process was not forked."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A piece of work: the rows asked for, and their columns if they were read already."""
+    """The positions of the rows to work on, and their columns if they were read already."""
 
     number: int
     epoch: int
@@ -57,17 +66,17 @@ class Pool(Protocol):
     """Workers that share the requests of a run."""
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
-        """The results in the order of the requests.
+        """Yield each request with its result, in the order of the requests.
 
-        At most ``ahead`` requests are taken beyond the one handed out, in the
-        caller's thread. After an error the pool is closed.
+        At most ``ahead`` requests beyond the one handed out are taken, in the caller's
+        thread. An error closes the pool.
         """
 
     def close(self) -> None:
-        """Ends the workers, at once; may be called again."""
+        """End the workers at once. Calling it again does nothing."""
 
     def busy(self) -> list[float]:
-        """Seconds each worker has been working so far, waiting not included."""
+        """Return the seconds each worker has worked so far, without the time it waited."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,78 +85,84 @@ class Pool(Protocol):
         self.close()
 
 
-# The result is the only item of a list: whoever takes it out is the only one to hold it,
-# also if the thread that made it has not come to its next line yet.
+# The result is the only item of a list. Whoever pops it is the only one to hold it, even if
+# the thread that made it has not reached its next line yet.
 Answer: TypeAlias = "Future[list[Result]]"
-_Piece: TypeAlias = tuple[Request, Answer]
+_Pending: TypeAlias = tuple[Request, Answer]
 
 
 class OrderedPool(Pool, ABC):
     """A pool whose workers may finish in any order."""
 
-    def __init__(self, end: Callable[..., None], *parts: Any) -> None:
-        """``end(*parts)`` is called once: by close(), when the pool is garbage, or at exit."""
+    def __init__(self, end: Callable[..., None], *arguments: Any) -> None:
+        """``end(*arguments)`` is called once: by close(), by the garbage collector, or at exit."""
         self._process = os.getpid()
-        self._ending = weakref.finalize(self, end, *parts)
+        self._ending = weakref.finalize(self, end, *arguments)
 
     @abstractmethod
     def _submit(self, request: Request) -> Answer:
-        """Queues a request."""
+        """Queue a request."""
 
     @abstractmethod
-    def _wait(self, future: Answer) -> None:
-        """Returns when a result is there; raises if the pool is closed before."""
+    def _wait(self, answer: Answer) -> None:
+        """Return once the answer is there; raise if the pool is closed first."""
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         intake = _Intake(requests)
-        pieces: deque[_Piece] = deque()
+        pending: deque[_Pending] = deque()
         try:
-            while self._fill(pieces, intake, ahead):
-                # No name is given to a result here: it would keep the batch until
-                # the next one is asked for.
-                yield self._finish(pieces.popleft())
-            intake.end()
+            while self._fill(pending, intake, ahead):
+                # The result gets no name here, which would keep the batch alive until the
+                # next one is asked for.
+                yield self._finish(pending.popleft())
+            intake.raise_error()
         except GeneratorExit:
             raise
         except BaseException:
             self.close()
             raise
         finally:
-            for _, future in pieces:
-                future.cancel()
+            for _, answer in pending:
+                answer.cancel()
 
     def close(self) -> None:
         self._ending()
 
-    def _fill(self, pieces: deque[_Piece], intake: _Intake, ahead: int) -> bool:
-        self._check()
-        while len(pieces) <= ahead and (request := intake.take()) is not None:
-            pieces.append((request, self._submit(request)))
-        return bool(pieces)
+    def _fill(self, pending: deque[_Pending], intake: _Intake, ahead: int) -> bool:
+        self._check_open()
+        while len(pending) <= ahead and (request := intake.next()) is not None:
+            pending.append((request, self._submit(request)))
+        return bool(pending)
 
-    def _finish(self, piece: _Piece) -> tuple[Request, Result]:
-        request, future = piece
-        # Another thread may have closed the pool, or do so now.
-        self._check()
+    def _finish(self, pending: _Pending) -> tuple[Request, Result]:
+        request, answer = pending
+        # Another thread may close the pool at any moment.
+        self._check_open()
         try:
-            self._wait(future)
-            return request, future.result().pop()
+            self._wait(answer)
+            return request, answer.result().pop()
         except CancelledError:
-            self._check()
+            self._check_open()
             raise
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self._ending.alive:
-            raise OptionError("the pool of workers is closed; open another one")
+            raise closed_error()
         if os.getpid() != self._process:
             raise OptionError(
                 "the pool of workers was opened before this process was forked; open another one"
             )
 
 
+def closed_error() -> OptionError:
+    """Make the error for using a pool that was closed."""
+    return OptionError("the pool of workers is closed; open another one")
+
+
 class _Intake:
-    """Requests one by one. An error of their source waits until the results of the
-    requests before it are handed out: the workers' number does not change what comes.
+    """Requests, one by one. If their source fails, its error waits until the results of the
+    earlier requests are handed out, so that what comes does not depend on the number of
+    workers.
     """
 
     def __init__(self, requests: Iterable[Request]) -> None:
@@ -155,7 +170,7 @@ class _Intake:
         self._ended = False
         self._error: Exception | None = None
 
-    def take(self) -> Request | None:
+    def next(self) -> Request | None:
         if self._ended:
             return None
         try:
@@ -166,7 +181,7 @@ class _Intake:
             self._ended, self._error = True, e
         return None
 
-    def end(self) -> None:
+    def raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             raise error

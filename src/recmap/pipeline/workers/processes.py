@@ -1,4 +1,16 @@
-"""A pool of worker processes that share memory with the consumer."""
+"""A pool of worker processes that share memory with the consumer.
+
+The life of a worker: the pool starts it with two sockets, one for requests and results and
+one for its stack, and with the work, which it inherits (fork) or gets pickled (spawn). It
+then runs ``worker_main.serve``: it waits for a request, does the work, and sends the result
+or the error. Workers answer in the order they were asked, and each has up to two requests:
+one to work on, and one to go on with. Columns travel both ways in slots of shared memory.
+
+A worker ends when its socket is closed, which close() does. One that is in the middle of
+work is terminated, and killed if that takes longer than a second. A worker also ends when
+its parent dies, however that happens. If a worker itself dies, the consumer gets a
+WorkerDiedError, and the pool is closed.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +31,21 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from recmap.errors import OptionError, WorkerDiedError
-from recmap.pipeline.workers.channel import Channel, Kind
+from recmap.pipeline.workers.channel import Channel, Kind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
-from recmap.pipeline.workers.errors import death, rebuild
-from recmap.pipeline.workers.patience import Patience
+from recmap.pipeline.workers.errors import death_error, rebuild
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
-from recmap.pipeline.workers.stacks import Stacks
+from recmap.pipeline.workers.stalls import ProcessStack, StallTimer
 from recmap.pipeline.workers.worker_main import serve
 
 __all__ = ["ProcessPool"]
 
-# Requests that a worker has at a time: one to work on, and one to go on with.
+# Requests a worker has at a time.
 _IN_FLIGHT = 2
-# Batches a consumer may hold in shared memory; more are copied. Each takes a
-# descriptor, and there are not many more than a thousand.
+# Batches a consumer may hold in shared memory; further ones are copied. Each takes a
+# descriptor, and a process may have little more than a thousand.
 _HELD = 128
-# Seconds between looks at the workers, should the death of one not show in its socket.
+# Seconds between looks at the processes, in case the death of one does not show in its socket.
 _WATCH = 1.0
 # Seconds an idle worker has to end by itself.
 _GRACE = 1.0
@@ -42,40 +53,45 @@ _GRACE = 1.0
 
 @dataclass
 class _Worker:
-    """A worker process as its parent knows it."""
+    """A worker process as its parent sees it."""
 
     name: str
     process: BaseProcess
     channel: Channel
-    stacks: Stacks
-    under_way: deque[Answer] = field(default_factory=deque)
+    stack: ProcessStack
+    in_flight: deque[Answer] = field(default_factory=deque)
     given: int = 0
     busy: float = 0.0
 
-    def send(self, request: Request, future: Answer) -> None:
+    def send(self, request: Request, answer: Answer) -> None:
         sections = [[("positions", request.positions)], (request.batch or {}).items()]
         kind = Kind.ROWS if request.batch is None else Kind.BATCH
         self.channel.send(kind, pack(sections), number=request.number, epoch=request.epoch)
-        self.under_way.append(future)
+        self.in_flight.append(answer)
         self.given += 1
 
     def receive(self) -> None:
-        """Takes one result; raises ConnectionError if the worker is gone."""
+        """Take one result. Raises ConnectionResetError if the worker is gone."""
         message = self.channel.receive()
         if message is None:
             raise ConnectionResetError
         self.busy = message.busy
-        future = self.under_way.popleft()  # a worker answers in order
+        answer = self.in_flight.popleft()
         if message.kind is Kind.ERROR:
             ((_, error),) = message.sections[0]
             assert isinstance(error, np.ndarray)
-            future.set_exception(rebuild(error.tobytes(), self.name))
+            answer.set_exception(rebuild(error.tobytes(), self.name))
         else:
-            future.set_result([unpack_result(message.sections)])
+            answer.set_result([unpack_result(message.sections)])
+
+    def hang_up(self) -> None:
+        """Close the sockets, which ends the worker when it is idle."""
+        self.channel.close()
+        self.stack.abandon()
 
 
 class ProcessPool(OrderedPool):
-    """Worker processes; every request goes to one that is free."""
+    """Worker processes. Each request goes to the one that has least to do."""
 
     def __init__(self, work: Work, count: int, method: str) -> None:
         if multiprocessing.current_process().daemon:
@@ -83,106 +99,61 @@ class ProcessPool(OrderedPool):
                 f"workers={count}: this process is a daemon (as the workers of a PyTorch "
                 'DataLoader are) and may not start others; use workers=0 or "threads:N" here'
             )
-        # What the work holds may be memory that workers share and do not own.
+        # Kept alive: workers may share memory that the work holds, without owning it.
         self._work = work
-        self._waiting: deque[tuple[Request, Answer]] = deque()
-        self._poll = select.poll()
+        self._queued: deque[tuple[Request, Answer]] = deque()
         self._workers: list[_Worker] = []
-        self._advice = (
-            "Libraries with threads of their own may hang in a process that was forked; try "
-            f'workers="spawn:{count}" or workers="threads:{count}"'
-            if method == "fork"
-            else f'Try workers="threads:{count}" or workers=0, where Ctrl-C shows more'
-        )
+        self._advice = _advice(count, method)
         super().__init__(_end, self._workers, os.getpid())
         try:
-            with _interrupts_later():
+            with _interrupts_delayed():
                 for index in range(count):
-                    self._start(index, count, method)
+                    self._workers.append(_start(work, index, count, method))
         except BaseException:
             self.close()
             raise
+        self._poll = select.poll()
         self._by_descriptor = {w.channel.fileno(): w for w in self._workers}
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.POLLIN)
-
-    def _start(self, index: int, count: int, method: str) -> None:
-        name = f"worker {index + 1} of {count}"
-        mine, theirs = socket.socketpair()
-        channel = Channel(mine, limit=max(_HELD // count, _IN_FLIGHT))
-        mine, shows = socket.socketpair()
-        stacks = Stacks(mine)
-        try:
-            process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
-                target=serve,
-                args=(theirs, shows, os.getpid(), method == "fork", self._work),
-                name=f"recmap {name}",
-                daemon=True,
-            )
-            process.start()
-        except (pickle.PicklingError, AttributeError, TypeError) as e:
-            channel.close()
-            stacks.close()
-            raise UnpicklableError(
-                f'workers="{method}:{count}": the work cannot be pickled, which this start '
-                f"method needs: {e} (use a function of a module rather than a lambda or a "
-                f'closure, or workers="fork:{count}" or "threads:{count}")'
-            ) from e
-        except BaseException:
-            channel.close()
-            stacks.close()
-            raise
-        finally:
-            theirs.close()
-            shows.close()
-        self._workers.append(_Worker(name, process, channel, stacks))
 
     def busy(self) -> list[float]:
         return [worker.busy for worker in self._workers]
 
     def _submit(self, request: Request) -> Answer:
-        future: Answer = Future()
-        self._waiting.append((request, future))
-        return future
+        answer: Answer = Future()
+        self._queued.append((request, answer))
+        return answer
 
-    def _wait(self, future: Answer) -> None:
-        # Whether or not it is there already: workers may be free.
+    def _wait(self, answer: Answer) -> None:
+        # Even if the answer is there already: workers may be idle.
         self._collect(0)
         self._hand_out()
-        patience = Patience(self._where, self._advice)
-        while not future.done():
+        timer = StallTimer(self._where, self._advice)
+        while not answer.done():
             if self._collect(_WATCH):
-                patience.answered()
+                timer.reset()
             else:
-                patience.check()
+                timer.check()
             self._hand_out()
 
-    def _where(self) -> str:
-        """Where the workers stand that have something to do."""
-        working = [worker for worker in self._workers if worker.under_way]
-        for worker in working:
-            worker.stacks.ask(worker.process.pid or 0)
-        return "\n".join(
-            f"{worker.name} (process {worker.process.pid}):\n{worker.stacks.answer()}"
-            for worker in working
-        )
-
     def _hand_out(self) -> None:
-        while self._waiting:
-            # Of those that are free, the one that was given least: each is told now and
-            # then of the slots that came free.
-            worker = min(self._workers, key=lambda w: (len(w.under_way), w.given))
-            if len(worker.under_way) >= _IN_FLIGHT:
+        """Send queued requests to workers that have room for one."""
+        while self._queued:
+            # With equally many in flight, the one that was given least: every message also
+            # tells a worker which of its slots are free.
+            worker = min(self._workers, key=lambda w: (len(w.in_flight), w.given))
+            if len(worker.in_flight) >= _IN_FLIGHT:
                 return
-            request, future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
+            request, answer = self._queued.popleft()
+            if answer.set_running_or_notify_cancel():
                 with self._talking_to(worker):
-                    worker.send(request, future)
+                    worker.send(request, answer)
 
     def _collect(self, seconds: float) -> bool:
-        """Takes the results that are there; waits so long for the first."""
+        """Take the results that are there; wait up to ``seconds`` for the first."""
         events = self._poll.poll(seconds * 1000)
-        self._check()
+        self._check_open()
         for descriptor, _ in events:
             worker = self._by_descriptor[descriptor]
             with self._talking_to(worker):
@@ -198,26 +169,77 @@ class ProcessPool(OrderedPool):
         try:
             yield
         except OSError as e:
-            self._check()  # another thread may have closed the socket
+            self._check_open()  # another thread may have closed the socket
             if isinstance(e, ConnectionError):
                 raise _died(worker) from e
             raise
 
+    def _where(self) -> str:
+        """Say where the workers are that have something to do."""
+        working = [worker for worker in self._workers if worker.in_flight]
+        for worker in working:
+            worker.stack.request(worker.process.pid or 0)
+        return "\n".join(
+            f"{worker.name} (process {worker.process.pid}):\n{worker.stack.read()}"
+            for worker in working
+        )
+
+
+def _start(work: Work, index: int, count: int, method: str) -> _Worker:
+    name = f"worker {index + 1} of {count}"
+    our_end, worker_end = socket.socketpair()
+    our_stack, worker_stack = socket.socketpair()
+    channel = Channel(our_end, limit=max(_HELD // count, _IN_FLIGHT))
+    stack = ProcessStack(our_stack)
+    close_in_forks(stack)
+    process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
+        target=serve,
+        args=(worker_end, worker_stack, os.getpid(), method == "fork", work),
+        name=f"recmap {name}",
+        daemon=True,
+    )
+    worker = _Worker(name, process, channel, stack)
+    try:
+        process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        worker.hang_up()
+        raise UnpicklableError(
+            f'workers="{method}:{count}": the work cannot be pickled, which this start '
+            f"method needs: {e} (use a function of a module rather than a lambda or a "
+            f'closure, or workers="fork:{count}" or "threads:{count}")'
+        ) from e
+    except BaseException:
+        worker.hang_up()
+        raise
+    finally:
+        worker_end.close()
+        worker_stack.close()
+    return worker
+
+
+def _advice(count: int, method: str) -> str:
+    """What to try if workers stall."""
+    if method == "fork":
+        return (
+            "Libraries with threads of their own may hang in a process that was forked; try "
+            f'workers="spawn:{count}" or workers="threads:{count}"'
+        )
+    return f'Try workers="threads:{count}" or workers=0, where Ctrl-C shows more'
+
 
 def _died(worker: _Worker) -> WorkerDiedError:
-    # Its socket was closed a moment before it can be asked for its exit code.
+    # Its socket is closed a moment before its exit code is known.
     worker.process.join(_GRACE)
     name = f"{worker.name} (process {worker.process.pid})"
-    return death(name, worker.process.exitcode, working=bool(worker.under_way))
+    return death_error(name, worker.process.exitcode, working=bool(worker.in_flight))
 
 
 def _end(workers: list[_Worker], process: int) -> None:
     if os.getpid() != process:
         return  # a fork has the pool's memory, but the workers are not its own
     for worker in workers:
-        worker.channel.close()
-        worker.stacks.close()
-        if worker.under_way:
+        worker.hang_up()
+        if worker.in_flight:
             worker.process.terminate()
     deadline = time.monotonic() + _GRACE
     for worker in workers:
@@ -230,8 +252,8 @@ def _end(workers: list[_Worker], process: int) -> None:
 
 
 @contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits meanwhile; processes that are started ignore it before it can come."""
+def _interrupts_delayed() -> Iterator[None]:
+    """Delay Ctrl-C, so that processes started meanwhile ignore it before it can reach them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -1,19 +1,19 @@
-"""No workers: the work is done where its result is asked for."""
+"""A pool without workers: the caller does the work when it asks for a result."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
 
-from recmap.errors import OptionError, RecmapError
+from recmap.errors import RecmapError
 from recmap.pipeline.workers.errors import map_error
-from recmap.pipeline.workers.pool import Pool, Request, Result, Work
+from recmap.pipeline.workers.pool import Pool, Request, Result, Work, closed_error
 
-__all__ = ["Here"]
+__all__ = ["SerialPool"]
 
 
-class Here(Pool):
-    """Works in the caller's thread, and never ahead."""
+class SerialPool(Pool):
+    """Does the work in the caller's thread, never ahead."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -22,12 +22,12 @@ class Here(Pool):
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         del ahead
-        # No generator: it would keep a request, and what was read for it.
+        # Not a generator, which would keep the last request and what was read for it.
         return map(self._answer, requests)
 
     def _answer(self, request: Request) -> tuple[Request, Result]:
         if self._closed:
-            raise OptionError("the pool of workers is closed; open another one")
+            raise closed_error()
         begin = time.perf_counter()
         try:
             return request, self._work(request)

@@ -1,7 +1,13 @@
-"""Slots: shared memory without a name, which one process fills and another looks at.
+"""Slots: anonymous shared memory that one process fills and another looks at.
 
-The sender makes slots and the receiver maps each of them once. A slot comes back
-to its sender when no array of the receiver looks at it any more.
+The life of a slot: the sender makes it, with a descriptor that travels to the receiver once
+(``Outbox.lend``), and the receiver maps it (``Inbox.add``). From then on only its number
+travels. The sender fills the slot and lends it; the receiver's columns are views of it
+(``Inbox.borrow``). When the last view is gone, the receiver tells the sender with its next
+message (``Inbox.freed``), and the slot may be filled again (``Outbox.take_back``). A sender
+that has more free slots than it needs drops some and tells the receiver to forget them, and
+the memory is given back. Slots have no name in the system, so nothing is left behind,
+whichever process dies.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from recmap.errors import OptionError
 __all__ = ["Inbox", "Outbox", "Slot"]
 
 _SMALLEST = 1 << 16
-# Slots the sender keeps for later; the memory of others is given back.
+# Free slots that the sender keeps.
 _SPARE = 4
 
 
@@ -38,7 +44,7 @@ class Slot:
             self._map = mmap.mmap(descriptor, size)
 
     def memory(self) -> npt.NDArray[np.uint8]:
-        """A new array of all its bytes; it is the base of all views made of it."""
+        """Return a new array of all bytes. It is the base of every view made of it."""
         return np.frombuffer(self._map, np.uint8)
 
 
@@ -52,94 +58,100 @@ class Outbox:
         self._dropped: list[int] = []
 
     def lend(self, size: int) -> tuple[Slot, int | None]:
-        """A slot of ``size`` bytes or more and, if it is a new one, its descriptor,
-        which the caller closes when it was sent.
+        """Return a slot of at least ``size`` bytes and, if it is new, its descriptor, which
+        the caller closes after sending it.
         """
         for slot in reversed(self._spare):
             if slot.size >= size:
                 self._spare.remove(slot)
                 self._lent[slot.number] = slot
                 return slot, None
-        if self._spare:  # too small, and a larger one takes its place
-            self._drop(0)
+        if self._spare:
+            self._drop_oldest()  # it is too small, and a larger one takes its place
+        slot, descriptor = self._make(size)
+        self._lent[slot.number] = slot
+        return slot, descriptor
+
+    def _make(self, size: int) -> tuple[Slot, int]:
         # Memory that is never touched costs nothing, so there is room to grow.
         size = max(_SMALLEST, 1 << (size - 1).bit_length())
         try:
             descriptor = _anonymous(size)
         except OSError as e:
-            raise _refused(size) from e
+            raise _no_memory(size) from e
         try:
             slot = Slot(self._made, descriptor, size)
         except OSError as e:
             os.close(descriptor)
-            raise _refused(size) from e
+            raise _no_memory(size) from e
         self._made += 1
-        self._lent[slot.number] = slot
         return slot, descriptor
 
     def take_back(self, numbers: Iterable[int]) -> None:
-        """The receiver does not look at these any more."""
+        """Note slots that the receiver no longer looks at."""
         self._spare += [self._lent.pop(number) for number in numbers]
         while len(self._spare) > _SPARE:
-            self._drop(0)
+            self._drop_oldest()
 
     def dropped(self) -> list[int]:
-        """Slots that went since the last call; the receiver forgets them, too."""
+        """Return the slots dropped since the last call, which the receiver must forget."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def _drop(self, index: int) -> None:
-        self._dropped.append(self._spare.pop(index).number)
+    def _drop_oldest(self) -> None:
+        self._dropped.append(self._spare.pop(0).number)
 
 
 class Inbox:
-    """The slots of a sender, as the receiver has them mapped."""
+    """The slots of a sender, as the receiver has mapped them."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """Beyond ``limit`` borrowed slots the receiver should copy rather than borrow."""
+        """While more than ``limit`` slots are borrowed, the inbox is ``full``."""
         self._slots: dict[int, Slot] = {}
         self._borrowed: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
         self._freed: deque[int] = deque()
         self._limit = limit
 
     def add(self, number: int, descriptors: Sequence[int], size: int) -> None:
-        """Maps a new slot. The system leaves its descriptor out if too many are open."""
+        """Map a new slot. The system drops its descriptor if too many files are open."""
         try:
             (descriptor,) = descriptors
             self._slots[number] = Slot(number, descriptor, size)
         except (OSError, ValueError) as e:
-            raise _refused(size) from e
+            raise _no_memory(size) from e
 
     def borrow(self, number: int) -> npt.NDArray[np.uint8]:
-        """The memory of a slot; when this array and its views are gone, it is free."""
+        """Return the memory of a slot, which is free once this array and its views are gone."""
         memory = self._slots[number].memory()
         freed = self._freed
-        # Arrays go whenever they go, in any thread: an append is all that is safe then.
+        # Arrays are freed at any time, in any thread: only an append is safe there.
         self._borrowed[number] = weakref.ref(memory, lambda _: freed.append(number))
         return memory
 
     @property
     def full(self) -> bool:
+        """Whether so many slots are borrowed that the receiver should copy their columns."""
         return self._limit is not None and len(self._borrowed) - len(self._freed) > self._limit
 
     def freed(self) -> list[int]:
-        """Slots that came free since the last call, to be told to the sender."""
+        """Return the slots that came free since the last call, for the sender."""
         numbers = [self._freed.popleft() for _ in range(len(self._freed))]
         for number in numbers:
             del self._borrowed[number]
         return numbers
 
     def forget(self, numbers: Iterable[int]) -> None:
+        """Unmap slots that the sender has dropped."""
         for number in numbers:
             del self._slots[number]
 
 
 def _anonymous(size: int) -> int:
-    """A descriptor of memory without a name: nothing is left of it, whoever dies."""
+    """Return a descriptor of memory without a name."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("recmap-slot")
     else:
-        with tempfile.TemporaryFile() as file:  # has no name, either
+        with tempfile.TemporaryFile() as file:  # has no name either
             descriptor = os.dup(file.fileno())
     try:
         os.ftruncate(descriptor, size)
@@ -149,9 +161,9 @@ def _anonymous(size: int) -> int:
     return descriptor
 
 
-def _refused(size: int) -> OptionError:
+def _no_memory(size: int) -> OptionError:
     return OptionError(
-        f"cannot have {size:,} bytes of shared memory: too many files are open, or memory has "
+        f"cannot get {size:,} bytes of shared memory: too many files are open, or memory has "
         "run out (use fewer workers or smaller batches, or raise the limit of open files with "
         "ulimit -n)"
     )

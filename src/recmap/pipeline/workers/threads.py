@@ -1,4 +1,4 @@
-"""A pool of threads, for work that leaves the GIL alone."""
+"""A pool of threads, for work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from recmap.errors import RecmapError
 from recmap.files.cpus import work_beside
 from recmap.files.threads import start_thread
 from recmap.pipeline.workers.errors import map_error
-from recmap.pipeline.workers.patience import Patience, stack_of
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, Work
+from recmap.pipeline.workers.stalls import StallTimer, thread_stack
 
 __all__ = ["ThreadPool"]
 
-# A request is the only item of a list, too, which whoever does it empties.
+# A request is the only item of a list, which the thread that works on it empties.
 _Queue: TypeAlias = "queue.SimpleQueue[tuple[list[Request], Answer] | None]"
 
 # Seconds between looks at whether another thread has closed the pool.
 _WATCH = 1.0
-# Seconds a closing pool waits for threads in the middle of a request. Nobody can end
-# a thread, and one that runs native code when the interpreter ends may crash.
+# Seconds a closing pool waits for threads in the middle of a request. A thread cannot be
+# ended, and one that runs native code while the interpreter exits may crash.
 _GRACE = 1.0
 
 
 class ThreadPool(OrderedPool):
-    """Threads; every request goes to one that is free."""
+    """Threads that take requests from one queue."""
 
     def __init__(self, work: Work, count: int) -> None:
         self._queue: _Queue = queue.SimpleQueue()
@@ -42,83 +42,88 @@ class ThreadPool(OrderedPool):
             name = f"recmap-worker-{index}"
             thread = start_thread(_serve, work, self._queue, self._busy, index, name=name)
             if thread is None:
-                break  # fewer do the work, or the caller alone
+                break  # fewer threads do the work, or the caller alone
             self._threads.append(thread)
 
     def busy(self) -> list[float]:
         return list(self._busy)
 
     def _submit(self, request: Request) -> Answer:
-        future: Answer = Future()
-        self._queue.put(([request], future))
-        return future
+        answer: Answer = Future()
+        self._queue.put(([request], answer))
+        return answer
 
-    def _wait(self, future: Answer) -> None:
+    def _wait(self, answer: Answer) -> None:
         if not self._threads:
-            _work_off(self._work, self._queue, self._busy, 0)
-        patience, before = Patience(self._where, self._advice), list(self._busy)
-        while not future.done():
-            wait([future], _WATCH)
-            self._check()
+            _serve_queued(self._work, self._queue, self._busy)
+        timer, before = StallTimer(self._where, self._advice), list(self._busy)
+        while not answer.done():
+            wait([answer], _WATCH)
+            self._check_open()
             if self._busy != before:
                 before = list(self._busy)
-                patience.answered()
-            patience.check()
+                timer.reset()
+            timer.check()
 
     def _where(self) -> str:
-        return "\n".join(f"{each.name}:\n{stack_of(each.ident)}" for each in self._threads)
+        return "\n".join(f"{each.name}:\n{thread_stack(each.ident)}" for each in self._threads)
 
 
 def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
+    """Work until the queue says None."""
     work_beside(len(busy))
     while (item := requests.get()) is not None:
         begin = time.perf_counter()
         _answer(work, *item)
-        # An answer that nobody takes is not kept while this thread waits.
+        # A thread that waits must not keep an answer that was dropped.
         del item
         busy[index] += time.perf_counter() - begin
 
 
-def _work_off(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
-    """Does all that waits, in the caller's thread."""
+def _serve_queued(work: Work, requests: _Queue, busy: list[float]) -> None:
+    """Do what is queued in the caller's thread, because no thread could be started."""
     begin = time.perf_counter()
     while not requests.empty():
         item = requests.get()
         if item is not None:
             _answer(work, *item)
-    busy[index] += time.perf_counter() - begin
+    busy[0] += time.perf_counter() - begin
 
 
-def _answer(work: Work, request: list[Request], future: Answer) -> None:
-    """Does the only request of a list. When the answer can be seen, nothing here holds it,
-    nor what it was made from.
+def _answer(work: Work, request: list[Request], answer: Answer) -> None:
+    """Do the only request of a list. Once the answer can be seen, nothing here holds it or
+    what it was made from.
     """
-    if not future.set_running_or_notify_cancel():
+    if not answer.set_running_or_notify_cancel():
         return
     try:
-        future.set_result([work(request.pop())])
+        answer.set_result([work(request.pop())])
     except RecmapError as e:
-        future.set_exception(e)
+        answer.set_exception(e)
     except BaseException as e:
         error = map_error(e)
         error.__cause__ = e
-        future.set_exception(error)
+        answer.set_exception(error)
 
 
 def _end(requests: _Queue, threads: list[threading.Thread], process: int) -> None:
     if os.getpid() != process:
         return  # a fork has none of the threads
-    while not requests.empty():
-        try:
-            item = requests.get_nowait()
-        except queue.Empty:
-            break  # a thread was faster
-        if item is not None:
-            item[1].cancel()
+    _cancel_queued(requests)
     for _ in threads:
         requests.put(None)
     deadline = time.monotonic() + _GRACE
     for thread in threads:
-        # The last to hold the pool may have been one of its own threads.
+        # The last reference to the pool may have been in one of its own threads.
         if thread is not threading.current_thread() and thread.ident is not None:
             thread.join(max(deadline - time.monotonic(), 0))
+
+
+def _cancel_queued(requests: _Queue) -> None:
+    while not requests.empty():
+        try:
+            item = requests.get_nowait()
+        except queue.Empty:
+            return  # a thread was faster
+        if item is not None:
+            item[1].cancel()

@@ -1,4 +1,4 @@
-"""The life of a worker process."""
+"""What a worker process does from start to end; ``processes`` says who starts and ends it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,22 @@ import numpy as np
 
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, Kind, Message
-from recmap.pipeline.workers.column_message import Parcel, pack, pack_result
+from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
 from recmap.pipeline.workers.pool import Request, Work
-from recmap.pipeline.workers.stacks import show_stack_when_asked
+from recmap.pipeline.workers.stalls import show_stack_on_signal
 
 __all__ = ["serve"]
 
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 
 
-def serve(end: socket.socket, stacks: socket.socket, parent: int, forked: bool, work: Work) -> None:
-    """Works until the other end of the socket is closed, or its parent is gone: a killed
-    one closes nothing, and the function may run for hours.
-    """
+def serve(end: socket.socket, stack: socket.socket, parent: int, forked: bool, work: Work) -> None:
+    """Answer requests until the other end of the socket is closed or the parent is gone."""
+    # A killed parent closes nothing, and the function may run for hours.
     _core.end_with_parent(parent)
-    # Ctrl-C reaches every process of the terminal, but only the consumer decides.
-    # It was blocked when this process was started.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # A handler of the parent's would not end this process.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    show_stack_when_asked(stacks)
+    _set_signals()
+    show_stack_on_signal(stack)
     if forked:
         _use_one_thread()
     end.set_inheritable(False)
@@ -44,15 +38,24 @@ def serve(end: socket.socket, stacks: socket.socket, parent: int, forked: bool, 
     busy = 0.0
     while (message := channel.receive()) is not None:
         begin = time.perf_counter()
-        kind, parcel = _answer(work, message)
+        kind, columns = _answer(work, message)
         try:
-            channel.send(kind, parcel, busy=busy + time.perf_counter() - begin)
+            channel.send(kind, columns, busy=busy + time.perf_counter() - begin)
         except (BrokenPipeError, ConnectionResetError):
-            return  # nobody wants it any more
+            return  # the pool was closed meanwhile
         busy += time.perf_counter() - begin
 
 
-def _answer(work: Work, message: Message) -> tuple[Kind, Parcel]:
+def _set_signals() -> None:
+    # Ctrl-C reaches every process of the terminal, but the consumer alone decides. The
+    # signal was blocked when this process was started.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # A handler of the parent's would not end this process.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _answer(work: Work, message: Message) -> tuple[Kind, PackedColumns]:
     try:
         return Kind.RESULT, pack_result(work(_request(message)))
     except BaseException as e:  # raised again in the consumer's process
@@ -67,10 +70,10 @@ def _request(message: Message) -> Request:
 
 
 def _use_one_thread() -> None:
-    """Has libraries that are loaded already do their work in the thread that calls them.
+    """Make libraries that are loaded already work in the thread that calls them.
 
-    Their threads, if the parent used them, were not forked with it, and they would be
-    waited for for ever. PyTorch's DataLoader does the same.
+    If the parent used their threads, those were not forked with it, and the library would
+    wait for them forever. PyTorch's DataLoader does the same.
     """
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
