@@ -96,7 +96,7 @@ def test_records_that_were_found_are_not_looked_for_again() -> None:
     assert len(source) == ROWS
     received = sent(source)
     assert isinstance(received, TFRecordSource)
-    (shard,) = received.shards()
+    (shard,) = received.record_files
     assert isinstance(shard, PlainShard)
     assert shard.known_count() == ROWS
 

@@ -446,7 +446,7 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
     local = PlainShard("x.tfrecord", verify=True)
     source = rm.open("x.tfrecord").source
     find_records(ray, Home.here(), source, piece=10_000)
-    (shard,) = source.shards()  # type: ignore[attr-defined]
+    (shard,) = source.record_files  # type: ignore[attr-defined]
     assert shard.known_count() == local.count() == len(words)
     rows = np.arange(local.count())
     data = np.fromfile("x.tfrecord", np.uint8)

@@ -378,7 +378,7 @@ def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         Path("x.tfrecord").write_bytes(content)
     with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
         source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
-    shard = source.shards()[0]
+    shard = source.record_files[0]
     assert isinstance(shard, PlainShard)
     rows = shard.count()
     assert rows == 100 - skip

@@ -56,7 +56,7 @@ class Cached:
 
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
-    shard = TFRecordSource([path]).shards()[0]
+    shard = TFRecordSource([path]).record_files[0]
     index = shard.index  # type: ignore[union-attr]  # it is not compressed
     assert shard.known_count() == ROWS
     file = MappedFile(path)

@@ -1,4 +1,4 @@
-"""Checking whole files of any format."""
+"""Verify whole files of any format."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import look
 from recmap.files.temporary import size_on_disk
 from recmap.files.threads import Threads
-from recmap.formats.npz.source import check_members
-from recmap.formats.registry import OpenOptions, detect, open_source
+from recmap.formats.detect import detect
+from recmap.formats.open_spec import OpenOptions, open_source
+from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_whole, check_function
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
@@ -22,7 +23,7 @@ from recmap.tfrecord.verify import Verified, verify_records
 
 __all__ = ["verify"]
 
-# Read at a time.
+# Bytes read at a time.
 _LIMIT = 64 << 20
 
 
@@ -74,8 +75,9 @@ def _format(file: str) -> str:
 def _verify_one(file: str, format: str) -> Verified:
     found = Verified(size=size_on_disk(file))
     try:
-        if format == "npz":
-            for number, (_, wrong) in enumerate(check_members(file)):
+        checker = FORMATS[format].checker()
+        if checker is not None:
+            for number, (_, wrong) in enumerate(checker(file)):
                 if wrong is not None:
                     found.damage.append(_damage(file, number, wrong))
         else:
@@ -84,7 +86,7 @@ def _verify_one(file: str, format: str) -> Verified:
             warnings.simplefilter("ignore", LeftOutWarning)
             source = open_source([file], None, OpenOptions(format=format))
         found.records = len(source)
-        if format in ("hdf5", "zarr"):
+        if FORMATS[format].verified_by_reading:
             _read_all(source)
     except DataError as e:
         if not found.damage:

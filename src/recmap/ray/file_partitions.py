@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import select
+from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
 __all__ = ["pieces_of"]
