@@ -16,7 +16,6 @@ from recmap.formats.registry import FORMATS, format_of
 __all__ = ["check_raw", "detect", "detect_all", "has_header", "refuse_packed"]
 
 _FOLDER = next(format.name for format in FORMATS.values() if format.folder)
-_MAGIC = {format.magic: format.name for format in FORMATS.values() if format.magic}
 _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
@@ -49,11 +48,12 @@ def detect(path: str) -> str:
 
 def _by_magic(path: str) -> str | None:
     """Return the format whose magic bytes a file begins with."""
-    if not _MAGIC:
-        return None
-    with open(path, "rb") as file:
-        head = file.read(max(map(len, _MAGIC)))
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    for format in FORMATS.values():
+        if format.magic:
+            with open(path, "rb") as file:
+                if file.read(len(format.magic)) == format.magic:
+                    return format.name
+    return None
 
 
 def _named(path: str) -> str | None:
