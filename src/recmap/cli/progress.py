@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from recmap.conversion.progress import Progress, Watcher
-from recmap.files.cpus import size_text
+from recmap.files.byte_size import size_text
 from recmap.tfrecord.progress import SizeWatcher
 
 __all__ = ["watching_bytes", "watching_rows"]

@@ -20,8 +20,8 @@ from recmap.conversion.thread_runner import Threads
 from recmap.conversion.transform import transformed
 from recmap.conversion.wrapped import reads_in_order
 from recmap.errors import OptionError, OutputError
+from recmap.files.byte_size import size_on_disk
 from recmap.files.cpus import within
-from recmap.files.temporary import size_on_disk
 from recmap.formats.combined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.source import Source

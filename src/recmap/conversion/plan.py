@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from recmap.errors import OptionError
-from recmap.files.cpus import parse_size
+from recmap.files.byte_size import parse_size
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 

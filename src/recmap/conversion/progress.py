@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recmap.files.cpus import size_text
+from recmap.files.byte_size import size_text
 
 __all__ = ["Counter", "Progress", "Report", "Watcher"]
 

@@ -18,7 +18,7 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.dataset import Dataset, open
 from recmap.errors import OptionError
-from recmap.files.cpus import parse_size
+from recmap.files.byte_size import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (

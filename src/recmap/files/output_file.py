@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OutputError, OutputExistsError
-from recmap.files.parallel_gzip import Deflater
-from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.gzip import Deflater
+from recmap.files.temporary import remove, temporary_path
 from recmap.files.threads import start_thread
 from recmap.native import _core
 

@@ -26,7 +26,7 @@ from recmap.errors import (
 from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
+from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.combined import ChainSource
 from recmap.formats.lazy_files import OpenSources, ReopenedSource, most_open
 from recmap.formats.tfrecord_source import Errors, FieldsLike, TFRecordSource
@@ -169,7 +169,7 @@ def detect(path: str) -> str:
     if os.path.isdir(path):
         return "zarr"
     named = "tfrecord" if named_tfrecord(path) else format_of(path)
-    found = look(path)
+    found = sniff(path)
     described = named != "npy" and os.path.isfile(description_path(path))
     if found is not None and found.format is not None and not (described and _is_raw(path)):
         return found.format
@@ -211,7 +211,7 @@ def for_column(paths: PathsLike, options: OpenOptions) -> OpenOptions:
 
 def _header_of(path: str) -> str | None:
     """The format of a file whose dtype and shape are told by the file itself."""
-    found = look(path)
+    found = sniff(path)
     if found is not None and found.format is not None:
         return found.format
     # Without its magic a .npy is what np.memmap writes: numbers without a header.
@@ -223,7 +223,7 @@ def _as_raw(path: str, options: OpenOptions) -> None:
     """Refuses to read a file as numbers without a header if it is anything else."""
     if os.path.isdir(path):
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
-    found = look(path)
+    found = sniff(path)
     if options.compression is not None:
         _refuse_packed(path, found)
     if options.format == "raw":
@@ -245,7 +245,7 @@ def _as_raw(path: str, options: OpenOptions) -> None:
         )
 
 
-def _refuse_packed(path: str, found: Look | None) -> None:
+def _refuse_packed(path: str, found: FileKind | None) -> None:
     if found is None or found.packed is None or found.format is not None or not found.certain:
         return
     advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
@@ -285,7 +285,7 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     format = formats[0]
     if format == "raw" and given is None:
         for file in files:
-            _refuse_packed(file, look(file))
+            _refuse_packed(file, sniff(file))
     raw = options.dtype is not None or options.shape is not None or options.offset
     if format != "raw" and raw:
         raise OptionError(

@@ -7,10 +7,10 @@ import warnings
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.array_sidecar import description_path
+from recmap.files.byte_size import size_on_disk
 from recmap.files.cpus import thread_count
 from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import look
-from recmap.files.temporary import size_on_disk
+from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
 from recmap.formats.npz.source import check_members
 from recmap.formats.registry import OpenOptions, detect, open_source
@@ -65,7 +65,7 @@ def verify(
 def _format(file: str) -> str:
     # Without a description, bytes of any name may be records.
     described = os.path.exists(description_path(file))
-    if not described and not os.path.isdir(file) and look(file) is None:
+    if not described and not os.path.isdir(file) and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format

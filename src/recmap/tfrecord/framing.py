@@ -17,7 +17,7 @@ from recmap.files.output_file import (
     refuse_existing,
 )
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
+from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
@@ -41,7 +41,7 @@ def open_shard(path: str, verify: bool, compression: CompressionOption = "auto")
 
 
 def _check_content(path: str) -> None:
-    found = look(path)
+    found = sniff(path)
     if os.path.getsize(path) == 0 or (found is not None and found.format == "tfrecord"):
         return
     if found is not None and found.format is not None:

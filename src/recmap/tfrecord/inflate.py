@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from recmap.errors import CompressionError, OptionError
-from recmap.files.gzip_members import member_size, unpack_from
+from recmap.files.gzip import inflate_members, inflater, member_size
 from recmap.files.gzip_rescue import Rescue, find_member
-from recmap.files.inflate import inflater
 from recmap.files.output_file import Compression
 from recmap.native import _core
 
@@ -149,7 +148,7 @@ def _members(
             why = f"what follows the {compression} stream at byte {position:,} is not"
             raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
         if fresh and position != doubted and member_size(data) is not None:
-            for size, plain in unpack_from(file.fileno(), position):
+            for size, plain in inflate_members(file.fileno(), position):
                 yield Piece(plain, position, position + size)
                 position += size
             # The next one does not say its size, is damaged, or is not there.

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import IndexFileError, StaleIndexWarning
+from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
-from recmap.files.temporary import remove, temporary_path, writing
+from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import parse_schema, schema_texts

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError
-from recmap.files.cpus import size_text
+from recmap.files.byte_size import size_text
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_source import Checksum, ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header

@@ -1,0 +1,53 @@
+"""Sizes in bytes: read from text, written for people, and taken from the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+
+from recmap.errors import OptionError
+
+__all__ = ["parse_size", "size_on_disk", "size_text"]
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_size(size: int | str) -> int:
+    """Return a number of bytes, given as one or as text such as ``"512MB"`` or ``"2GiB"``.
+
+    >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
+    (512000000, 2147483648, 1000)
+    """
+    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+        return int(size)
+    if not isinstance(size, str):
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
+    if match is None:
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
+    number, unit, binary = match.groups()
+    return int(float(number) * (_BINARY if binary else _DECIMAL)[unit])
+
+
+def size_text(size: float) -> str:
+    """Write a number of bytes for people.
+
+    >>> size_text(1536), size_text(2.5e9)
+    ('1.54 kB', '2.5 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def size_on_disk(path: str) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(map(os.path.getsize, inside))
