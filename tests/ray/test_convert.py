@@ -20,7 +20,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.conversion.progress import Progress
+from recmap.model.progress import Progress
 from recmap.ray.parallel_index import find_records
 from recmap.ray.working_folder import Home
 from recmap.tfrecord.plain_file import PlainShard
@@ -172,7 +172,7 @@ def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> N
     assert rows[-1] == ROWS
     # Not only when a file is finished.
     assert {count % (ROWS // 2) for count in rows} > {0}
-    assert {progress.total for progress in seen} == {ROWS}
+    assert {progress.total_rows for progress in seen} == {ROWS}
 
 
 @pytest.mark.usefixtures("cluster")

@@ -17,6 +17,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.progress import Progress
 from recmap.native import _core
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainShard
@@ -346,16 +347,16 @@ def test_rows_written_one_by_one_are_indexed_like_those_written_together() -> No
 
 
 def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int | None]] = []
 
-    def watch(done: int, total: int) -> None:
-        told.append((done, total))
+    def watch(now: Progress) -> None:
+        told.append((now.bytes, now.total_bytes))
 
     for i in range(3):
         wire.write(f"{i}.tfrecord", *mixed())
     total = 3 * Path("0.tfrecord").stat().st_size
     rm.index("*.tfrecord", progress=watch)
-    assert told == [(total // 3 * part, total) for part in (1, 1, 2, 2, 3, 3)]
+    assert told == [(total // 3 * part, total) for part in (1, 1, 2, 2, 3, 3, 3)]
     told.clear()
     rm.index("*.tfrecord", text=True, progress=watch)
     assert told[-1] == (total, total)

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
+from recmap.model.progress import Progress
 from tests import wire
 
 RECORDS = [b"not an example %d " % i * (i + 1) for i in range(6)]
@@ -152,8 +153,8 @@ def test_many_files_are_checked_in_their_order() -> None:
         content = FRAMES[i % 6] if i % 5 else FRAMES[i % 6][:-1]
         name = f"{i:02}.tfrecord{'.gz' if i % 2 else ''}"
         Path(name).write_bytes(gzip.compress(content) if i % 2 else content)
-    told: list[tuple[int, int]] = []
-    found = rm.verify(".", workers=4, progress=lambda done, total: told.append((done, total)))
+    told: list[Progress] = []
+    found = rm.verify(".", workers=4, progress=told.append)
     assert (found.files, found.records) == (20, 16)
     assert [damage.file for damage in found.damage] == [
         "./00.tfrecord",
@@ -161,7 +162,7 @@ def test_many_files_are_checked_in_their_order() -> None:
         "./10.tfrecord",
         "./15.tfrecord.gz",
     ]
-    assert told[-1] == (found.size, found.size)
+    assert (told[-1].bytes, told[-1].total_bytes) == (found.size, found.size)
     with pytest.raises(rm.OptionError):
         rm.verify(".", workers=0)
 
@@ -171,14 +172,14 @@ def test_progress_is_told_within_a_compressed_file() -> None:
     records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
     size = Path("x.tfrecord.gz").stat().st_size
-    told: list[tuple[int, int]] = []
-    rm.verify("x.tfrecord.gz", progress=lambda done, total: told.append((done, total)))
-    assert told == sorted(told)
-    assert told[-1] == (size, size)
+    told: list[Progress] = []
+    rm.verify("x.tfrecord.gz", progress=told.append)
+    assert [now.bytes for now in told] == sorted(now.bytes for now in told)
+    assert told[-1].bytes == told[-1].total_bytes == size
     assert len(told) > 3
-    again: list[tuple[int, int]] = []
-    rm.repair("x.tfrecord.gz", "y", progress=lambda done, total: again.append((done, total)))
-    assert again[-1] == (size, size)
+    again: list[Progress] = []
+    rm.repair("x.tfrecord.gz", "y", progress=again.append)
+    assert again[-1].bytes == again[-1].total_bytes == size
     assert len(again) > 3
 
 
@@ -190,6 +191,6 @@ def test_progress_does_not_go_back_where_a_stream_breaks(left: float) -> None:
     whole = Path("x.tfrecord.gz").read_bytes()
     Path("x.tfrecord.gz").write_bytes(whole[: int(left * len(whole))])
     told: list[int] = []
-    assert not rm.verify("x.tfrecord.gz", progress=lambda done, _: told.append(done)).ok
+    assert not rm.verify("x.tfrecord.gz", progress=lambda now: told.append(now.bytes)).ok
     assert told == sorted(told)
     assert told[-1] == int(left * len(whole))

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_bytes
+from recmap.cli.progress import watching
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.files.atomic_write import writing
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     report = None if args.report is None else as_path(args.report, "--report")
     if report is not None:
         refuse_existing(report, args.overwrite)
-    with watching_bytes("repair") as watcher:
+    with watching("repair") as watcher:
         done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
     if report is not None:
         with writing(report), open(report, "w", encoding="utf-8") as file:

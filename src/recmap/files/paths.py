@@ -23,6 +23,7 @@ __all__ = [
     "expand",
     "is_store",
     "shard_names",
+    "size_on_disk",
 ]
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
@@ -138,6 +139,14 @@ def shard_names(stem: str, suffix: str, count: int) -> list[str]:
     ['train-00000-of-00002.npy', 'train-00001-of-00002.npy']
     """
     return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for i in range(count)]
+
+
+def size_on_disk(path: str) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(map(os.path.getsize, inside))
 
 
 def is_store(path: str) -> bool:

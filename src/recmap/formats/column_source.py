@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.buffer_pool import Buffers
-from recmap.files.byte_size import size_on_disk
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
+from recmap.files.paths import size_on_disk
 from recmap.model.coerce import string_column
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added, fitting, largest

@@ -23,7 +23,7 @@ from recmap.conversion.plan import is_folder, plan_shards, stem_of
 from recmap.conversion.previous_output import Before
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.atomic_write import sync
-from recmap.files.byte_size import size_on_disk
+from recmap.files.paths import size_on_disk
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema

@@ -11,13 +11,14 @@ import numpy as np
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
-from recmap.model.arguments import check_flag, check_function
+from recmap.model.arguments import check_flag
+from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.tfrecord.decoder import Codec, kinds_of
 from recmap.tfrecord.framing import open_shard
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.progress import Tally
 from recmap.tfrecord.record_window import Window
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (
@@ -35,7 +36,7 @@ from recmap.tfrecord.unknown_features import UnknownFeatures
 __all__ = ["index"]
 
 
-def index(path: PathsLike, *, text: bool = False, progress: SizeWatcher | None = None) -> list[str]:
+def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = None) -> list[str]:
     """Writes an index beside each file, and returns their names.
 
     Every record is checked on the way, and the schema in the index holds for all
@@ -52,10 +53,10 @@ def index(path: PathsLike, *, text: bool = False, progress: SizeWatcher | None =
     '0 16\\n16 19\\n'
     """
     check_flag("text", text)
-    check_function("progress", progress)
+    check_progress(progress)
     files = expand(path)
-    tally = Tally(files, progress)
-    return [_index_text(file, tally) if text else _index(file, tally) for file in files]
+    with Tally(files, progress) as tally:
+        return [_index_text(file, tally) if text else _index(file, tally) for file in files]
 
 
 def _index(path: str, tally: Tally) -> str:

@@ -12,13 +12,14 @@ from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.model.arguments import check_flag, check_function
+from recmap.model.arguments import check_flag
+from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
 from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.progress import Tally
 from recmap.tfrecord.record_window import Window
 from recmap.tfrecord.sidecar import sidecar_path
 from recmap.tfrecord.stored_schema import first_record
@@ -53,7 +54,7 @@ def repair(
     *,
     overwrite: bool = False,
     durable: bool = True,
-    progress: SizeWatcher | None = None,
+    progress: ProgressOption = None,
 ) -> Repaired:
     """Copies the records whose CRCs hold to a new file, byte for byte, and says what
     else was there. Records may hold anything.
@@ -80,21 +81,13 @@ def repair(
         raise OptionError(f"{target} is the file to be repaired: write to another one")
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_flag("durable", durable)
-    check_function("progress", progress)
-    tally = Tally(files, progress)
+    check_progress(progress)
     spooler = Spooler()
     output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)
     try:
-        for file in files:
-            with Guard():
-                for window in tally.windows(file):
-                    if done.records == 0 and len(window.offsets):
-                        _copy_first(window, files[0], output)
-                    else:
-                        _copy(window, output)
-                    done.records += len(window.offsets)
-                    done.damage += window.skipped
+        with Tally(files, progress) as tally:
+            _copy_files(files, tally, output, done)
         if done.damage and not done.records:
             raise CorruptRecordError(
                 f"{files[0]}: no sound record in it, so that nothing was written; the first "
@@ -114,6 +107,18 @@ def repair(
     output.commit(durable)
     done.size = os.path.getsize(target)
     return done
+
+
+def _copy_files(files: list[str], tally: Tally, output: OutputFile, done: Repaired) -> None:
+    for file in files:
+        with Guard():
+            for window in tally.windows(file):
+                if done.records == 0 and len(window.offsets):
+                    _copy_first(window, files[0], output)
+                else:
+                    _copy(window, output)
+                done.records += len(window.offsets)
+                done.damage += window.skipped
 
 
 def _copy_first(window: Window, file: str, output: OutputFile) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
+from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
-from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.progress import Tally
 
 __all__ = ["Verified", "verify_records"]
 
@@ -48,23 +49,21 @@ class Verified:
 
 
 def verify_records(
-    files: Sequence[str], *, workers: int | None = None, progress: SizeWatcher | None = None
+    files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
 ) -> Verified:
     """Check the length and data CRC of every record of TFRecord files, going on behind
     damage; ``workers`` files at a time.
     """
-    tally = Tally(files, progress)
     result = Verified()
     pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
     try:
-        for found in pool.map(lambda file: _verify_one(file, tally), files):
-            result.files += 1
-            result.size += found.size
-            result.records += found.records
-            result.damage += found.damage
+        with Tally(files, progress) as tally:
+            for found in pool.map(lambda file: _verify_one(file, tally), files):
+                result.files += 1
+                result.size += found.size
+                result.records += found.records
+                result.damage += found.damage
     finally:
-        # After an error or an interrupt nobody wants the rest.
-        tally.stop()
         pool.shutdown(cancel_futures=True)
     return result
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError
-from recmap.files.byte_size import size_text
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_source import Checksum, ColumnReader, ColumnsSource, array_columns
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
@@ -27,6 +26,7 @@ from recmap.formats.npz.zipfile_reader import Unzipped, ZipReader
 from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.row_columns import rows_columns
+from recmap.model.byte_size import size_text
 from recmap.model.ragged import BYTE
 from recmap.model.schema import Field
 

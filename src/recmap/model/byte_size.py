@@ -1,22 +1,21 @@
-"""Sizes in bytes: read from text, written for people, and taken from the disk."""
+"""Amounts of memory and of files: parsed from text, and written for people."""
 
 from __future__ import annotations
 
-import os
 import re
 
 import numpy as np
 
 from recmap.errors import OptionError
 
-__all__ = ["parse_size", "size_on_disk", "size_text"]
+__all__ = ["parse_size", "size_text"]
 
-_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_size(size: int | str) -> int:
-    """Return a number of bytes, given as one or as text such as ``"512MB"`` or ``"2GiB"``.
+    """Return bytes for a number, or for a text such as ``"512MB"`` or ``"2GiB"``.
 
     >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
     (512000000, 2147483648, 1000)
@@ -29,11 +28,11 @@ def parse_size(size: int | str) -> int:
     if match is None:
         raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
     number, unit, binary = match.groups()
-    return int(float(number) * (_BINARY if binary else _DECIMAL)[unit])
+    return int(float(number) * (_BINARY if binary else _UNITS)[unit])
 
 
 def size_text(size: float) -> str:
-    """Write a number of bytes for people.
+    """Return bytes as people write them.
 
     >>> size_text(1536), size_text(2.5e9)
     ('1.54 kB', '2.5 GB')
@@ -43,11 +42,3 @@ def size_text(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"
-
-
-def size_on_disk(path: str) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    return sum(map(os.path.getsize, inside))
