@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap.files.mapped import MappedFiles
 from recmap.native import _core
-from recmap.tfrecord.file_group import Together
+from recmap.tfrecord.file_group import FileGroup
 from tests.jobs import same
 
 SIZES = (40, 0, 1, 25, 34)
@@ -85,13 +85,13 @@ def test_any_stretch_comes_whole(files: Path, start: int, stop: int) -> None:
 
 def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    gather = Together.gather
+    gather = FileGroup.gather
 
-    def counting(self: Together, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
+    def counting(self: FileGroup, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
         calls.append(len(rows))
         return gather(self, codec, rows, verify, **options)
 
-    monkeypatch.setattr(Together, "gather", counting)
+    monkeypatch.setattr(FileGroup, "gather", counting)
     ds = opened(files)
     assert len(ds) == ROWS
     rows = np.random.default_rng(0).permutation(ROWS)
@@ -105,9 +105,9 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
 def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Together, "gather", lambda *_, **__: pytest.fail("all at once"))
+    monkeypatch.setattr(FileGroup, "gather", lambda *_, **__: pytest.fail("all at once"))
     monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 4)
-    monkeypatch.setattr("recmap.tfrecord.file_group._FEW", 1)
+    monkeypatch.setattr("recmap.tfrecord.file_group._MAX_SPAN_FILES", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
     ds = opened(files)
     assert len(ds) == ROWS
@@ -125,13 +125,13 @@ def test_mappings_are_those_of_the_whole_process(
     for ds in datasets:
         assert len(ds) == ROWS
         require(ds[rows], rows)
-    held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
+    held = [ds.source._gathering._all is not None for ds in datasets]  # type: ignore[attr-defined]
     # Five files of each.
     assert sum(held) == 12
     del ds, datasets[:6]
     last = datasets[-1]
     require(last[rows], rows)
-    assert last.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert last.source._gathering._all is not None  # type: ignore[attr-defined]
 
 
 def test_descriptors_that_are_not_there_are_done_without(
@@ -151,9 +151,9 @@ def test_descriptors_that_are_not_there_are_done_without(
     monkeypatch.setattr(MappedFiles, "open", none_left)
     require(ds[rows], rows)
     assert refused
-    assert ds.source._gathering._together is None  # type: ignore[attr-defined]
+    assert ds.source._gathering._all is None  # type: ignore[attr-defined]
     require(ds[rows], rows)
-    assert ds.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert ds.source._gathering._all is not None  # type: ignore[attr-defined]
 
 
 def test_files_that_are_not_wanted_may_be_damaged() -> None:
@@ -177,7 +177,7 @@ def test_columns_share_what_is_known(files: Path) -> None:
     chosen = ds.source.select(["id"])
     mine, theirs = (source._gathering for source in (ds.source, chosen))  # type: ignore[attr-defined]
     assert mine is theirs
-    assert mine._together is not None
+    assert mine._all is not None
 
 
 def test_threads_count_and_take_at_a_time(files: Path) -> None:

@@ -20,7 +20,7 @@ from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.progress import Progress
 from recmap.native import _core
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
 
@@ -311,7 +311,7 @@ def test_other_content_of_the_same_size_and_time_is_noticed(at: float, count: in
 
 
 def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recmap.tfrecord.index.MAX_MARKS", 8)
+    monkeypatch.setattr("recmap.tfrecord.index.MAX_ANCHORS", 8)
     monkeypatch.setattr("recmap.tfrecord.plain_file._SCAN_SIZE", 2000)
     data = bytearray(b"".join(map(wire.frame, mixed(2000))))
     Path("x.tfrecord").write_bytes(data)
@@ -341,7 +341,7 @@ def test_rows_written_one_by_one_are_indexed_like_those_written_together() -> No
             writer.write({"x": rm.Ragged.from_rows([row], dtype="int64")})
     assert alone.read_bytes() == together.read_bytes()
     indexes = [load_sidecar(str(path)) for path in (alone, together)]
-    (a, b) = (sidecar.index.marks for sidecar in indexes if sidecar is not None)
+    (a, b) = (sidecar.index.anchors for sidecar in indexes if sidecar is not None)
     assert np.array_equal(a, b)
     assert [len(row) for row in rm.open(alone)["x"][::-7]] == lengths[::-7].tolist()
 
@@ -380,14 +380,14 @@ def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
     with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
         source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
     shard = source.shards()[0]
-    assert isinstance(shard, PlainShard)
+    assert isinstance(shard, PlainFile)
     rows = shard.count()
     assert rows == 100 - skip
     wanted = source.read(0, rows)["x"]
     for start, stop in [(0, 10), (45, 60), (rows - 1, rows), (0, rows)]:
-        part = pickle.loads(pickle.dumps(shard.index.part(start, stop, most)))
-        assert len(part.marks[0]) <= most + 2
-        alone = PlainShard("x.tfrecord", True, part)
+        part = pickle.loads(pickle.dumps(shard.index.span(start, stop, most)))
+        assert len(part.anchors[0]) <= most + 2
+        alone = PlainFile("x.tfrecord", True, part)
         assert alone.read(source.codec, start, stop)["x"] == wanted[start:stop]
 
 
@@ -396,9 +396,9 @@ def test_every_large_record_is_marked(length: int) -> None:
     sizes = [length, length + 1, length, length + 7, length]
     records = [bytes(size) for size in sizes]
     Path("d.tfrecord").write_bytes(_core.frame([np.frombuffer(r, np.uint8) for r in records]))
-    shard = PlainShard("d.tfrecord", verify=True)
+    shard = PlainFile("d.tfrecord", verify=True)
     assert shard.count() == 5
-    rows, offsets = shard.index.marks
+    rows, offsets = shard.index.anchors
     every = 1 if length >= 4096 else 4
     assert rows.tolist() == list(range(0, 5, every))
     starts = np.cumsum([0, *(size + _core.FRAME_SIZE for size in sizes)])
@@ -409,5 +409,5 @@ def test_every_large_record_is_marked(length: int) -> None:
     for window in shard.windows(skip=False):
         surveyed.add_good(window.scan, np.ones(len(window.offsets), bool))
     for index in (written, surveyed):
-        assert index.marks[0].tolist() == rows.tolist()
-        assert index.marks[1].tolist() == offsets.tolist()
+        assert index.anchors[0].tolist() == rows.tolist()
+        assert index.anchors[1].tolist() == offsets.tolist()

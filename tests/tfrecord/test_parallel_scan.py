@@ -13,8 +13,8 @@ import pytest
 import recmap as rm
 from recmap.native import _core
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.plain_file import PlainFile
 
 
 def write(records: list[bytes], name: str = "x.tfrecord") -> str:
@@ -28,13 +28,13 @@ def found(path: str, edges: list[int], every: int = 4) -> tuple[Index, int]:
     """
     again = 0
 
-    def find_again(begin: int, stop: int) -> Stretch:
+    def find_again(begin: int, stop: int) -> ScannedSpan:
         nonlocal again
         again += 1
-        return find_stretch(path, begin, stop, every, entered=True)
+        return scan_span(path, begin, stop, every, entered=True)
 
-    parts = [find_stretch(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
-    return join_stretches(edges[-1], every, edges[1:], parts, find_again), again
+    parts = [scan_span(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
+    return join_spans(edges[-1], every, edges[1:], parts, find_again), again
 
 
 def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
@@ -45,7 +45,7 @@ def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
 
 
 def same_as_local(path: str, index: Index) -> None:
-    shard = PlainShard(path, verify=True)
+    shard = PlainFile(path, verify=True)
     assert shard.count() == index.count
     local = shard.index
     assert (index.end, index.complete, index.length) == (local.end, local.complete, local.length)
@@ -75,7 +75,7 @@ def test_wherever_the_file_is_cut_the_index_is_that_of_one_reader(records: list[
 def test_a_record_inside_of_another_is_not_taken_for_one_of_the_file() -> None:
     path = write(NESTED)
     middle = _core.HEADER_SIZE + 1  # in the first record, before the second one inside of it
-    entered = find_stretch(path, middle, os.path.getsize(path), 4, entered=False)
+    entered = scan_span(path, middle, os.path.getsize(path), 4, entered=False)
     assert entered.begin == _core.HEADER_SIZE + _core.FRAME_SIZE  # that is what it finds there
     assert not entered.sound
     index, again = found(path, [0, middle, os.path.getsize(path)])
@@ -99,7 +99,7 @@ def test_behind_damage_nothing_is_known_and_reading_on_says_what_it_is() -> None
     Path(path).write_bytes(data)
     index, _ = found(path, [*range(0, len(data), 50), len(data)])
     assert (index.count, index.end, index.complete) == (20, bad, False)
-    shard = PlainShard(path, verify=True, index=index)
+    shard = PlainFile(path, verify=True, index=index)
     with pytest.raises(rm.CorruptRecordError, match=f"record 20 at byte {bad}"):
         shard.count()
 
@@ -109,5 +109,5 @@ def test_marks_are_few_however_many_records_there_are() -> None:
     assert 500 * 10**9 // 56 // choose_every(500 * 10**9, 56) <= 1 << 20
     path = write(RAGGED)
     index, _ = found(path, [0, 100, os.path.getsize(path)], every=16)
-    assert len(index.marks[0]) <= 4
+    assert len(index.anchors[0]) <= 4
     same_as_local(path, index)

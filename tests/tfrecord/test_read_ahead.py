@@ -15,6 +15,7 @@ import recmap as rm
 from recmap.files.mapped import MappedFile
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.native import _core
+from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")
@@ -57,11 +58,12 @@ class Cached:
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
     shard = TFRecordSource([path]).shards()[0]
-    index = shard.index  # type: ignore[union-attr]  # it is not compressed
+    assert isinstance(shard, PlainFile)
+    index = shard.index
     assert shard.known_count() == ROWS
     file = MappedFile(path)
     files = _core.Files()
-    files.add(file.bytes, index.stride or 0, *index.marks)
+    files.add(file.bytes, index.stride or 0, *index.anchors)
     return files, file
 
 

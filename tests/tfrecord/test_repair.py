@@ -115,7 +115,7 @@ def test_nothing_is_replaced_by_accident() -> None:
 
 def test_a_file_without_any_record_leaves_nothing() -> None:
     Path("x.tfrecord").write_bytes(bytes(range(1, 200)))
-    with pytest.raises(rm.CorruptRecordError, match="no sound record in it"):
+    with pytest.raises(rm.CorruptRecordError, match="it has no sound record"):
         rm.repair("x.tfrecord", "y.tfrecord")
     assert os.listdir() == ["x.tfrecord"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Field
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.encoder import choose_encoding
 from recmap.tfrecord.parse_spec import parsing_of
@@ -158,6 +158,6 @@ def _decoding_raw(feature: _Feature, name: str, value: str) -> str | None:
 def _dataset(source: TFRecordSource) -> str:
     files = source.files[0] if len(source.files) == 1 else source.files
     shard = source.shards()[0]
-    compression = shard.compression.upper() if isinstance(shard, CompressedShard) else None
+    compression = shard.compression.upper() if isinstance(shard, CompressedFile) else None
     option = f", compression_type={compression!r}" if compression else ""
     return f"tf.data.TFRecordDataset({files!r}{option})"

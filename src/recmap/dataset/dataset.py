@@ -52,7 +52,7 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, Source
 from recmap.pipeline.chain import Verbs
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan

@@ -33,7 +33,7 @@ from recmap.formats.tfrecord_source import Errors, FieldsLike, TFRecordSource
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import FieldLike, Schema, as_field
 from recmap.model.source import Sink, Source
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 __all__ = [
     "FORMATS",

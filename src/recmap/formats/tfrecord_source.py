@@ -31,16 +31,17 @@ from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
 from recmap.model.source import Info, Skipped, owned_rows
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Allocate, Codec, Decoder, kinds_of
+from recmap.tfrecord.byte_stream import CompressionOption, check_compression
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import Allocate, Decoder, ExampleDecoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
-from recmap.tfrecord.file_group import Gathering
+from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded_decoder import PaddedCodec, PaddedRows
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.padded_decoder import PaddedDecoder, PaddedRows
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary, join_schemas
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar
 from recmap.tfrecord.stored_schema import (
     FirstRead,
     Manifests,
@@ -50,7 +51,8 @@ from recmap.tfrecord.stored_schema import (
     stored_types,
     written_types,
 )
-from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.text_index import read_text_index
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["Errors", "FieldsLike", "TFRecordSource"]
@@ -105,15 +107,15 @@ class TFRecordSource:
         self._starts = [0]
         self._lock = RLock()
         # Compressed files with a pass under way, the last one used at the end.
-        self._passes: OrderedDict[int, CompressedShard] = OrderedDict()
+        self._passes: OrderedDict[int, CompressedFile] = OrderedDict()
         self._skipped: list[Skipped] = []
         self._summary: Summary | None = None
         self._columns: dict[str, npt.NDArray[Any]] | None = None
-        self._gathering = Gathering(self._shards, self._mapped)
+        self._gathering = FileGroups(self._shards, self._mapped)
         skip = errors == "skip"
         self.origin, self._codec = self._choose_schema(fields, skip)
         for shard in self._shards[1:]:
-            if isinstance(shard, CompressedShard):
+            if isinstance(shard, CompressedFile):
                 shard.rest()  # the sample is no longer needed
         if skip:
             self._leave_out_bad()
@@ -127,23 +129,23 @@ class TFRecordSource:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=RLock(), _passes=OrderedDict())
 
-    def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
+    def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> RecordFile:
         compression = check_compression(file, option)
         if compression is None:
-            return PlainShard(file, self.verify, sidecar.index if sidecar else None, self._mapped)
-        return CompressedShard(
+            return PlainFile(file, self.verify, sidecar.index if sidecar else None, self._mapped)
+        return CompressedFile(
             file, compression, self.verify, sidecar.index.count if sidecar else None
         )
 
     def _use_text_index(self, path: str) -> None:
         shard = self._shards[0]
-        if not isinstance(shard, PlainShard):
+        if not isinstance(shard, PlainFile):
             raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
         offsets = read_text_index(path, shard.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
-        shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
+        shard.use(Index.of_anchors(len(offsets), None, rows, offsets, shard.size))
 
-    def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
+    def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, ExampleDecoder]:
         given: dict[Any, FieldLike | None] | None = None
         if fields is not None:
             given = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
@@ -161,13 +163,13 @@ class TFRecordSource:
         if given is None and stored is not None:
             unknown = UnknownFeatures(stored.origin)
             described = described_by(stored, stored.schema, skip)
-            return stored.origin, Codec(stored.schema, None, kinds, unknown, described)
+            return stored.origin, ExampleDecoder(stored.schema, None, kinds, unknown, described)
         summary = sample(self._shards, skip)
         records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
         inferred = f"inferred from {records}"
         if given is None:
             self._summary = summary
-            return inferred, Codec(
+            return inferred, ExampleDecoder(
                 summary.schema(), summary.places(), summary.kinds(), UnknownFeatures(inferred)
             )
         seen = [name for name, feature in summary.features.items() if feature.kinds]
@@ -183,7 +185,7 @@ class TFRecordSource:
         watch = UnknownFeatures(stored.origin if stored else inferred) if whole else None
         described = described_by(stored, untyped, skip)
         opened = Opened(list(schema), _fields_of(chosen), whole)
-        return "given", Codec(schema, summary.places(), kept, watch, described, opened)
+        return "given", ExampleDecoder(schema, summary.places(), kept, watch, described, opened)
 
     def _stored_types(self, skip: bool) -> Types | None:
         """The types that the files were written with; else those of their indexes, if every
@@ -261,7 +263,7 @@ class TFRecordSource:
         return self._codec.schema
 
     @property
-    def codec(self) -> Codec:
+    def codec(self) -> ExampleDecoder:
         """What reads the fields from records."""
         return self._codec
 
@@ -277,7 +279,7 @@ class TFRecordSource:
             self._summary = sample(self._shards, True)
         return self._summary
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[RecordFile]:
         """The files."""
         return list(self._shards)
 
@@ -299,7 +301,7 @@ class TFRecordSource:
     @property
     def compressed(self) -> bool:
         """Whether some files are."""
-        return not all(isinstance(shard, PlainShard) for shard in self._shards)
+        return not all(isinstance(shard, PlainFile) for shard in self._shards)
 
     def _start_of(self, i: int) -> int:
         with self._lock:
@@ -354,7 +356,7 @@ class TFRecordSource:
         self, codec: Decoder[_T], start: int, stop: int, first: int, last: int
     ) -> _T | None:
         """A stretch of rows of several files in one call, if that can be."""
-        together = self._gathering.some(first, last)
+        together = self._gathering.span(first, last)
         if together is None:
             return None
         rows = np.arange(start, stop) - self._starts[first]
@@ -365,7 +367,7 @@ class TFRecordSource:
         each holds a few MB of rows to come.
         """
         shard = self._shards[i]
-        if not isinstance(shard, CompressedShard):
+        if not isinstance(shard, CompressedFile):
             return
         with self._lock:
             self._passes[i] = shard
@@ -418,7 +420,7 @@ class TFRecordSource:
         ``size`` of them; None if some files are compressed, or they are too many.
         """
         total = len(self)
-        codec = PaddedCodec(self._codec, pads, size, memory)
+        codec = PaddedDecoder(self._codec, pads, size, memory)
         if not isinstance(rows, range):
             together = self._gathering.all()
             return None if together is None else together.gather(codec, rows, self.verify)
@@ -427,7 +429,7 @@ class TFRecordSource:
             return self._read_together(codec, rows.start, rows.stop, *several)
         i = bisect_right(self._starts, rows.start) - 1
         shard, start = self._shards[i], self._starts[i]
-        if not isinstance(shard, PlainShard) or rows.stop > total:
+        if not isinstance(shard, PlainFile) or rows.stop > total:
             return None
         return shard.read(codec, rows.start - start, rows.stop - start)
 
@@ -454,7 +456,7 @@ class TFRecordSource:
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         shard = self._shards[0]
-        if len(self._shards) != 1 or not isinstance(shard, PlainShard) or self._skipped:
+        if len(self._shards) != 1 or not isinstance(shard, PlainFile) or self._skipped:
             return None
         if self._columns is None:
             sidecar = self._sidecars[0]
@@ -482,7 +484,7 @@ class TFRecordSource:
 
     def info(self) -> Info:
         shards = self._shards
-        strides = {s.index.stride if isinstance(s, PlainShard) else None for s in shards}
+        strides = {s.index.stride if isinstance(s, PlainFile) else None for s in shards}
         rows = len(self)
         notes = {}
         for name, feature in self.summary.features.items():
@@ -497,7 +499,7 @@ class TFRecordSource:
             schema=self.schema,
             origin=self.origin,
             mapped=[name for name in self.schema if self.column(name) is not None],
-            compression=sorted({s.compression for s in shards if isinstance(s, CompressedShard)}),
+            compression=sorted({s.compression for s in shards if isinstance(s, CompressedFile)}),
             record_size=strides.pop() if len(strides) == 1 else None,
             notes=notes,
         )

@@ -14,11 +14,12 @@ from recmap.formats.registry import select
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Codec
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.survey import Shard, survey
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.survey import survey
 
 __all__ = ["Piece", "Reader", "pieces_of"]
 
@@ -87,13 +88,14 @@ class _FilePiece:
         return select(self.reopen(), columns, self.files[0])
 
 
-def _record_piece(source: TFRecordSource, shard: Shard, skip: bool) -> Piece:
+def _record_piece(source: TFRecordSource, shard: RecordFile, skip: bool) -> Piece:
     codec = source.codec
     path = os.path.abspath(shard.path)
-    if isinstance(shard, PlainShard):
+    if isinstance(shard, PlainFile):
         shard.count()  # so that each task can begin at a record of its own
         return _PlainPiece(path, shard.size, codec, source.verify, shard.index)
     count = shard.known_count()
+    assert shard.compression is not None
     return _CompressedPiece(path, shard.compression, codec, source.verify, count, skip)
 
 
@@ -103,7 +105,7 @@ class _PlainPiece:
 
     path: str
     size: int
-    codec: Codec
+    codec: ExampleDecoder
     verify: bool
     index: Index
     unit: int = 1
@@ -117,10 +119,10 @@ class _PlainPiece:
         return self.index.count
 
     def part(self, start: int, stop: int) -> Piece:
-        return replace(self, index=self.index.part(start, stop, _MARKS))
+        return replace(self, index=self.index.span(start, stop, _MARKS))
 
     def open(self, columns: Sequence[str]) -> Reader:
-        shard = PlainShard(self.path, self.verify, self.index)
+        shard = PlainFile(self.path, self.verify, self.index)
         if shard.size != self.size:
             raise DataError(
                 f"{self.path}: it has {shard.size:,} bytes, but had {self.size:,} when it was "
@@ -136,7 +138,7 @@ class _CompressedPiece:
 
     path: str
     compression: Literal["gzip", "zlib"]
-    codec: Codec
+    codec: ExampleDecoder
     verify: bool
     rows: int | None
     skip: bool
@@ -153,20 +155,20 @@ class _CompressedPiece:
         return self
 
     def open(self, columns: Sequence[str]) -> Reader:
-        shard = CompressedShard(self.path, self.compression, self.verify, None)
+        shard = CompressedFile(self.path, self.compression, self.verify, None)
         if self.skip:
             # All columns: a record is bad if any of them is.
             survey(shard, self.codec, None, True)
         return _RecordReader(shard, _chosen(self.codec, columns))
 
 
-def _chosen(codec: Codec, columns: Sequence[str]) -> Codec:
+def _chosen(codec: ExampleDecoder, columns: Sequence[str]) -> ExampleDecoder:
     return codec if list(columns) == list(codec.schema) else codec.select(columns)
 
 
 class _RecordReader:
-    def __init__(self, shard: Any, codec: Codec) -> None:
-        self._shard: Shard = shard
+    def __init__(self, shard: Any, codec: ExampleDecoder) -> None:
+        self._shard: RecordFile = shard
         self._codec = codec
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:

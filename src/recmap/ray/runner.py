@@ -28,7 +28,7 @@ from recmap.ray.library import connect
 from recmap.ray.parallel_index import find_records
 from recmap.ray.progress import Teller, start_tally, told
 from recmap.ray.working_folder import TASK_CPUS, Home
-from recmap.tfrecord.compressed_file import CompressedShard
+from recmap.tfrecord.compressed_file import CompressedFile
 
 __all__ = ["Tasks", "on_cluster"]
 
@@ -68,7 +68,7 @@ class Tasks:
         self._ray, self._home = ray, home
         self._limit = workers or _IN_FLIGHT
         shards = source.shards() if isinstance(source, TFRecordSource) else []
-        self._compressed = [s.path for s in shards if isinstance(s, CompressedShard)]
+        self._compressed = [s.path for s in shards if isinstance(s, CompressedFile)]
 
     def explain(self, files: int) -> str:
         """How much of the cluster the files can use."""

@@ -19,8 +19,8 @@ from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 __all__ = [
     "LISTS",
     "Allocate",
-    "Codec",
     "Decoder",
+    "ExampleDecoder",
     "Parts",
     "Records",
     "assemble",
@@ -124,7 +124,7 @@ class Decoder(Protocol[_Rows_co]):
         ...
 
 
-class Codec:
+class ExampleDecoder:
     """Reads the fields of a schema from records.
 
     ``places`` says which of a record's two maps holds a field, where that is
@@ -181,7 +181,7 @@ class Codec:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codec, (
+        return ExampleDecoder, (
             self.schema,
             self.places,
             self.kinds,
@@ -243,13 +243,13 @@ class Codec:
         """The error for a fault in one record of a file."""
         return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
 
-    def select(self, names: Sequence[str]) -> Codec:
+    def select(self, names: Sequence[str]) -> ExampleDecoder:
         """Of these fields only: the others are not even looked at, and are left out on
         purpose, be they known or not.
         """
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
-        return Codec(schema, self.places, self.kinds, None, described, self.opened)
+        return ExampleDecoder(schema, self.places, self.kinds, None, described, self.opened)
 
     def check(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where

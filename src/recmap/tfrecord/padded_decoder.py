@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from recmap.model.schema import Batch, Field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Allocate, Codec, Records, assemble
+from recmap.tfrecord.decoder import Allocate, ExampleDecoder, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
+__all__ = ["PaddedColumn", "PaddedDecoder", "PaddedRows"]
 
 
 class PaddedColumn(NamedTuple):
@@ -30,13 +30,13 @@ class PaddedRows(NamedTuple):
     others: Batch
 
 
-class PaddedCodec:
+class PaddedDecoder:
     """Reads records as ``codec`` does, but the fields of ``pads`` as rows of one length, in
     an array for every ``size`` of them, in what ``memory`` makes.
     """
 
     def __init__(
-        self, codec: Codec, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, codec: ExampleDecoder, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> None:
         self.schema, self.error = codec.schema, codec.error
         self._codec, self._size, self._memory = codec, size, memory

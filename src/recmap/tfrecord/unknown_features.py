@@ -18,7 +18,7 @@ from recmap.errors import FieldMismatchError, UnknownFeatureWarning
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 
-__all__ = ["UnknownFeatures", "Where", "losing_nothing"]
+__all__ = ["UnknownFeatures", "Where", "refuse_unknown_features"]
 
 Where: TypeAlias = Callable[[int], tuple[str, int]]
 """The file of a row that was decoded, and its number among the records of the file."""
@@ -35,7 +35,7 @@ _mode = _Mode()
 
 
 @contextmanager
-def losing_nothing() -> Iterator[None]:
+def refuse_unknown_features() -> Iterator[None]:
     """In this thread, an unknown feature is an error: what is read will be written."""
     before, _mode.strict = _mode.strict, True
     try:
