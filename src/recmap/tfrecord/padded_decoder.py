@@ -1,4 +1,4 @@
-"""Records whose ragged rows are padded while they are read, not afterwards."""
+"""Decode records and pad their ragged rows in the same step."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ __all__ = ["PaddedColumn", "PaddedDecoder", "PaddedRows"]
 
 
 class PaddedColumn(NamedTuple):
-    """An array of each batch, and the lengths that the rows of all of them had."""
+    """An array per batch, and the lengths that the rows of all batches had."""
 
     arrays: list[npt.NDArray[Any]]
     lengths: npt.NDArray[np.int64]
 
 
 class PaddedRows(NamedTuple):
-    """Several batches: the columns that were padded, and the others, of all rows."""
+    """Several batches: the padded columns, and the others with all rows."""
 
     padded: dict[str, PaddedColumn]
     others: Batch
 
 
 class PaddedDecoder:
-    """Reads records as ``codec`` does, but the fields of ``pads`` as rows of one length, in
-    an array for every ``size`` of them, in what ``memory`` makes.
+    """Decodes records as ``decoder`` does, but pads the fields of ``pads`` to rows of one
+    length, in an array per ``size`` rows, with memory from ``memory``.
     """
 
     def __init__(
-        self, codec: ExampleDecoder, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, decoder: ExampleDecoder, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
     ) -> None:
-        self.schema, self.error = codec.schema, codec.error
-        self._codec, self._size, self._memory = codec, size, memory
-        self._pads = [pads.get(name) for name in codec.schema]
+        self.schema, self.error = decoder.schema, decoder.error
+        self._decoder, self._size, self._memory = decoder, size, memory
+        self._pads = [pads.get(name) for name in decoder.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[PaddedRows, _core.Fault | None]:
-        """The records, or the fault of the first that is bad."""
-        made, fault = self._codec.parts(
+        """Decode records, or return the fault of the first bad one."""
+        made, fault = self._decoder.parts(
             records, verify, threads, where, self._pads, self._size, self._memory
         )
         rows = PaddedRows({}, {})
