@@ -64,7 +64,7 @@ NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:6]
     [RAGGED, EVEN, [*EVEN, b"longer than the others", *EVEN], NESTED, [*NESTED, *RAGGED], []],
     ids=["ragged", "even", "uneven", "nested", "mixed", "none"],
 )
-def test_wherever_the_file_is_cut_the_index_is_that_of_one_reader(records: list[bytes]) -> None:
+def test_the_index_is_the_same_wherever_the_file_is_split(records: list[bytes]) -> None:
     path = write(records)
     size = os.path.getsize(path)
     for piece in [*range(1, 60), size // 3 + 1, size // 2 + 1, size + 1]:
@@ -72,7 +72,7 @@ def test_wherever_the_file_is_cut_the_index_is_that_of_one_reader(records: list[
         same_as_local(path, index)
 
 
-def test_a_record_inside_of_another_is_not_taken_for_one_of_the_file() -> None:
+def test_a_record_inside_another_is_not_indexed() -> None:
     path = write(NESTED)
     middle = _core.HEADER_SIZE + 1  # in the first record, before the second one inside of it
     entered = scan_span(path, middle, os.path.getsize(path), 4, entered=False)
@@ -83,7 +83,7 @@ def test_a_record_inside_of_another_is_not_taken_for_one_of_the_file() -> None:
     assert again == 1
 
 
-def test_a_record_that_spans_whole_stretches_is_one_record() -> None:
+def test_a_record_longer_than_a_span_is_one_record() -> None:
     path = write([b"a", bytes(1000), b"b"])
     index, again = found(path, [0, 10, 100, 500, 900, os.path.getsize(path)])
     assert index.count == 3
@@ -91,7 +91,7 @@ def test_a_record_that_spans_whole_stretches_is_one_record() -> None:
     same_as_local(path, index)
 
 
-def test_behind_damage_nothing_is_known_and_reading_on_says_what_it_is() -> None:
+def test_the_index_ends_at_damage_and_reading_on_reports_it() -> None:
     path = write(RAGGED)
     data = bytearray(Path(path).read_bytes())
     bad = int(offsets(path, found(path, [0, len(data)])[0])[20])
@@ -104,7 +104,7 @@ def test_behind_damage_nothing_is_known_and_reading_on_says_what_it_is() -> None
         shard.count()
 
 
-def test_marks_are_few_however_many_records_there_are() -> None:
+def test_anchors_stay_few_however_many_records_there_are() -> None:
     assert choose_every(10**6, 100) == 4
     assert 500 * 10**9 // 56 // choose_every(500 * 10**9, 56) <= 1 << 20
     path = write(RAGGED)
