@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recmap.ray.file_partitions import Piece, Reader
+from recmap.model.source import Partition, RowReader
 from recmap.ray.partition import deal
 
 
@@ -21,10 +21,10 @@ class Some:
     unit: int = 1
     files: list[str] = field(default_factory=list)
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> Partition:
         return self
 
-    def open(self, columns: Sequence[str]) -> Reader:
+    def open(self, columns: Sequence[str]) -> RowReader:
         raise NotImplementedError
 
 

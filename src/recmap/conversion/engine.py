@@ -18,11 +18,9 @@ from recmap.conversion.sample import take_sample
 from recmap.conversion.shard_writer import Job, Verify
 from recmap.conversion.thread_runner import Threads
 from recmap.conversion.transform import transformed
-from recmap.conversion.wrapped import reads_in_order
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.paths import size_on_disk
-from recmap.formats.combined import check_sums
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
@@ -103,9 +101,9 @@ def convert_source(
             todo = manifest.begin(resume, overwrite)
             counter = stack.enter_context(Counter(None if rows is None else _count(todo), progress))
             ordered = source
-            whole = reads_in_order(source) and len(todo) == len(shard_list)
+            whole = source.in_order and len(todo) == len(shard_list)
             if shuffle is not None or not whole or given is not None:
-                check_sums(source)  # not every row is read here, or not in order
+                source.check_sums()  # not every row is read here, or not in order
             if shuffle is not None and todo:
                 stack.enter_context(within(budget.share))
                 place = shuffled(source, shuffle, manifest.path, budget)

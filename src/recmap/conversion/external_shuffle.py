@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,15 +19,15 @@ import numpy.typing as npt
 
 from recmap.conversion.bounded_reader import Steps
 from recmap.conversion.budget import Budget
-from recmap.conversion.wrapped import SourceOver, read_by_number
+from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
-from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Field, Schema
-from recmap.model.source import Source
+from recmap.model.source import SelectedSource, Source
 from recmap.tfrecord.encoder import Encoder
 
 __all__ = ["shuffled"]
@@ -48,7 +48,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
-        yield _Gathered(source, order)
+        yield _Shuffled(source, order)
         return
     temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
@@ -62,35 +62,32 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
         remove(temporary)
 
 
-class _Gathered(SourceOver):
-    """Rows gathered by their number."""
+class _Shuffled(ReorderedSource):
+    """All rows of a source in another order."""
 
     def __init__(self, source: Source, order: Permutation) -> None:
         super().__init__(source)
         self._order = order
 
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        rows = np.arange(start, min(stop, len(self)), dtype=np.int64)
-        return read_by_number(self._source, self._order[rows], limit)
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self._order[rows])
-
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._source.row_sizes(self._order[rows])
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._order[positions]
 
 
-class _Dealt(SourceOver):
+class _Dealt(_Shuffled):
     """Rows from files that each hold a stretch of the new order."""
 
     def __init__(
         self, source: Source, order: Permutation, folder: str, stretch_rows: int, budget: Budget
     ) -> None:
-        super().__init__(source)
-        self._order, self._folder, self._stretch_rows = order, folder, stretch_rows
+        super().__init__(source, order)
+        self._folder, self._stretch_rows = folder, stretch_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
         self._deal(budget)
+
+    def select(self, names: Sequence[str]) -> Source:
+        # The files hold all columns.
+        return SelectedSource(self, {name: name for name in names})
 
     def reference(self) -> Source:
         # The rows were dealt out in one pass, and lie in files of recmap's own.
@@ -134,7 +131,8 @@ class _Dealt(SourceOver):
         while start < stop:
             stretch, first = divmod(start, self._stretch_rows)
             held, order = self._stretch(stretch)
-            parts.append(read_by_number(held, order[first : first + stop - start], limit))
+            rows = order[first : first + stop - start]
+            parts.append(gather_within(held, rows, limit))
             if limit is not None:
                 break
             start += measure(parts[-1])[0]
@@ -152,9 +150,6 @@ class _Dealt(SourceOver):
             self._held.number = stretch
         rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows
         return rows
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self._order[rows])
 
 
 def _physical_memory() -> int:

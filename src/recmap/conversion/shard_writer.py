@@ -17,9 +17,9 @@ from recmap.files.array_sidecar import remove_description
 from recmap.files.cpus import within
 from recmap.files.mapped import Guard
 from recmap.formats.registry import create_sink
-from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.row_sizes import measure
-from recmap.model.source import Sink, Source
+from recmap.model.sink import Sink
+from recmap.model.source import Source
 
 __all__ = ["Count", "Job", "StoppedError", "Verify"]
 
@@ -78,9 +78,8 @@ class Job:
             raise
 
     def _record_check(self, sink: Sink) -> RecordCheck | None:
-        """For plain TFRecord files, whose records can be checked one by one."""
-        plain = isinstance(sink, TFRecordWriter) and not sink.compressed
-        return RecordCheck() if self.verify and plain else None
+        """For files whose records can be checked while they are written."""
+        return RecordCheck() if self.verify and sink.records_written() is not None else None
 
     def _move(
         self,
@@ -96,8 +95,9 @@ class Job:
             sink.write(batch)
             count(*measure(batch))
             del batch  # before the next is read
-            if check is not None and isinstance(sink, TFRecordWriter):
-                check.follow(*sink.written, shard.path)
+            written = sink.records_written()
+            if check is not None and written is not None:
+                check.follow(*written, shard.path)
             if stopped():
                 raise StoppedError
         if shard.stop is not None and steps.row < shard.stop:

@@ -12,13 +12,12 @@ from recmap.conversion.bounded_reader import Steps
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
-from recmap.formats.combined import check_sums
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, reference
+from recmap.model.source import Source
 from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
@@ -70,7 +69,7 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
         raise VerificationError(
             f"{name}: {rows:,} rows were written, but {len(written):,} are there"
         )
-    check_sums(written)
+    written.check_sums()
     if format != "tfrecord" and rows and _types(written.schema) != _types(schema):
         raise VerificationError(f"{name}: {schema} was written, but {written.schema} is there")
 
@@ -99,9 +98,9 @@ def check_values(
     """Compares every value of a file with the rows it was made of."""
     # Through the libraries of the formats: what was read or written wrongly would be wrong
     # in the same way if it were read as before.
-    written = reference(_reopened(path, format, source.schema))
+    written = _reopened(path, format, source.schema).reference()
     names = dict(zip(source.schema, written.schema, strict=True))
-    steps = Steps(reference(source), budget, start, stop)
+    steps = Steps(source.reference(), budget, start, stop)
     row = start
     while (wanted := steps.next()) is not None:
         first = row

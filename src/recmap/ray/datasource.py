@@ -11,8 +11,8 @@ from recmap.errors import DataError, MemoryLimitError
 from recmap.model.coerce import empty_column
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
+from recmap.model.source import Partition
 from recmap.ray.base_classes import BlockMetadata, DataContext, Datasource, ReadTask
-from recmap.ray.file_partitions import Piece
 from recmap.ray.partition import Stretch, deal
 from recmap.ray.to_arrow import table_of
 
@@ -28,7 +28,9 @@ _TASK_ARGUMENTS = inspect.signature(ReadTask.__init__).parameters
 class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
     """Rows of pieces; a row takes about ``row_bytes`` of memory, or ``size`` is that of all."""
 
-    def __init__(self, schema: Schema, pieces: Sequence[Piece], row_bytes: int, size: int) -> None:
+    def __init__(
+        self, schema: Schema, pieces: Sequence[Partition], row_bytes: int, size: int
+    ) -> None:
         super().__init__()
         self._schema, self._pieces = schema, list(pieces)
         self._row_bytes, self._size = row_bytes, size

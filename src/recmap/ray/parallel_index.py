@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
 from recmap.ray.cluster import cpu_count
 from recmap.ray.errors import result
@@ -43,9 +42,7 @@ def find_records(ray: Any, home: Home, source: Source, piece: int | None = None)
     is how many bytes a task searches. Compressed files cannot be entered in their midst,
     and are left to the source.
     """
-    if not isinstance(source, TFRecordSource):
-        return
-    plain = [s for s in source.shards() if isinstance(s, PlainFile) and s.known_count() is None]
+    plain = source.unindexed_files()
     total = sum(shard.size for shard in plain)
     cpus = cpu_count(ray)
     if piece is None:

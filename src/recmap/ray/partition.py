@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recmap.ray.file_partitions import Piece
+from recmap.model.source import Partition
 
 __all__ = ["Stretch", "deal", "good_blocks"]
 
@@ -23,7 +23,7 @@ _TURNS = 4
 class Stretch:
     """Rows ``start`` to ``stop`` of a piece, or all from ``start`` on if nobody knows."""
 
-    piece: Piece
+    piece: Partition
     start: int
     stop: int | None
 
@@ -44,7 +44,7 @@ def good_blocks(size: int, cpus: int) -> int:
     return max(1, each, several, -(-size // _MOST_SIZE))
 
 
-def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Stretch]]:
+def deal(pieces: Sequence[Partition], tasks: int) -> list[list[Stretch]]:
     """The stretches of about so many tasks, in the order of the rows: about equally many
     for each, but pieces are cut only where their rows can be read apart.
     """

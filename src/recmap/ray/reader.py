@@ -12,9 +12,9 @@ from recmap.formats.open_spec import Opening
 from recmap.formats.registry import OpenOptions
 from recmap.formats.tfrecord_source import FieldsLike
 from recmap.model.schema import Schema
-from recmap.model.source import Source
+from recmap.model.source import Partition, Source
 from recmap.ray.cluster import check_visible, cpu_count
-from recmap.ray.file_partitions import Piece, pieces_of
+from recmap.ray.file_partitions import pieces_of
 from recmap.ray.library import connect
 from recmap.ray.parallel_index import find_records
 from recmap.ray.partition import good_blocks
@@ -138,7 +138,7 @@ def _row_bytes(schema: Schema, source: Source) -> int:
     return max(1, known) if None not in sizes else max(1, known, source.row_bytes())
 
 
-def _size(pieces: Sequence[Piece], row_bytes: int) -> int:
+def _size(pieces: Sequence[Partition], row_bytes: int) -> int:
     """About what all rows take in memory; of those nobody has counted, what the file does."""
     return sum(
         sum(map(size_on_disk, piece.files)) if piece.rows is None else piece.rows * row_bytes

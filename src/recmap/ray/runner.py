@@ -18,7 +18,6 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import Job
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.byte_size import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -28,7 +27,6 @@ from recmap.ray.library import connect
 from recmap.ray.parallel_index import find_records
 from recmap.ray.progress import Teller, start_tally, told
 from recmap.ray.working_folder import TASK_CPUS, Home
-from recmap.tfrecord.compressed_file import CompressedFile
 
 __all__ = ["Tasks", "on_cluster"]
 
@@ -67,8 +65,7 @@ class Tasks:
     def __init__(self, ray: Any, home: Home, source: Source, workers: int | None) -> None:
         self._ray, self._home = ray, home
         self._limit = workers or _IN_FLIGHT
-        shards = source.shards() if isinstance(source, TFRecordSource) else []
-        self._compressed = [s.path for s in shards if isinstance(s, CompressedFile)]
+        self._compressed = list(source.compressed_files)
 
     def explain(self, files: int) -> str:
         """How much of the cluster the files can use."""

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.model.schema import Batch, Field
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
+from recmap.model.schema import Field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Allocate, ExampleDecoder, Records, assemble
+from recmap.tfrecord.decoder import ExampleDecoder, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = ["PaddedColumn", "PaddedDecoder", "PaddedRows"]
-
-
-class PaddedColumn(NamedTuple):
-    """An array per batch, and the lengths that the rows of all batches had."""
-
-    arrays: list[npt.NDArray[Any]]
-    lengths: npt.NDArray[np.int64]
-
-
-class PaddedRows(NamedTuple):
-    """Several batches: the padded columns, and the others with all rows."""
-
-    padded: dict[str, PaddedColumn]
-    others: Batch
+__all__ = ["PaddedDecoder"]
 
 
 class PaddedDecoder:
@@ -36,11 +21,11 @@ class PaddedDecoder:
     """
 
     def __init__(
-        self, decoder: ExampleDecoder, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, decoder: ExampleDecoder, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> None:
         self.schema, self.error = decoder.schema, decoder.error
         self._decoder, self._size, self._memory = decoder, size, memory
-        self._pads = [pads.get(name) for name in decoder.schema]
+        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
