@@ -330,8 +330,8 @@ def test_progress_tells_rows_and_what_is_left() -> None:
     raw_file()
     seen: list[Any] = []
     rm.convert("x.dat", "y.npy", progress=seen.append, **RAW)
-    assert (seen[-1].rows, seen[-1].total) == (1000, 1000)
-    assert seen[-1].size == 40_000
+    assert (seen[-1].rows, seen[-1].total_rows) == (1000, 1000)
+    assert seen[-1].bytes == 40_000
     assert seen[-1].left == 0
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import recmap as rm
-from recmap.conversion.progress import Progress
 from recmap.dataset.moments import Numbers
 from recmap.dataset.stats import FieldCollector
+from recmap.model.progress import Progress
 from recmap.model.schema import Field
 
 RNG = np.random.default_rng(7)
@@ -189,7 +189,7 @@ def test_files_of_every_kind_say_the_same() -> None:
 def test_a_watcher_hears_of_all_rows() -> None:
     told: list[Progress] = []
     rm.from_arrays({"x": np.zeros(1000)}).stats(progress=told.append)
-    assert (told[-1].rows, told[-1].total) == (1000, 1000)
+    assert (told[-1].rows, told[-1].total_rows) == (1000, 1000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits data by RLIMIT_DATA")

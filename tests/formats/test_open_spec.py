@@ -16,7 +16,7 @@ from recmap.conversion.transform import transformed
 from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import same
 
 ROWS = 5000
@@ -97,7 +97,7 @@ def test_records_that_were_found_are_not_looked_for_again() -> None:
     received = sent(source)
     assert isinstance(received, TFRecordSource)
     (shard,) = received.record_files
-    assert isinstance(shard, PlainShard)
+    assert isinstance(shard, PlainFile)
     assert shard.known_count() == ROWS
 
 

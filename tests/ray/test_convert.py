@@ -20,10 +20,10 @@ import ray
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.conversion.progress import Progress
+from recmap.model.progress import Progress
 from recmap.ray.parallel_index import find_records
 from recmap.ray.working_folder import Home
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until
 
@@ -172,7 +172,7 @@ def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> N
     assert rows[-1] == ROWS
     # Not only when a file is finished.
     assert {count % (ROWS // 2) for count in rows} > {0}
-    assert {progress.total for progress in seen} == {ROWS}
+    assert {progress.total_rows for progress in seen} == {ROWS}
 
 
 @pytest.mark.usefixtures("cluster")
@@ -443,7 +443,7 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
         rm.tfrecord.write_records("inner.tfrecord", words[:200])
         words = [Path("inner.tfrecord").read_bytes()] * 20 + words
     rm.from_arrays({"word": words}).save("x.tfrecord", options={"index": False})
-    local = PlainShard("x.tfrecord", verify=True)
+    local = PlainFile("x.tfrecord", verify=True)
     source = rm.open("x.tfrecord").source
     find_records(ray, Home.here(), source, piece=10_000)
     (shard,) = source.record_files  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from recmap.cli.progress import watching_rows
+from recmap.cli.progress import watching
 from recmap.cli.source_options import add_source, opened, pairs
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
@@ -127,7 +127,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with watching_rows("convert") as watcher:
+    with watching("convert") as watcher:
         report = convert(
             opened(args),
             args.dst,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.progress import watching_bytes
+from recmap.cli.progress import watching
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.errors import CorruptRecordError, OptionError
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
                 "have to be looked for; recmap info tells what is in it"
             )
     try:
-        with watching_bytes("index") as watcher:
+        with watching("index") as watcher:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
         # An index leaves nothing out.

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recmap.conversion.progress import Progress, Watcher
-from recmap.files.cpus import size_text
-from recmap.tfrecord.progress import SizeWatcher
+from recmap.model.byte_size import size_text
+from recmap.model.progress import Progress, Watcher
 
-__all__ = ["watching_bytes", "watching_rows"]
-
-_Show = Callable[[int, int | None, str], None]
+__all__ = ["watching"]
 
 
 @contextmanager
-def watching_rows(what: str) -> Iterator[Watcher | None]:
-    """A bar of rows, rate, time left and memory."""
-    with _bar(what) as show:
-        if show is None:
-            yield None
-            return
-
-        def watch(now: Progress) -> None:
-            of = "" if now.total is None else f" of {now.total:,}"
-            parts = [f"{now.rows:,}{of} rows", f"{size_text(now.rate)}/s"]
-            parts += [] if now.left is None else [f"{_clock(now.left)} left"]
-            show(now.rows, now.total, _join(parts))
-
-        yield watch
-
-
-@contextmanager
-def watching_bytes(what: str) -> Iterator[SizeWatcher | None]:
-    """A bar of bytes and memory."""
-    with _bar(what) as show:
-        if show is None:
-            yield None
-            return
-
-        def watch(done: int, total: int) -> None:
-            show(done, total, _join([f"{size_text(done)} of {size_text(total)}"]))
-
-        yield watch
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[_Show | None]:
+def watching(verb: str) -> Iterator[Watcher | None]:
+    """Give what draws a bar with rows or bytes, rate, time left and memory."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -57,14 +24,19 @@ def _bar(what: str) -> Iterator[_Show | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        # It moves to and fro until the total is known.
-        task = bars.add_task(what, total=None, text="")
-        yield lambda done, total, text: bars.update(task, completed=done, total=total, text=text)
+        # It moves to and fro until a total is known.
+        task = bars.add_task(verb, total=None, text="")
+
+        def watch(now: Progress) -> None:
+            total = None if now.fraction is None else 1.0
+            bars.update(task, completed=now.fraction or 0.0, total=total, text=_text(now))
+
+        yield watch
 
 
-def _join(parts: list[str]) -> str:
+def _text(now: Progress) -> str:
     memory = _own_memory()
-    return ", ".join([*parts, f"{size_text(memory)} of memory"] if memory else parts)
+    return ", ".join([str(now), f"{size_text(memory)} of memory"] if memory else [str(now)])
 
 
 def _own_memory() -> int | None:
@@ -77,13 +49,3 @@ def _own_memory() -> int | None:
     except OSError:
         return None
     return None
-
-
-def _clock(seconds: float) -> str:
-    """
-    >>> _clock(61.2), _clock(4000)
-    ('1:01', '1:06:40')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -6,12 +6,12 @@ import argparse
 from typing import Any
 
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_bytes
+from recmap.cli.progress import watching
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
+from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
-from recmap.files.temporary import writing
 from recmap.tfrecord.repair import repair
 
 __all__ = ["add"]
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     report = None if args.report is None else as_path(args.report, "--report")
     if report is not None:
         refuse_existing(report, args.overwrite)
-    with watching_bytes("repair") as watcher:
+    with watching("repair") as watcher:
         done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
     if report is not None:
         with writing(report), open(report, "w", encoding="utf-8") as file:

@@ -8,7 +8,7 @@ from typing import Any
 
 from recmap.cli.cells import number
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_rows
+from recmap.cli.progress import watching
 from recmap.cli.source_options import add_source, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
@@ -46,7 +46,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     dataset = opened(args)
-    with watching_rows("stats") as watcher:
+    with watching("stats") as watcher:
         found = dataset.stats(progress=watcher)
     if args.json:
         print(json_text(found))

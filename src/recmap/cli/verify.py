@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.json import json_text
-from recmap.cli.progress import watching_bytes
+from recmap.cli.progress import watching
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.errors import OptionError
@@ -43,7 +43,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path)
-    with watching_bytes("verify") as watcher:
+    with watching("verify") as watcher:
         found = verify(files, workers=args.workers, progress=watcher)
     if found.ok and all(detect(file) == "npy" for file in files):
         raise OptionError(

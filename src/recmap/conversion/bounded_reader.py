@@ -7,7 +7,7 @@ from recmap.errors import MemoryLimitError
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.unknown_features import losing_nothing
+from recmap.tfrecord.unknown_features import refuse_unknown_features
 
 __all__ = ["Steps"]
 
@@ -28,7 +28,7 @@ class Steps:
             return None
         self._budget.tidy()
         try:
-            with losing_nothing():
+            with refuse_unknown_features():
                 batch = self._source.read(self.row, self.row + asked, self._budget.limit)
         except MemoryLimitError as e:
             raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import MemoryLimitError, OptionError
-from recmap.files.cpus import Share, parse_size, size_text, thread_count
+from recmap.files.cpus import Share, thread_count
 from recmap.files.memory_usage import anonymous_memory, give_back
+from recmap.model.byte_size import parse_size, size_text
 from recmap.model.source import Source
 
 __all__ = ["Budget", "choose_budget", "least_budget"]

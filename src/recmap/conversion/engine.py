@@ -13,15 +13,16 @@ from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest
 from recmap.conversion.manifest_file import manifest_path
 from recmap.conversion.plan import Shard, output_format, plan_shards
-from recmap.conversion.progress import Counter, Report, Watcher
+from recmap.conversion.progress import Report
 from recmap.conversion.sample import take_sample
 from recmap.conversion.shard_writer import Job, Verify
 from recmap.conversion.thread_runner import Threads
 from recmap.conversion.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
+from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
@@ -56,7 +57,7 @@ def convert_source(
     overwrite: bool,
     verify: Verify,
     durable: bool,
-    progress: Watcher | None,
+    progress: ProgressOption,
     shuffle: int | None,
     described: Mapping[str, Any] | None,
     options: Mapping[str, Any] | None,
@@ -98,7 +99,7 @@ def convert_source(
     try:
         with manifest.running(), ExitStack() as stack:
             todo = manifest.begin(resume, overwrite)
-            counter = Counter(None if rows is None else _count(todo), progress)
+            counter = stack.enter_context(Counter(None if rows is None else _count(todo), progress))
             ordered = source
             whole = source.in_order and len(todo) == len(shard_list)
             if shuffle is not None or not whole or given is not None:

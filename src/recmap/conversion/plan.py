@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 
 from recmap.errors import OptionError
-from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
+from recmap.model.byte_size import parse_size
 
 __all__ = ["Shard", "is_folder", "output_format", "plan_shards", "stem_of"]
 

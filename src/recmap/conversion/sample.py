@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from recmap.conversion.bounded_reader import Steps
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError
-from recmap.files.cpus import size_text
+from recmap.model.byte_size import size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

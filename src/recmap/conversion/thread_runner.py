@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from recmap.conversion.plan import Shard
-from recmap.conversion.progress import Counter
 from recmap.conversion.shard_writer import Job
 from recmap.files import threads
+from recmap.model.progress import Counter
 
 __all__ = ["Threads"]
 

@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from recmap.conversion.engine import Runner, convert_source
 from recmap.conversion.manifest_file import load_manifest, manifest_path
-from recmap.conversion.progress import Report, Watcher
+from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.dataset import Dataset, open
 from recmap.errors import OptionError
-from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
@@ -29,9 +28,10 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
-    check_function,
     unknown_option,
 )
+from recmap.model.byte_size import parse_size
+from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.source import Source
 
 __all__ = ["convert"]
@@ -53,7 +53,7 @@ def convert(
     overwrite: bool = False,
     verify: Verify = True,
     durable: bool = True,
-    progress: Watcher | None = None,
+    progress: ProgressOption = None,
     rows: slice | None = None,
     columns: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
@@ -190,7 +190,7 @@ def _check_work(memory: Any, shard_size: Any, progress: Any) -> None:
     for name, size in {"memory": memory, "shard_size": shard_size}.items():
         if (name == "memory" or size is not None) and parse_size(size) < 1:
             raise OptionError(f"{name}={size!r}: give a number of bytes, such as '512MB'")
-    check_function("progress", progress)
+    check_progress(progress)
 
 
 def _runner(

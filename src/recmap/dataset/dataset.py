@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, overload
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.progress import Counter, Report, Watcher
+from recmap.conversion.progress import Report
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.stats import FieldCollector, FieldStats
 from recmap.errors import (
@@ -39,19 +39,19 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
-    check_function,
     check_iterable,
     unknown_option,
 )
 from recmap.model.casting import exact_array
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.html import table
+from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.ragged import Ragged, concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, FieldsLike, Schema, as_field
 from recmap.model.source import Errors, Info, SelectedSource, Skipped, Source
 from recmap.pipeline.chain import Verbs
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
@@ -505,7 +505,7 @@ class Dataset(Verbs):
             return self._source.read(start, start + 1)
 
     @guarded
-    def stats(self, *, progress: Watcher | None = None) -> dict[str, FieldStats]:
+    def stats(self, *, progress: ProgressOption = None) -> dict[str, FieldStats]:
         """Count, least, greatest, mean, deviation, NaN and a histogram of each field, and
         the lengths of its rows, in one pass and bounded memory.
 
@@ -514,7 +514,7 @@ class Dataset(Verbs):
         >>> found.count, found.nan, found.min, found.max, found.mean, found.std
         (3, 1, 1.0, 4.0, 2.5, 1.5)
         """
-        check_function("progress", progress)
+        check_progress(progress)
         collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
         counter = Counter(self._source.known_rows(), progress)
         for batch in self._reads(1):

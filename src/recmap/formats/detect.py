@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, IndexFileError, OptionError, UnknownFormatError
 from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
+from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
 __all__ = ["check_raw", "detect", "detect_all", "has_header", "refuse_packed"]
@@ -27,7 +27,7 @@ def detect(path: str) -> str:
     if magic is not None:
         return magic
     named = _named(path)
-    found = look(path)
+    found = sniff(path)
     described = named != "npy" and os.path.isfile(description_path(path))
     if found is not None and found.format is not None and not (described and _written_raw(path)):
         return found.format
@@ -99,7 +99,7 @@ def has_header(path: str) -> bool:
 
 
 def _header_format(path: str) -> str | None:
-    found = look(path)
+    found = sniff(path)
     if found is not None and found.format is not None:
         return found.format
     # A .npy without its magic is what np.memmap writes: numbers without a header.
@@ -114,7 +114,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
     """
     if os.path.isdir(path):
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
-    found = look(path)
+    found = sniff(path)
     if not packed:
         refuse_packed(path, found)
     if format == "raw":
@@ -136,7 +136,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
         )
 
 
-def refuse_packed(path: str, found: Look | None) -> None:
+def refuse_packed(path: str, found: FileKind | None) -> None:
     """Refuse a compressed file, whose bytes cannot be mapped."""
     if found is None or found.packed is None or found.format is not None or not found.certain:
         return

@@ -13,14 +13,14 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import look
+from recmap.files.sniff import sniff
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
 from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
 from recmap.model.source import Errors, Source
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 __all__ = ["OpenOptions", "Opening", "open_source", "select"]
 
@@ -114,7 +114,7 @@ def _choose_format(files: list[str], options: OpenOptions) -> str:
         )
     if formats[0] == "raw":
         for file in files:
-            refuse_packed(file, look(file))
+            refuse_packed(file, sniff(file))
     return formats[0]
 
 

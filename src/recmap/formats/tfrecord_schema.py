@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from recmap.errors import FieldMismatchError
 from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Codec, kinds_of
+from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
+from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary, join_schemas
 from recmap.tfrecord.sidecar import Sidecar
 from recmap.tfrecord.stored_schema import (
@@ -22,7 +23,7 @@ from recmap.tfrecord.stored_schema import (
     stored_types,
     written_types,
 )
-from recmap.tfrecord.survey import Shard, sample
+from recmap.tfrecord.survey import sample
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["SchemaChoice", "choose_schema"]
@@ -33,7 +34,7 @@ class SchemaChoice(NamedTuple):
     from, if it was.
     """
 
-    codec: Codec
+    decoder: ExampleDecoder
     origin: str
     summary: Summary | None = None
 
@@ -67,7 +68,7 @@ class _Fields:
 
 
 def choose_schema(
-    files: Sequence[Shard],
+    files: Sequence[RecordFile],
     sidecars: Sequence[Sidecar | None],
     examined: Collection[int],
     fields: FieldsLike | None,
@@ -89,19 +90,21 @@ def choose_schema(
     if fields is None and stored is not None:
         unknown = UnknownFeatures(stored.origin)
         described = described_by(stored, stored.schema, skip)
-        return SchemaChoice(Codec(stored.schema, None, kinds, unknown, described), stored.origin)
+        return SchemaChoice(
+            ExampleDecoder(stored.schema, None, kinds, unknown, described), stored.origin
+        )
     summary = sample(files, skip)
     records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
     origin = f"inferred from {records}"
     if fields is None:
         unknown = UnknownFeatures(origin)
-        codec = Codec(summary.schema(), summary.places(), summary.kinds(), unknown)
-        return SchemaChoice(codec, origin, summary)
-    codec = _given_codec(files[0].path, given, stored, summary, kinds, origin, skip)
-    return SchemaChoice(codec, "given")
+        decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
+        return SchemaChoice(decoder, origin, summary)
+    decoder = _given_decoder(files[0].path, given, stored, summary, kinds, origin, skip)
+    return SchemaChoice(decoder, "given")
 
 
-def _given_codec(
+def _given_decoder(
     path: str,
     given: _Fields,
     stored: Types | None,
@@ -109,7 +112,7 @@ def _given_codec(
     kinds: Mapping[str, _core.Kind],
     inferred: str,
     skip: bool,
-) -> Codec:
+) -> ExampleDecoder:
     """Decode the fields of ``fields=``; those without a type have the one that is stored or
     that the sample shows.
     """
@@ -122,7 +125,7 @@ def _given_codec(
     untyped = [n for n, field in fields.items() if field is None and n not in absent]
     types = stored.schema if stored else summary.schema(untyped)
     schema = Schema({n: types[n] if f is None else as_field(f) for n, f in fields.items()})
-    return Codec(
+    return ExampleDecoder(
         schema,
         summary.places(),
         {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
@@ -150,7 +153,7 @@ def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary
 
 
 def _stored(
-    files: Sequence[Shard],
+    files: Sequence[RecordFile],
     sidecars: Sequence[Sidecar | None],
     examined: Collection[int],
     skip: bool,

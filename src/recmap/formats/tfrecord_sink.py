@@ -215,7 +215,7 @@ class TFRecordWriter(Sink):
             mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
-                index = Index.of_marks(index.count, None, start, start, index.end)
+                index = Index.of_anchors(index.count, None, start, start, index.end)
             save_sidecar(
                 file.temporary,
                 Sidecar(

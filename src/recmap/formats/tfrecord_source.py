@@ -36,15 +36,17 @@ from recmap.model.batch import (
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Codec, Decoder
-from recmap.tfrecord.file_group import Gathering
+from recmap.tfrecord.byte_stream import CompressionOption, check_compression
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import Decoder, ExampleDecoder
+from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded_decoder import PaddedCodec
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
-from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.tfrecord.padded_decoder import PaddedDecoder
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar
+from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.text_index import read_text_index
 
 __all__ = ["TFRecordSource"]
 
@@ -90,38 +92,38 @@ class TFRecordSource(Source):
         self._starts = [0]
         self._lock = RLock()
         # Compressed files that hold rows to come, the one read last at the end.
-        self._holding: OrderedDict[int, CompressedShard] = OrderedDict()
-        self._gathering = Gathering(self._files, self._mapped)
+        self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
+        self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
-        self._codec, self._origin, self._summary = choose_schema(
+        self._decoder, self._origin, self._summary = choose_schema(
             self._files, self._sidecars, examined, fields, skip=skip
         )
         for file in self._files[1:]:
-            if isinstance(file, CompressedShard):
+            if isinstance(file, CompressedFile):
                 file.rest()  # the sample is no longer needed
         self._skipped: list[Skipped] = []
         if skip:
             self._skip_bad_records()
 
-    def _open(self, path: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
+    def _open(self, path: str, sidecar: Sidecar | None, option: CompressionOption) -> RecordFile:
         compression = check_compression(path, option)
         index = sidecar.index if sidecar else None
         if compression is None:
-            return PlainShard(path, self._verify, index, self._mapped)
-        return CompressedShard(path, compression, self._verify, index.count if index else None)
+            return PlainFile(path, self._verify, index, self._mapped)
+        return CompressedFile(path, compression, self._verify, index.count if index else None)
 
     def _use_text_index(self, path: str) -> None:
         file = self._files[0]
-        if not isinstance(file, PlainShard):
+        if not isinstance(file, PlainFile):
             raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
         offsets = read_text_index(path, file.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
-        file.use(Index.of_marks(len(offsets), None, rows, offsets, file.size))
+        file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
     def _skip_bad_records(self) -> None:
         for file in self._files:
-            self._codec, skipped = survey(file, self._codec, self._summary, True)
+            self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
             warnings.warn(
@@ -147,19 +149,19 @@ class TFRecordSource(Source):
 
     @property
     def schema(self) -> Schema:
-        return self._codec.schema
+        return self._decoder.schema
 
     @property
     def files(self) -> list[str]:
         return self._paths
 
     @property
-    def codec(self) -> Codec:
+    def decoder(self) -> ExampleDecoder:
         """What decodes the records."""
-        return self._codec
+        return self._decoder
 
     @property
-    def record_files(self) -> list[Shard]:
+    def record_files(self) -> list[RecordFile]:
         """The readers of the files."""
         return list(self._files)
 
@@ -173,7 +175,7 @@ class TFRecordSource(Source):
 
     @property
     def compressed_files(self) -> dict[str, str]:
-        return {f.path: f.compression for f in self._files if isinstance(f, CompressedShard)}
+        return {f.path: f.compression for f in self._files if isinstance(f, CompressedFile)}
 
     @property
     def chunk_rows(self) -> int:
@@ -221,12 +223,12 @@ class TFRecordSource(Source):
             self._summary = sample(self._files, True)
         return self._summary.features
 
-    def unindexed_files(self) -> Sequence[PlainShard]:
-        plain = [file for file in self._files if isinstance(file, PlainShard)]
+    def unindexed_files(self) -> Sequence[PlainFile]:
+        plain = [file for file in self._files if isinstance(file, PlainFile)]
         return [file for file in plain if file.known_count() is None]
 
     def info(self) -> Info:
-        strides = {f.index.stride if isinstance(f, PlainShard) else None for f in self._files}
+        strides = {f.index.stride if isinstance(f, PlainFile) else None for f in self._files}
         notes = {}
         for name, feature in self.features().items():
             hint = feature.hint()
@@ -240,7 +242,7 @@ class TFRecordSource(Source):
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         if limit is None:
-            batch = self._read_across(self._codec, start, stop)
+            batch = self._read_across(self._decoder, start, stop)
             if batch is not None:
                 return batch
         return self._read_by_file(start, stop, limit)
@@ -254,7 +256,7 @@ class TFRecordSource(Source):
         count = self._files[last].known_count()
         if first >= last or count is None or stop > starts[last] + count:
             return None
-        group = self._gathering.some(first, last)
+        group = self._gathering.span(first, last)
         if group is None:
             return None
         return group.gather(
@@ -273,7 +275,7 @@ class TFRecordSource(Source):
             self._hold_rows(i)
             begin, end = max(start - first, 0), stop - first
             try:
-                batch = file.read(self._codec, begin, end, limit)
+                batch = file.read(self._decoder, begin, end, limit)
             except (MemoryLimitError, DataError):
                 # If some rows are enough, the next read reports it.
                 if limit is None or not any(measure(part)[0] for part in parts):
@@ -286,7 +288,7 @@ class TFRecordSource(Source):
                 break
             limit = None if limit is None else limit - size
         if not parts:
-            return self._files[0].read(self._codec, 0, 0)
+            return self._files[0].read(self._decoder, 0, 0)
         return join([part for part in parts if measure(part)[0]] or parts[:1])
 
     def _hold_rows(self, i: int) -> None:
@@ -294,7 +296,7 @@ class TFRecordSource(Source):
         MB each, the one read least recently drops them.
         """
         file = self._files[i]
-        if not isinstance(file, CompressedShard):
+        if not isinstance(file, CompressedFile):
             return
         with self._lock:
             self._holding[i] = file
@@ -308,18 +310,18 @@ class TFRecordSource(Source):
     def gather(self, rows: Rows) -> Batch:
         group = self._gathering.all()
         if group is not None:
-            return group.gather(self._codec, rows, self._verify)
+            return group.gather(self._decoder, rows, self._verify)
         if len(self._files) == 1:
             # Only the rows up to the last of these are searched for.
-            return self._files[0].gather(self._codec, rows)
+            return self._files[0].gather(self._decoder, rows)
         starts = self._all_starts()
         if not len(rows):
-            return self._files[0].read(self._codec, 0, 0)
+            return self._files[0].read(self._decoder, 0, 0)
         return gather_from(starts, rows, self._gather_one_file)
 
     def _gather_one_file(self, i: int, rows: Rows) -> Batch:
         self._hold_rows(i)
-        return self._files[i].gather(self._codec, rows)
+        return self._files[i].gather(self._decoder, rows)
 
     @guarded
     def read_padded(
@@ -327,7 +329,7 @@ class TFRecordSource(Source):
     ) -> PaddedRows | None:
         """None if some of the files are compressed, or if they are too many."""
         len(self)  # all rows have to be counted
-        decoder = PaddedCodec(self._codec, pads, size, allocate)
+        decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):
             group = self._gathering.all()
             return None if group is None else group.gather(decoder, rows, self._verify)
@@ -336,19 +338,19 @@ class TFRecordSource(Source):
             return padded
         i = bisect_right(self._starts, rows.start) - 1
         file, start = self._files[i], self._starts[i]
-        if not isinstance(file, PlainShard) or rows.stop > start + file.count():
+        if not isinstance(file, PlainFile) or rows.stop > start + file.count():
             return None
         return file.read(decoder, rows.start - start, rows.stop - start)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         file = self._files[0]
-        if len(self._files) != 1 or not isinstance(file, PlainShard) or self._skipped:
+        if len(self._files) != 1 or not isinstance(file, PlainFile) or self._skipped:
             return None
         if self._views is None:
             sidecar = self._sidecars[0]
             trusted = sidecar is not None and (sidecar.verified or not self._verify)
             mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
-            self._views = dict(file.columns(self._codec, mapped))
+            self._views = dict(file.columns(self._decoder, mapped))
         return self._views.get(name)
 
     @guarded
@@ -359,14 +361,14 @@ class TFRecordSource(Source):
         sizes = np.empty(len(rows), np.int64)
         for i, mine in rows_by_owner(starts, rows):
             self._hold_rows(i)
-            sizes[mine] = self._files[i].row_sizes(self._codec, rows[mine] - starts[i])
+            sizes[mine] = self._files[i].row_sizes(self._decoder, rows[mine] - starts[i])
         return sizes
 
     @guarded
     def largest_row(self, above: int) -> tuple[int, int] | None:
         found = None
         for i, file in enumerate(self._files):
-            row = file.largest_row(self._codec, above)
+            row = file.largest_row(self._decoder, above)
             if row is not None:
                 found, above = (self._start_of(i) + row[0], row[1]), row[1]
         return found
@@ -374,8 +376,8 @@ class TFRecordSource(Source):
     def select(self, names: Sequence[str]) -> TFRecordSource:
         # The files, and what is known about their rows, are shared.
         chosen = object.__new__(TFRecordSource)
-        chosen.__dict__.update(self.__dict__, _codec=self._codec.select(names), _views=None)
+        chosen.__dict__.update(self.__dict__, _decoder=self._decoder.select(names), _views=None)
         return chosen
 
     def partitions(self, *, skip: bool) -> list[Partition]:
-        return record_partitions(self._files, self._codec, self._verify, skip)
+        return record_partitions(self._files, self._decoder, self._verify, skip)

@@ -8,17 +8,16 @@ import warnings
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import look
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import PathsLike, expand, size_on_disk
+from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
 from recmap.formats.detect import detect
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS
-from recmap.model.arguments import as_whole, check_function
+from recmap.model.arguments import as_whole
+from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
-from recmap.tfrecord.progress import SizeWatcher
 from recmap.tfrecord.verify import Verified, verify_records
 
 __all__ = ["verify"]
@@ -28,7 +27,7 @@ _LIMIT = 64 << 20
 
 
 def verify(
-    path: PathsLike, *, workers: int | None = None, progress: SizeWatcher | None = None
+    path: PathsLike, *, workers: int | None = None, progress: ProgressOption = None
 ) -> Verified:
     """Check whole files, going on behind damage: the length and data CRC of every TFRecord
     record, the CRC of every member of a .npz file. HDF5 and Zarr are read from beginning to
@@ -45,7 +44,7 @@ def verify(
     True
     """
     workers = None if workers is None else as_whole("workers", workers, 1)
-    check_function("progress", progress)
+    check_progress(progress)
     files = expand(path)
     formats = {file: _format(file) for file in files}
     records = [file for file in files if formats[file] == "tfrecord"]
@@ -66,7 +65,7 @@ def verify(
 def _format(file: str) -> str:
     # Without a description, bytes of any name may be records.
     described = os.path.exists(description_path(file))
-    if not described and not os.path.isdir(file) and look(file) is None:
+    if not described and not os.path.isdir(file) and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format

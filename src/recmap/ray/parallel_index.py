@@ -12,8 +12,8 @@ from recmap.model.source import Source
 from recmap.ray.cluster import cpu_count
 from recmap.ray.errors import result
 from recmap.ray.working_folder import TASK_CPUS, Home
-from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.plain_file import PlainFile
 
 __all__ = ["find_records"]
 
@@ -31,7 +31,7 @@ _RETRIES = 5
 class _Search:
     """A file, and where the stretches begin and stop in which it is searched."""
 
-    shard: PlainShard
+    shard: PlainFile
     every: int
     begins: list[int]
     stops: list[int]
@@ -58,7 +58,7 @@ def find_records(ray: Any, home: Home, source: Source, piece: int | None = None)
         _join(ray, find, home, search, list(islice(found, len(search.stops))))
 
 
-def _search(shard: PlainShard, piece: int) -> _Search:
+def _search(shard: PlainFile, piece: int) -> _Search:
     begins = list(range(0, shard.size, piece))
     every = choose_every(shard.size, shard.row_bytes())
     return _Search(shard, every, begins, [*begins[1:], shard.size])
@@ -66,7 +66,7 @@ def _search(shard: PlainShard, piece: int) -> _Search:
 
 def _found(
     ray: Any, find: Any, home: Home, searches: list[_Search], at_a_time: int
-) -> Iterator[Stretch]:
+) -> Iterator[ScannedSpan]:
     """What is in each stretch, file by file. No more tasks than that are out, so that few
     are at work for nothing after an error.
     """
@@ -81,18 +81,20 @@ def _found(
         yield result(ray, tasks.popleft(), "searching for records", _RETRIES)
 
 
-def _join(ray: Any, find: Any, home: Home, search: _Search, found: list[Stretch]) -> None:
+def _join(ray: Any, find: Any, home: Home, search: _Search, found: list[ScannedSpan]) -> None:
     shard, every = search.shard, search.every
 
-    def find_again(begin: int, stop: int) -> Stretch:
+    def find_again(begin: int, stop: int) -> ScannedSpan:
         task = find.remote(home, shard.path, begin, stop, every, entered=True)
-        again: Stretch = result(ray, task, shard.path, _RETRIES)
+        again: ScannedSpan = result(ray, task, shard.path, _RETRIES)
         return again
 
-    shard.use(join_stretches(shard.size, every, search.stops, found, find_again))
+    shard.use(join_spans(shard.size, every, search.stops, found, find_again))
 
 
-def _find(home: Home, path: str, begin: int, stop: int, every: int, *, entered: bool) -> Stretch:
+def _find(
+    home: Home, path: str, begin: int, stop: int, every: int, *, entered: bool
+) -> ScannedSpan:
     """In a task."""
     with home.entered():
-        return find_stretch(path, begin, stop, every, entered=entered)
+        return scan_span(path, begin, stop, every, entered=entered)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.paths import PathsLike, absolute, expand
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source

@@ -16,10 +16,10 @@ from typing import Any
 
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
-from recmap.conversion.progress import Counter
 from recmap.conversion.shard_writer import Job
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.files.cpus import size_text
+from recmap.model.byte_size import size_text
+from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.ray.cluster import check_visible, output_folder, working_nodes
 from recmap.ray.errors import result

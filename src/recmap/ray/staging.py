@@ -22,7 +22,9 @@ from recmap.conversion.manifest_file import existing_files, load_manifest, manif
 from recmap.conversion.plan import is_folder, plan_shards, stem_of
 from recmap.conversion.previous_output import Before
 from recmap.errors import ColumnError, OutputExistsError
-from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
+from recmap.files.atomic_write import sync
+from recmap.files.paths import size_on_disk
+from recmap.files.temporary import remove, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.ray.swap import Replacement, put_back

@@ -1,57 +1,54 @@
-"""How far a pass over whole files is."""
+"""Scan whole files and report progress."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
-from threading import Lock
-from typing import TypeAlias
+from collections.abc import Generator, Iterator, Sequence
+from typing import Self
 
-from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.record_window import Window
-from recmap.tfrecord.survey import Shard
+from recmap.model.progress import Counter, ProgressOption
+from recmap.tfrecord.framing import open_record_file
+from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = ["SizeWatcher", "Tally"]
-
-SizeWatcher: TypeAlias = Callable[[int, int], None]
-"""Is told how many bytes have been looked at, and of how many."""
+__all__ = ["ScanProgress"]
 
 
-class Tally:
-    """Hands out the windows of files, perhaps to several threads, and tells a watcher."""
+class ScanProgress:
+    """Hands out the windows of files to one or more threads, and reports the bytes read.
 
-    def __init__(self, files: Sequence[str], watcher: SizeWatcher | None) -> None:
-        self._total = sum(os.path.getsize(file) for file in files)
-        self._done = 0
-        self._watcher = watcher
-        self._lock = Lock()
+    Use it as a context manager: leaving it stops the scans of all threads, and ends the line
+    of a progress bar.
+    """
+
+    def __init__(self, files: Sequence[str], progress: ProgressOption) -> None:
+        total = sum(os.path.getsize(file) for file in files)
+        self._counter = Counter(None, progress, total_bytes=total, every=0.0)
         self._stopped = False
 
-    def windows(self, file: str) -> Iterator[Window]:
-        """All records of a file whose CRCs hold, and between them the damage."""
-        return self.of(open_shard(file, verify=True), skip=True)
+    def __enter__(self) -> Self:
+        return self
 
-    def of(self, shard: Shard, skip: bool) -> Generator[Window, None, None]:
-        """The windows of a file that is open."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stopped = True  # after an error the other threads need not go on
+        if kind is None:
+            self._counter.finish()
+        self._counter.close()
+
+    def windows(self, file: str) -> Iterator[Window]:
+        """Yield all records of a file whose CRCs match, and the damage between them."""
+        return self.of(open_record_file(file, verify=True), skip=True)
+
+    def of(self, file: RecordFile, skip: bool) -> Generator[Window, None, None]:
+        """Yield the windows of an open file."""
         counted = 0
         try:
-            for window in shard.windows(skip):
+            for window in file.windows(skip):
                 if self._stopped:
                     return
                 yield window
-                self._add(window.passed - counted)
+                self._counter.add(0, window.passed - counted)
                 counted = window.passed
         except GeneratorExit:
-            self._add(-counted)  # it is looked at anew, or by nobody
+            self._counter.add(0, -counted)  # it will be scanned again, or not at all
             raise
-        self._add(os.path.getsize(shard.path) - counted)
-
-    def stop(self) -> None:
-        """Ends the passes of all threads at their next window."""
-        self._stopped = True
-
-    def _add(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-            if self._watcher is not None:
-                self._watcher(self._done, self._total)
+        self._counter.add(0, os.path.getsize(file.path) - counted)

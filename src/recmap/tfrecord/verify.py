@@ -1,4 +1,4 @@
-"""Checking whole files."""
+"""Check whole files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
+from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
-from recmap.tfrecord.progress import SizeWatcher, Tally
+from recmap.tfrecord.progress import ScanProgress
 
 __all__ = ["Verified", "verify_records"]
 
 
 @dataclass
 class Verified:
-    """What checking found: sound records or rows, the damage, and the files of formats
-    without checksums, of which only the structure could be checked.
+    """What a check found: sound records or rows, the damage, and the files whose format has no
+    checksums, so that only their structure could be checked.
     """
 
     files: int = 0
@@ -48,31 +49,29 @@ class Verified:
 
 
 def verify_records(
-    files: Sequence[str], *, workers: int | None = None, progress: SizeWatcher | None = None
+    files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
 ) -> Verified:
-    """Check the length and data CRC of every record of TFRecord files, going on behind
-    damage; ``workers`` files at a time.
+    """Check both CRCs of every record of TFRecord files, ``workers`` files at a time. Damage
+    does not end the check.
     """
-    tally = Tally(files, progress)
     result = Verified()
     pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
     try:
-        for found in pool.map(lambda file: _verify_one(file, tally), files):
-            result.files += 1
-            result.size += found.size
-            result.records += found.records
-            result.damage += found.damage
+        with ScanProgress(files, progress) as scan:
+            for found in pool.map(lambda file: _verify_one(file, scan), files):
+                result.files += 1
+                result.size += found.size
+                result.records += found.records
+                result.damage += found.damage
     finally:
-        # After an error or an interrupt nobody wants the rest.
-        tally.stop()
         pool.shutdown(cancel_futures=True)
     return result
 
 
 @guarded
-def _verify_one(file: str, tally: Tally) -> Verified:
+def _verify_one(file: str, scan: ScanProgress) -> Verified:
     found = Verified(size=os.path.getsize(file))
-    for window in tally.windows(file):
+    for window in scan.windows(file):
         found.records += len(window.offsets)
         found.damage += window.skipped
     return found
