@@ -185,7 +185,9 @@ def test_objects_are_left_out_and_never_unpickled(save: Any) -> None:
 def test_a_zip_of_other_things_is_refused() -> None:
     with zipfile.ZipFile("x.npz", "w") as archive:
         archive.writestr("word/document.xml", "<xml/>")
-    with pytest.raises(rm.DataError, match="no arrays with rows .*'word/document.xml' is no array"):
+    with pytest.raises(
+        rm.DataError, match="no arrays with rows .*'word/document.xml' is not an array"
+    ):
         rm.open("x.npz")
     np.savez("empty.npz")
     with pytest.raises(rm.DataError, match="no arrays with rows .it is empty"):
@@ -242,7 +244,7 @@ def test_a_member_larger_than_the_file_is_refused() -> None:
 def test_sizes_that_deflate_cannot_reach_are_refused() -> None:
     np.savez_compressed("x.npz", a=np.arange(3))
     patched(b"PK\1\2", 24, struct.pack("<I", 2**32 - 2))
-    with pytest.raises(rm.CompressionError, match="cannot be 4,294,967,294 when inflated"):
+    with pytest.raises(rm.CompressionError, match="cannot inflate to 4,294,967,294"):
         rm.open("x.npz")
 
 

@@ -12,7 +12,7 @@ import pytest
 import recmap as rm
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.chunks import ChunkedArray
-from recmap.formats.npz.deflated import Deflated
+from recmap.formats.npz.members import Deflated
 from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.source import reference
 
@@ -47,7 +47,7 @@ def test_values_that_recmap_reads_wrongly_do_not_pass(
         return read + 1 if read.dtype.kind == "i" else read
 
     monkeypatch.setattr(ChunkedArray, "read", wrong)
-    monkeypatch.setattr(ChunkedArray, "take", lambda self, rows: right(self, 0, 20)[rows] + 1)
+    monkeypatch.setattr(ChunkedArray, "gather", lambda self, rows: right(self, 0, 20)[rows] + 1)
     with pytest.raises(rm.VerificationError, match="are not those that were read"):
         rm.convert(source, output, verify="full", **options)
     assert not Path(output).exists()
