@@ -17,7 +17,7 @@ from recmap.files.temporary import (
     short_name,
     this_process,
 )
-from recmap.formats.zarr.ownership import not_ours, refuse_foreign
+from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import remove_sidecar
 
 __all__ = ["clear_temporary", "refuse_foreign_output", "remove_output"]

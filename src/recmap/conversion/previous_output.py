@@ -9,7 +9,7 @@ from typing import Any
 from recmap.conversion.finished_shards import state_of
 from recmap.conversion.manifest_file import file_names
 from recmap.errors import OutputExistsError
-from recmap.formats.zarr.ownership import not_ours
+from recmap.formats.zarr.attributes import not_ours
 from recmap.tfrecord.sidecar import is_written
 
 __all__ = ["Before"]
