@@ -25,7 +25,7 @@ from recmap.errors import (
 )
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
-from recmap.formats.combined import BesideSource, SelectedSource
+from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.open_spec import Opening
 from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
@@ -50,7 +50,7 @@ from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.ragged import Ragged, concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, FieldLike, Schema, as_field
-from recmap.model.source import Info, Skipped, Source
+from recmap.model.source import Info, SelectedSource, Skipped, Source
 from recmap.pipeline.chain import Verbs
 from recmap.tfrecord.inflate import CompressionOption
 
@@ -149,7 +149,7 @@ def open(
         for name in path:
             check_column_name(name)
         parts = {name: _one_column(name, part, options) for name, part in path.items()}
-        beside = BesideSource({name: part.source for name, part in parts.items()})
+        beside = SideBySideSource({name: part.source for name, part in parts.items()})
         chosen = beside if fields is None else select(beside, fields, "the columns")
         opened["parts"] = {name: (part.files, part.opened) for name, part in parts.items()}
         lasting = all(part.lasting for part in parts.values())

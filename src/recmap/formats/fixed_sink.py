@@ -17,7 +17,7 @@ from recmap.formats.npy_strings_sink import StringsSink
 from recmap.formats.raw import packed_dtype
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Field, Schema
-from recmap.model.source import Sink
+from recmap.model.sink import Sink
 
 __all__ = ["NpySink", "RawSink", "create_npy"]
 
@@ -29,7 +29,7 @@ def create_npy(path: str, schema: Schema, *, durable: bool = True) -> Sink:
     return (StringsSink if strings else NpySink)(path, schema, durable=durable)
 
 
-class RawSink:
+class RawSink(Sink):
     """The bytes of the rows, and a description of them beside the file."""
 
     def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from recmap.errors import DataError, StaleIndexWarning
 from recmap.files.array_sidecar import load_description
 from recmap.files.mapped import MappedFile
-from recmap.formats.column_source import ColumnsSource, array_columns
+from recmap.formats.column_readers import array_columns
+from recmap.formats.column_source import ColumnsSource
 from recmap.formats.npy_header import MAX_HEADER, parse_header
 
 __all__ = ["DEFAULT_NAME", "open_npy"]

@@ -17,6 +17,7 @@ from recmap.formats.npy_header import header_bytes
 from recmap.model.coerce import as_columns, fit
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
 __all__ = ["StringsSink"]
 
@@ -27,7 +28,7 @@ _MOST_TIMES = 16
 _MOST_BYTES = 256 << 20
 
 
-class StringsSink:
+class StringsSink(Sink):
     """One column of strings. They take as many bytes each as the longest one, which is known
     when all are there: until then they wait in files without a name.
     """

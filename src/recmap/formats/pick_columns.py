@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
-from recmap.formats.column_source import ColumnReader
+from recmap.formats.column_readers import ColumnReader
 
 __all__ = ["choose_columns", "common_length"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
-from recmap.formats.column_source import ColumnReader, RaggedColumn
+from recmap.formats.column_readers import ColumnReader, RaggedColumn
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Field, Schema
 

@@ -13,7 +13,8 @@ from recmap.errors import DataError, IndexFileError, OptionError
 from recmap.files.array_sidecar import Description, load_description
 from recmap.files.mapped import MappedFile
 from recmap.files.sniff import size_hint
-from recmap.formats.column_source import ColumnReader, ColumnsSource, array_columns
+from recmap.formats.column_readers import ColumnReader, array_columns
+from recmap.formats.column_source import ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.model.schema import Schema
 

@@ -27,12 +27,13 @@ from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import Look, holds_records, look, named_tfrecord, unknown_format
-from recmap.formats.combined import ChainSource
-from recmap.formats.lazy_files import OpenSources, ReopenedSource, most_open
+from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.tfrecord_source import Errors, FieldsLike, TFRecordSource
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import FieldLike, Schema, as_field
-from recmap.model.source import Sink, Source
+from recmap.model.sink import Sink
+from recmap.model.source import Source
 from recmap.tfrecord.inflate import CompressionOption
 
 __all__ = [
@@ -307,10 +308,10 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
             compression=options.compression,
             index=options.index,
         )
-    if len(files) > most_open(FORMATS[format].descriptors):
-        return ChainSource(_open_many(files, format, fields, options))
+    if len(files) > max_open_files(FORMATS[format].descriptors):
+        return ConcatenatedSource(_open_many(files, format, fields, options))
     parts = [_open_one(file, format, fields, options) for file in files]
-    return parts[0] if len(parts) == 1 else ChainSource(parts)
+    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
 
 
 def _detect_all(files: list[str]) -> list[str]:
@@ -340,12 +341,12 @@ def _open_many(
     files: list[str], format: str, fields: FieldsLike | None, options: OpenOptions
 ) -> list[Source]:
     """Files that are looked at one by one, and opened again when they are read."""
-    kept = OpenSources()
+    kept = OpenFiles()
     parts: list[Source] = []
     for file in files:
         source = _open_one(file, format, fields, options)
         reopen = partial(_open_again, file, format, fields, options)
-        parts.append(ReopenedSource(source, reopen, kept))
+        parts.append(LazySource(source, reopen, kept))
     return parts
 
 

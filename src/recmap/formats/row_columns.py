@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.column_source import ColumnReader, Which, field_paths
+from recmap.formats.column_readers import ColumnReader, Which, field_paths
 from recmap.model.coerce import string_column
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import STRING, RowSizes

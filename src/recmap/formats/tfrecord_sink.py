@@ -23,6 +23,7 @@ from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.schema import Batch, FieldLike, Schema
+from recmap.model.sink import Sink
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
@@ -33,7 +34,7 @@ __all__ = ["TFRecordWriter", "create_tfrecord"]
 _CHUNK = 8 << 20
 
 
-class TFRecordWriter:
+class TFRecordWriter(Sink):
     """Writes batches of columns as TFRecord files.
 
     ``path`` is a ``str``, ``bytes`` or a ``pathlib.Path``, and may begin with ``~``.
@@ -124,14 +125,9 @@ class TFRecordWriter:
         """The schema, once it is known."""
         return self._encoder.schema if self._encoder else None
 
-    @property
-    def compressed(self) -> bool:
-        """Whether the files are compressed."""
-        return self._compression is not None
-
-    @property
-    def written(self) -> tuple[str, int]:
-        """The temporary name of the first file, and how many bytes are in it already."""
+    def records_written(self) -> tuple[str, int] | None:
+        if self._compression is not None:
+            return None
         return self._files[0].temporary, self._files[0].written
 
     def write(self, batch: Mapping[str, Any]) -> None:

@@ -25,19 +25,27 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
-from recmap.formats.combined import gather_from
+from recmap.formats.tfrecord_partitions import record_partitions
+from recmap.model.batch import (
+    Allocate,
+    PaddedRows,
+    PadSpec,
+    RowNumbers,
+    gather_from,
+    rows_by_owner,
+)
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
-from recmap.model.source import Info, Skipped, owned_rows
+from recmap.model.source import Info, Partition, Skipped, Source
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Allocate, Codec, Decoder, kinds_of
+from recmap.tfrecord.decoder import Codec, Decoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text
 from recmap.tfrecord.file_group import Gathering
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded_decoder import PaddedCodec, PaddedRows
+from recmap.tfrecord.padded_decoder import PaddedCodec
 from recmap.tfrecord.plain_file import PlainShard
 from recmap.tfrecord.schema_inference import Summary, join_schemas
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
@@ -67,10 +75,8 @@ _PASSES = 2
 _AT_ONCE = 64
 
 
-class TFRecordSource:
+class TFRecordSource(Source):
     """The rows of one or more TFRecord files, end to end."""
-
-    band_bytes = 0
 
     def __init__(
         self,
@@ -86,7 +92,7 @@ class TFRecordSource:
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
-        self.files = files
+        self._files = files
         self.verify = verify
         self._mapped = MappedFiles()
         # Many files are looked at when they are read, so that opening them stays quick.
@@ -111,7 +117,7 @@ class TFRecordSource:
         self._columns: dict[str, npt.NDArray[Any]] | None = None
         self._gathering = Gathering(self._shards, self._mapped)
         skip = errors == "skip"
-        self.origin, self._codec = self._choose_schema(fields, skip)
+        self._origin, self._codec = self._choose_schema(fields, skip)
         for shard in self._shards[1:]:
             if isinstance(shard, CompressedShard):
                 shard.rest()  # the sample is no longer needed
@@ -257,6 +263,18 @@ class TFRecordSource:
             )
 
     @property
+    def format(self) -> str:
+        return "TFRecord"
+
+    @property
+    def files(self) -> list[str]:
+        return self._files
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @property
     def schema(self) -> Schema:
         return self._codec.schema
 
@@ -291,15 +309,31 @@ class TFRecordSource:
         last = len(self._shards) - 1
         return self._start_of(last) + self._shards[last].count()
 
-    def rows_in_front(self) -> int:
-        """The rows in front of the damage, once counting them has failed."""
+    def rows_before_damage(self) -> int:
         last = len(self._starts) - 1
         return self._starts[last] + self._shards[last].found_rows()
 
     @property
-    def compressed(self) -> bool:
-        """Whether some files are."""
-        return not all(isinstance(shard, PlainShard) for shard in self._shards)
+    def compressed_files(self) -> dict[str, str]:
+        return {s.path: s.compression for s in self._shards if isinstance(s, CompressedShard)}
+
+    @property
+    def owns_rows(self) -> bool:
+        return True
+
+    @property
+    def can_pad(self) -> bool:
+        return True
+
+    def features(self) -> Mapping[str, Any]:
+        return self.summary.features
+
+    def unindexed_files(self) -> Sequence[PlainShard]:
+        plain = [shard for shard in self._shards if isinstance(shard, PlainShard)]
+        return [shard for shard in plain if shard.known_count() is None]
+
+    def partitions(self, *, skip: bool) -> list[Partition]:
+        return record_partitions(self._shards, self._codec, self.verify, skip)
 
     def _start_of(self, i: int) -> int:
         with self._lock:
@@ -404,21 +438,19 @@ class TFRecordSource:
         self._pass_over(i)
         return self._shards[i].gather(self._codec, rows)
 
-    pads = True
-
     @guarded
     def read_padded(
         self,
-        rows: range | npt.NDArray[np.int64],
-        pads: Mapping[str, _core.Pad],
+        rows: RowNumbers,
+        pads: Mapping[str, PadSpec],
         size: int,
-        memory: Allocate,
+        allocate: Allocate,
     ) -> PaddedRows | None:
         """Rows by number, those of ``pads`` padded while they are read, in an array for each
         ``size`` of them; None if some files are compressed, or they are too many.
         """
         total = len(self)
-        codec = PaddedCodec(self._codec, pads, size, memory)
+        codec = PaddedCodec(self._codec, pads, size, allocate)
         if not isinstance(rows, range):
             together = self._gathering.all()
             return None if together is None else together.gather(codec, rows, self.verify)
@@ -438,7 +470,7 @@ class TFRecordSource:
         self._start_of(len(self._shards) - 1)
         starts = np.array(self._starts[: len(self._shards)], np.int64)
         sizes = np.empty(len(rows), np.int64)
-        for i, mine in owned_rows(starts, rows):
+        for i, mine in rows_by_owner(starts, rows):
             self._pass_over(i)
             sizes[mine] = self._shards[i].row_sizes(self._codec, rows[mine] - starts[i])
         return sizes
@@ -478,7 +510,7 @@ class TFRecordSource:
     @property
     def chunk_rows(self) -> int:
         # A row of a compressed file costs all rows before it.
-        return len(self) if self.compressed else 1
+        return len(self) if self.compressed_files else 1
 
     def info(self) -> Info:
         shards = self._shards

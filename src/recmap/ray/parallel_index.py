@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
 from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
@@ -41,10 +40,8 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
 
     Compressed files cannot be entered in the middle, and are left to the source.
     """
-    if not isinstance(source, TFRecordSource):
-        return
-    plain = [f for f in source.shards() if isinstance(f, PlainShard) and f.known_count() is None]
-    total = sum(file.size for file in plain)
+    files = source.unindexed_files()
+    total = sum(file.size for file in files)
     cpus = cpu_count(ray)
     if span_bytes is None:
         if total < _PARALLEL_FROM:
@@ -53,7 +50,7 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
     find = ray.remote(_find).options(
         num_cpus=TASK_CPUS, max_retries=_RETRIES, scheduling_strategy="SPREAD"
     )
-    searches = [_divide(file, span_bytes) for file in plain]
+    searches = [_divide(file, span_bytes) for file in files]
     found = _search_all(ray, find, driver, searches, _TASKS_PER_CPU * cpus)
     for search in searches:
         _join(ray, find, driver, search, list(islice(found, len(search.stops))))

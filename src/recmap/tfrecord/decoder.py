@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
 from recmap.files.buffer_pool import Buffers
+from recmap.model.batch import Allocate
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.native import _core
@@ -18,7 +19,6 @@ from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
 __all__ = [
     "LISTS",
-    "Allocate",
     "Codec",
     "Decoder",
     "Parts",
@@ -39,8 +39,6 @@ LISTS = "feature_lists/"
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 _NO_MARKS = np.empty(0, np.uint64)
-# Makes an array of so many bytes.
-Allocate: TypeAlias = Callable[[int], Bytes]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
 Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 

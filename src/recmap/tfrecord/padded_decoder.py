@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.model.schema import Batch, Field
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
+from recmap.model.schema import Field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Allocate, Codec, Records, assemble
+from recmap.tfrecord.decoder import Codec, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
-
-
-class PaddedColumn(NamedTuple):
-    """An array of each batch, and the lengths that the rows of all of them had."""
-
-    arrays: list[npt.NDArray[Any]]
-    lengths: npt.NDArray[np.int64]
-
-
-class PaddedRows(NamedTuple):
-    """Several batches: the columns that were padded, and the others, of all rows."""
-
-    padded: dict[str, PaddedColumn]
-    others: Batch
+__all__ = ["PaddedCodec"]
 
 
 class PaddedCodec:
@@ -36,11 +21,11 @@ class PaddedCodec:
     """
 
     def __init__(
-        self, codec: Codec, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, codec: Codec, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> None:
         self.schema, self.error = codec.schema, codec.error
         self._codec, self._size, self._memory = codec, size, memory
-        self._pads = [pads.get(name) for name in codec.schema]
+        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in codec.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.column_source import ArrayColumn, ColumnReader, Which
+from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.column_source import ColumnReader
+from recmap.formats.column_readers import ColumnReader
 from recmap.formats.hdf5.column_writer import WrittenColumn
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File

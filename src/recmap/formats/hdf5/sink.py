@@ -16,6 +16,7 @@ from recmap.formats.hdf5.output_file import Hdf5Output
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
 __all__ = ["Hdf5Sink"]
 
@@ -26,7 +27,7 @@ _HELD = 16 << 20
 _CACHE = 1 << 20
 
 
-class Hdf5Sink:
+class Hdf5Sink(Sink):
     """Datasets named like the columns; ``group/x`` is ``x`` in a group.
 
     Ragged columns and byte strings are lists of variable length, which HDF5 does not

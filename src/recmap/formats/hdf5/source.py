@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning
-from recmap.formats.column_source import ColumnReader, ColumnsSource
+from recmap.formats.column_readers import ColumnReader
+from recmap.formats.column_source import ColumnsSource
 from recmap.formats.hdf5.columns import columns_of
 from recmap.formats.hdf5.file import Hdf5File
 from recmap.formats.hdf5.library import h5py

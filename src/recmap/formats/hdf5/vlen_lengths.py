@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.column_source import Which
+from recmap.formats.column_readers import Which
 from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File

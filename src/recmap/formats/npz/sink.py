@@ -20,6 +20,7 @@ from recmap.formats.ragged_layout import VALUES, Part, Splitter, check_names
 from recmap.model.arguments import check_choice
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Field, Schema
+from recmap.model.sink import Sink
 
 __all__ = ["NpzSink"]
 
@@ -40,7 +41,7 @@ _MOST_HEAPS, _DESCRIPTORS = 64, 32
 _LINK = struct.Struct("<qq")
 
 
-class NpzSink:
+class NpzSink(Sink):
     """Arrays as numpy saves them, ragged columns as their values and offsets. They are
     gathered in files without names, and joined when all rows are there.
     """

@@ -18,7 +18,8 @@ import numpy as np
 from recmap.errors import DataError, FieldTextError
 from recmap.files.cpus import size_text
 from recmap.files.mapped import Guard, MappedFile
-from recmap.formats.column_source import Checksum, ColumnReader, ColumnsSource, array_columns
+from recmap.formats.column_readers import ColumnReader, array_columns
+from recmap.formats.column_source import Checksum, ColumnsSource
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.npz.checksum import StoredSum
 from recmap.formats.npz.deflated import Deflated

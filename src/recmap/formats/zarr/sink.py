@@ -25,6 +25,7 @@ from recmap.formats.zarr.store import limit_threads
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
 __all__ = ["ZarrSink"]
 
@@ -52,7 +53,7 @@ _HELD = 32 << 20
 _MAX_ROW = 64 << 20
 
 
-class ZarrSink:
+class ZarrSink(Sink):
     """A group with an array for each column, ragged ones as their values and offsets, in
     a folder that has another name until it is whole.
     """
