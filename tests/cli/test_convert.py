@@ -27,7 +27,7 @@ def test_convert_there_and_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "out/", "back.npy", "--verify", "full"]) == 0
     assert np.load("back.npy").tobytes() == X.tobytes()
     assert main(there) == 0
-    assert "all was done already" in capsys.readouterr().out
+    assert "everything was finished already" in capsys.readouterr().out
 
 
 def test_rows_columns_names_and_types() -> None:
@@ -96,7 +96,7 @@ def test_a_finished_file_is_not_said_to_be_another_conversions(
         "recmap convert: y.npz exists already (use --overwrite to replace it)\n"
     )
     assert main(["convert", "x.npy", "out/", "--shards", "2", "--rows", ":9"]) == 2
-    assert "was not made by this same conversion" in capsys.readouterr().err
+    assert "made by another conversion" in capsys.readouterr().err
 
 
 def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +156,7 @@ def test_after_an_interrupt_the_same_command_goes_on() -> None:
     assert code == 130
     last = shown.rstrip().splitlines()[-1]
     assert "recmap convert: interrupted: " in last
-    assert "of 20 files are finished, and the same command goes on from there" in last
+    assert "of 20 files are finished, and the same command resumes from there" in last
     assert "Traceback" not in shown
     finished = {path.name for path in Path("out").glob("*.tfrecord")}
     assert 0 < len(finished) < 20
@@ -164,7 +164,7 @@ def test_after_an_interrupt_the_same_command_goes_on() -> None:
     times = {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     done = run("convert", *command)
     assert done.returncode == 0
-    assert f"{len(finished)} of the files were there already" in done.stdout
+    assert f"{len(finished)} of the files were finished already" in done.stdout
     assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     command[1] = "undisturbed/"
     assert run("convert", *command).returncode == 0

@@ -177,7 +177,7 @@ def test_advice_never_names_a_process_that_may_be_another(stranger: int) -> None
     # As recmap 0.1 named them.
     old = f".x.npy.running.{this_process().machine}-{stranger}-0123456789ab.tmp"
     Path(old).touch()
-    with pytest.raises(rm.OutputExistsError, match="is something else, remove") as error:
+    with pytest.raises(rm.OutputExistsError, match="otherwise remove") as error:
         clear_temporary(["x.npy"])
     assert "stop" not in str(error.value)
     assert os.listdir() == [old]

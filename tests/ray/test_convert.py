@@ -21,8 +21,8 @@ from ray.cluster_utils import Cluster
 
 import recmap as rm
 from recmap.model.progress import Progress
+from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
-from recmap.ray.working_folder import Home
 from recmap.tfrecord.plain_file import PlainFile
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until
@@ -210,8 +210,8 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
     def take_over(_: Progress) -> None:
-        for mark in Path("out").glob(".*.running.*"):
-            mark.unlink()
+        for lock in Path("out").glob(".*.running.*"):
+            lock.unlink()
 
     with pytest.raises(rm.OutputExistsError, match="taken over"):
         rm.convert(
@@ -361,7 +361,7 @@ def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == -signal.SIGINT, said
-    assert f"of {SHARDS} files are finished, and the same call goes on" in said
+    assert f"of {SHARDS} files are finished, and the same call resumes" in said
     assert not list(Path().glob(".x-*.tmp"))
     rm.convert(source, "x.h5", shards=SHARDS, options=SLOW, engine="ray")
     assert digests(Path.cwd()) == undisturbed
@@ -445,7 +445,7 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
     rm.from_arrays({"word": words}).save("x.tfrecord", options={"index": False})
     local = PlainFile("x.tfrecord", verify=True)
     source = rm.open("x.tfrecord").source
-    find_records(ray, Home.here(), source, piece=10_000)
+    find_records(ray, Driver.here(), source, span_bytes=10_000)
     (shard,) = source.record_files  # type: ignore[attr-defined]
     assert shard.known_count() == local.count() == len(words)
     rows = np.arange(local.count())
@@ -463,7 +463,7 @@ def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path
     args = ["convert", str(source), "out/", "--explain", "--ray"]
     done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
-    assert "a Ray task for each file, on 2 nodes with 2 processors: shards=2 or more" in done.stdout
+    assert "a Ray task for each file, on 2 nodes with 2 CPUs: shards=2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
     assert done.stderr == ""
     assert len(rm.open("out/")) == ROWS

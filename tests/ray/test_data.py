@@ -17,7 +17,7 @@ import tensorflow as tf
 from ray.cluster_utils import Cluster
 
 import recmap as rm
-from recmap.ray.staging import Output, Part
+from recmap.ray.staging import StagedOutput, StagedShard
 
 pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.
@@ -449,11 +449,14 @@ def test_a_dataset_without_rows_is_a_file_without_rows() -> None:
 def test_names_are_all_given_or_none() -> None:
     rm.from_arrays({"x": np.arange(3)}).save("out/", shards=2)
     before = {path: path.read_bytes() for path in Path("out").iterdir()}
-    output = Output("out/", "tfrecord", overwrite=True, durable=False)
+    output = StagedOutput("out/", "tfrecord", overwrite=True, durable=False)
     with output.staged() as stage:
         rm.from_arrays({"x": np.arange(9)}).save(f"{stage}/0.tfrecord")
         schema = rm.Schema({"x": "int64"})
-        parts = [Part(0, f"{stage}/0.tfrecord", 9, schema), Part(1, f"{stage}/none", 1, schema)]
+        staged = [
+            StagedShard(0, f"{stage}/0.tfrecord", 9, schema),
+            StagedShard(1, f"{stage}/none", 1, schema),
+        ]
         with pytest.raises(FileNotFoundError):
-            output.publish(parts, stage)
+            output.publish(staged, stage)
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == before

@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.ray.staging import Output
+from recmap.ray.staging import StagedOutput
 
 # Renames `new` rows into the place of what is there, and is killed before rename `nth`.
 PROGRAM = """
 import os, signal, sys
 import numpy as np
 import recmap as rm
-from recmap.ray.staging import Output, Part
+from recmap.ray.staging import StagedOutput, StagedShard
 
 dst, format, count, nth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-output = Output(dst, format, overwrite=True, durable=False)
+output = StagedOutput(dst, format, overwrite=True, durable=False)
 with output.staged() as stage:
-    parts = []
+    staged = []
     for i in range(count):
         path = f"{stage}/{i}.{format}"
         rm.from_arrays({"x": np.full(3, i)}).save(path)
-        parts.append(Part(i, path, 3, rm.Schema({"x": "int64"})))
+        staged.append(StagedShard(i, path, 3, rm.Schema({"x": "int64"})))
     seen = 0
 
     def killed(event, arguments):
@@ -42,7 +42,7 @@ with output.staged() as stage:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(killed)
-    output.publish(parts, stage)
+    output.publish(staged, stage)
 """
 
 
@@ -87,7 +87,7 @@ def test_a_kill_at_any_step_leaves_the_old_files_or_all_new_ones(
         # The next call puts things right, before it writes anything.
         with (
             pytest.raises(rm.OutputExistsError, match="overwrite=True"),
-            Output(dst, format, overwrite=False, durable=False).staged(),
+            StagedOutput(dst, format, overwrite=False, durable=False).staged(),
         ):
             pass
         old = content("out") == before

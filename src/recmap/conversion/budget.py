@@ -1,4 +1,4 @@
-"""How much is held in memory on the way from one file to another."""
+"""The budget of a conversion: how much it may hold in memory, and what follows from that."""
 
 from __future__ import annotations
 
@@ -13,125 +13,134 @@ from recmap.model.source import Source
 
 __all__ = ["Budget", "choose_budget", "least_budget"]
 
-# Times a step of rows is in memory: as it was read, encoded, in the writer's queue, and
-# what the allocator keeps.
+# Times a slab is in memory: as it was read, encoded, in the writer's queue, and what the
+# allocator keeps.
 _COPIES = 8
-# Times a chunk is that is larger than a step and is decoded whole: as it is stored, without
-# each of two filters, kept for the next step, and what the allocator and a library keep.
+# Times a chunk is in memory if it is larger than a slab and has to be decoded whole: as
+# stored, after each of two filters, kept for the next slab, and what the allocator and the
+# library of the format keep.
 _CHUNK_COPIES = 6
 # Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
 _FIXED = 10 * 10**6
-_MIN_STEP, _MAX_STEP = 1 << 16, 16 << 20
-# A conversion in so much memory keeps one processor busy: a worker has queues, and blocks
-# that are compressed and inflated at a time, whatever its rows are.
+_MIN_SLAB, _MAX_SLAB = 1 << 16, 16 << 20
+# Memory for each busy CPU. A worker has queues, and blocks that are being compressed or
+# inflated, whatever its rows are.
 _PER_THREAD = 12 * 10**6
-# Freed memory is given back when the memory divided by this is taken. Not always: it would
-# often be taken again, and to have it anew takes longer.
-_TIDY_FROM = 2
+# Freed memory goes back to the system once this fraction of the budget is in use. Not
+# always: it would often be allocated again at once, which takes longer than keeping it.
+_RELEASE_FROM = 2
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What follows from the memory that may be used."""
+    """What follows from the memory that a conversion may use."""
 
     memory: int
     workers: int
-    chunk_rows: int
+    slab_rows: int
     row_bytes: int
     why: str
     copies: int = _COPIES
-    # Taken by chunks that are decoded whole.
-    chunks: int = 0
-    # Taken by the columns of a file that is written, whatever their rows are.
-    columns: int = 0
-    # What the process held before.
-    begun: int = field(default_factory=anonymous_memory)
+    # Held by chunks that are decoded whole.
+    chunk_bytes: int = 0
+    # Held by the columns of each file that is written, whatever their rows are.
+    column_bytes: int = 0
+    # Held by the process before the conversion.
+    baseline: int = field(default_factory=anonymous_memory)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # In another process it is about the memory of that one.
-        self.__dict__.update(state, begun=anonymous_memory())
+        # In another process, the baseline is that of the other process.
+        self.__dict__.update(state, baseline=anonymous_memory())
 
     @property
     def limit(self) -> int:
-        """Bytes that the rows of one step may take, so that all that is held fits."""
-        left = max(0, self._left)
+        """The most bytes that a slab may have."""
+        left = max(0, self._row_memory)
         return (left - min(_FIXED, left // 2)) // (self.copies * self.workers)
 
     @property
-    def _left(self) -> int:
-        """For the rows."""
-        return self.memory - self.chunks - self.columns * self.workers
+    def read_back_limit(self) -> int:
+        """The most bytes that a slab may have when it is read back to be compared."""
+        return self.limit * (1 + self.copies - _COPIES)
+
+    @property
+    def _row_memory(self) -> int:
+        return self.memory - self.chunk_bytes - self.column_bytes * self.workers
 
     @property
     def share(self) -> Share:
-        """The threads beside the workers, whose blocks in flight fit into the memory."""
+        """The threads that may work beside the workers: their blocks fit into the memory."""
         together = max(self.workers, self.memory // _PER_THREAD)
         return Share(together // self.workers, together)
 
     def needed(self, size: int) -> int:
-        """The memory that steps of so many bytes take."""
+        """Return the memory that slabs of ``size`` bytes take."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunks + self.columns * self.workers
+        return held + min(_FIXED, held) + self.chunk_bytes + self.column_bytes * self.workers
 
-    def tidy(self) -> None:
-        """Gives freed memory back to the system, if much of the budget is taken."""
-        if anonymous_memory() - self.begun > self.memory // _TIDY_FROM:
+    def release_freed(self) -> None:
+        """Return freed memory to the system, if much of the budget is in use."""
+        if anonymous_memory() - self.baseline > self.memory // _RELEASE_FROM:
             give_back()
 
     def too_little(self, row: int, size: int) -> MemoryLimitError:
-        """The error that a row which takes so much is."""
+        """Return the error for a row of ``size`` bytes that does not fit."""
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         fewer = f", or workers={self.workers - 1}" if self.workers > 1 else ""
         return MemoryLimitError(
             f"memory={size_text(self.memory)} is too little: row {row:,} takes {size_text(size)}, "
-            f"and rows are held up to {self.copies} times, by {self.workers} workers"
-            f'{self._beside()}; give memory="{_megabytes(self.needed(size))}" or more{fewer}',
+            f"and rows are held up to {self.copies} times by {workers}"
+            f'{self._also_held()}; give memory="{_megabytes(self.needed(size))}" or more{fewer}',
             size=size,
             limit=self.limit,
         )
 
-    def _beside(self) -> str:
-        beside = []
-        if self.chunks:
-            size = size_text(self.chunks // _CHUNK_COPIES)
-            beside.append(f"chunks of {size} that are decoded whole")
-        if self.columns:
-            beside.append(f"{size_text(self.columns)} that so many columns take")
-        return f", beside {' and '.join(beside)}" if beside else ""
-
-    @property
-    def limit_back(self) -> int:
-        """Bytes that the rows of a step may take when they are read back to be compared."""
-        return self.limit * (1 + self.copies - _COPIES)
-
     def check(self, memory: int | str) -> None:
-        """Refuses what is too little for any row; ``memory`` is what was asked for."""
-        least = self.needed(max(_MIN_STEP, self.row_bytes))
-        if self._left < self.copies * _MIN_STEP or self.limit < self.row_bytes:
+        """Raise if ``memory``, as the user gave it, is too little for any row."""
+        if self._row_memory < self.copies * _MIN_SLAB or self.limit < self.row_bytes:
+            least = self.needed(max(_MIN_SLAB, self.row_bytes))
             raise MemoryLimitError(
                 f"memory={memory!r} is too little: a row takes about "
-                f"{size_text(self.row_bytes)}, and {self.copies} times a step of rows are held"
-                f'{self._beside()}; give memory="{_megabytes(least)}" or more',
+                f"{size_text(self.row_bytes)}, and rows are held up to {self.copies} times"
+                f'{self._also_held()}; give memory="{_megabytes(least)}" or more',
                 size=self.row_bytes,
                 limit=self.limit,
             )
 
+    def _also_held(self) -> str:
+        held = []
+        if self.chunk_bytes:
+            size = size_text(self.chunk_bytes // _CHUNK_COPIES)
+            held.append(f"chunks of {size} that are decoded whole")
+        if self.column_bytes:
+            held.append(f"{size_text(self.column_bytes)} that so many columns take")
+        return f", beside {' and '.join(held)}" if held else ""
+
     def __str__(self) -> str:
+        files = "1 file" if self.workers == 1 else f"{self.workers} files"
         return (
-            f"memory {size_text(self.memory)}: {self.workers} at a time, {self.chunk_rows:,} rows "
-            f"({size_text(self.chunk_rows * self.row_bytes)}) each step; {self.why}"
+            f"memory {size_text(self.memory)}: {files} at a time, {self.slab_rows:,} rows "
+            f"({size_text(self.slab_rows * self.row_bytes)}) at once; {self.why}"
         )
 
 
 def least_budget(source: Source, memory: int | str, more_copies: int, columns: int = 0) -> Budget:
-    """That of one worker who reads row by row, if the memory is enough for it.
-    ``more_copies`` of a step are held beside those that always are, and the ``columns`` of
-    the output take so many bytes.
+    """Return the budget of one worker that reads row by row, or raise if memory is too little.
+
+    ``more_copies`` of a slab are held in addition to the usual ones, and the ``columns`` of the
+    output take that many bytes.
     """
     least = Budget(
-        parse_size(memory), 1, 1, source.row_bytes(), "", _COPIES + more_copies, columns=columns
+        parse_size(memory),
+        1,
+        1,
+        source.row_bytes(),
+        "",
+        _COPIES + more_copies,
+        column_bytes=columns,
     )
     if source.band_bytes > least.limit:
-        least = replace(least, chunks=_CHUNK_COPIES * source.band_bytes)
+        least = replace(least, chunk_bytes=_CHUNK_COPIES * source.band_bytes)
     least.check(memory)
     return least
 
@@ -144,27 +153,25 @@ def choose_budget(
     shards: int,
     row_bytes: int,
 ) -> Budget:
-    """How many files are written at a time, and how many rows are read for each step."""
+    """Choose how many shards are written at a time, and how many rows a slab has."""
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
-    wanted = min(workers or thread_count(), shards)
     one = replace(least, row_bytes=row_bytes)
     one.check(memory)
-    least_step = max(row_bytes, _MIN_STEP)
+    why = f"rows of about {size_text(row_bytes)}, {thread_count()} CPUs, {shards:,} files"
+    wanted = min(workers or thread_count(), shards)
+    least_slab = max(row_bytes, _MIN_SLAB)
     largest = source.largest_row(replace(one, workers=wanted).limit)
     if largest is not None:
         row, size = largest
         if size > one.limit:
             raise one.too_little(row, size)
-        least_step = max(least_step, size)
-    busy = max(1, min(wanted, one.limit // least_step, one.memory // _PER_THREAD))
-    if one.columns:  # of each file that is written
-        busy = max(1, min(busy, (one.memory - one.chunks) // (2 * one.columns)))
-    chunk = min(_MAX_STEP, replace(one, workers=busy).limit)
-    rows = max(1, chunk // row_bytes)
-    why = f"rows of about {size_text(row_bytes)}, {thread_count()} processors, {shards:,} files"
-    if largest is not None:
-        why += f", the largest row {size_text(largest[1])}"
+        least_slab = max(least_slab, size)
+        why += f", the largest row {size_text(size)}"
+    busy = max(1, min(wanted, one.limit // least_slab, one.memory // _PER_THREAD))
+    if one.column_bytes:  # of each file that is written
+        busy = max(1, min(busy, (one.memory - one.chunk_bytes) // (2 * one.column_bytes)))
+    rows = max(1, min(_MAX_SLAB, replace(one, workers=busy).limit) // row_bytes)
     unit = source.chunk_rows
     if unit > 1:
         busy = max(1, min(busy, one.limit // (unit * row_bytes)))
@@ -173,10 +180,10 @@ def choose_budget(
             rows = whole
             why += f", stored in chunks of {unit:,} rows"
         else:
-            why += f"; the chunks of {unit:,} rows are larger than a step"
-    return replace(one, workers=busy, chunk_rows=rows, why=why)
+            why += f"; the chunks of {unit:,} rows are larger than a slab"
+    return replace(one, workers=busy, slab_rows=rows, why=why)
 
 
 def _megabytes(size: int) -> str:
-    """Rounded up, as an option would be given."""
+    """Round up to megabytes, as the user would write them."""
     return f"{-(-size // 10**6)}MB"

@@ -1,9 +1,13 @@
-"""Removing what is no longer of use: old outputs, and what a killed process left."""
+"""What may be deleted beside an output: temporary files of dead processes, and old outputs.
+
+recmap deletes only what it wrote itself. Anything else is refused by name.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from recmap.errors import OutputExistsError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
@@ -18,40 +22,92 @@ from recmap.files.temporary import (
     this_process,
 )
 from recmap.formats.zarr.attributes import not_ours, refuse_foreign
-from recmap.tfrecord.sidecar import remove_sidecar
+from recmap.tfrecord.sidecar import is_written, remove_sidecar
 
-__all__ = ["clear_temporary", "refuse_foreign_output", "remove_output"]
+__all__ = [
+    "PreviousOutput",
+    "clear_temporary",
+    "file_state",
+    "refuse_foreign_output",
+    "remove_output",
+]
 
 
-def clear_temporary(paths: Sequence[str], own: Process | None = None) -> None:
-    """Removes the temporary files of these outputs, unless they belong to another process
-    that lives. ``own`` is the one that asks: this one, or one that it acts for.
+def file_state(path: str) -> list[int]:
+    """Return the size and modification time of a file. A file that changed has another state."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
+
+
+class PreviousOutput:
+    """The files that an earlier conversion wrote to the same place.
+
+    ``states`` maps their names to the state each file had when it was finished.
     """
-    own = own or this_process()
+
+    def __init__(self, folder: str, states: Mapping[str, list[int]]) -> None:
+        self._folder, self._states = folder, dict(states)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the files are, or were."""
+        return [os.path.join(self._folder, name) for name in self._states]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """The files as a manifest lists them."""
+        return [{"file": name, "state": state} for name, state in self._states.items()]
+
+    def owns(self, path: str) -> bool:
+        """Return whether the file at a path is still the one that recmap wrote."""
+        if os.path.islink(path) or not os.path.exists(path):
+            return False
+        if os.path.isdir(path):
+            return not not_ours(path)
+        # The name does not count: the file may have been renamed since.
+        return file_state(path) in self._states.values() or is_written(path)
+
+    def refuse_foreign(self, paths: Sequence[str]) -> None:
+        """Raise if one of these files, which would have to be deleted, is not recmap's."""
+        for path in paths:
+            if not self.owns(path):
+                raise OutputExistsError(
+                    f"{path} would be read together with the new files, but is not deleted: recmap "
+                    "did not write it, or it has changed since. Remove it, or write elsewhere"
+                )
+
+
+def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:
+    """Remove the temporary files of these outputs, and refuse those of a running process.
+
+    ``owner`` is the process on whose behalf they are removed; by default, this one.
+    """
+    owner = owner or this_process()
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
-        own_names = (name, description_path(name))
-        names.setdefault(folder, set()).update(map(short_name, own_names))
+        names.setdefault(folder, set()).update(map(short_name, (name, description_path(name))))
     for folder, wanted in names.items():
         if not os.path.isdir(folder or "."):
             continue
-        # The mark first: one that is taken over sees by it why its files are gone.
+        # The run lock goes first: a conversion that is taken over must see that it lost the
+        # lock before it misses its files.
         for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
             process = process_of(entry)
             if process is None or wanted.isdisjoint(names_of(entry)):
                 continue
-            left = os.path.join(folder, entry)
-            # Those of its own number are of a call that failed, or of a process before it.
-            own_number = (process.machine, process.number) == (own.machine, own.number)
-            running = False if own_number else _is_running(process)
+            path = os.path.join(folder, entry)
+            # A file with the owner's process number is from a call that failed, or from an
+            # earlier process with the same number.
+            same_number = (process.machine, process.number) == (owner.machine, owner.number)
+            running = False if same_number else _is_running(process)
             if running is not False:
-                raise _in_use(left, process.number, certain=running is True)
-            remove(left)
+                raise _in_use(path, process.number, certain=running is True)
+            remove(path)
 
 
 def remove_output(path: str) -> None:
-    """Removes a file or a Zarr store that recmap wrote, and what it put beside it."""
+    """Remove a file or a Zarr store that recmap wrote, with its sidecar and description."""
     if os.path.isdir(path) and not os.path.islink(path) and not_ours(path):
         return
     remove(path)
@@ -60,35 +116,35 @@ def remove_output(path: str) -> None:
 
 
 def refuse_foreign_output(path: str, format: str) -> None:
-    """Raise if something lies at the place of an output that overwrite=True must not delete."""
+    """Raise if ``overwrite=True`` must not replace what is at an output path."""
     if os.path.isdir(path):
         if format != "zarr":
             raise OutputExistsError(f"{path} is a folder; give another name for the file")
         refuse_foreign(path)
     refuse_special(path)
-    beside = description_path(path)
-    if os.path.lexists(beside) and not is_description(beside):
+    description = description_path(path)
+    if os.path.lexists(description) and not is_description(description):
         raise OutputExistsError(
-            f"{beside} would be replaced, and is not a description that recmap wrote; move it "
+            f"{description} would be replaced, but is not a description that recmap wrote; move it "
             "away, or write elsewhere"
         )
 
 
 def _is_running(process: Process) -> bool | None:
     if process.machine != this_process().machine:
-        # It cannot be asked, and a container has another name when it is started again. If
-        # it does run, it finds its own mark gone, and gives up.
+        # We cannot ask another machine, and a restarted container has a new name. If that
+        # process does run, it finds its run lock gone and gives up.
         return False
     return runs(process)
 
 
-def _in_use(left: str, number: int, certain: bool) -> OutputExistsError:
+def _in_use(path: str, number: int, certain: bool) -> OutputExistsError:
     if certain:
         return OutputExistsError(
-            f"{left} is being written by process {number}; wait for it, or stop it"
+            f"{path} is being written by process {number}; wait for it, or stop it"
         )
     return OutputExistsError(
-        f"{left} was left by process {number} or is being written by it: there is a process with "
-        "that number, but when it started is not known. If it is a conversion to this place, wait "
-        f"for it; if it is something else, remove {left} and call again"
+        f"{path} belongs to process {number}, which may still be writing it: a process with that "
+        "number is running, but recmap cannot tell when it started. If it is a conversion to this "
+        f"place, wait for it; otherwise remove {path} and try again"
     )

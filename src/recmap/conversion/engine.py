@@ -1,4 +1,16 @@
-"""The engine: rows from any source into files of any format, in bounded memory."""
+"""Converting a source into files of any format, in bounded memory.
+
+How a row gets from the source to a committed file: ``transform.py`` wraps the source, so that
+it shows only the chosen rows and columns, under their new names and types. ``budget.py`` and
+``bounded_reader.py`` sample the first rows and decide how large a slab may be; ``plan.py``
+divides the rows among shards, and ``manifest.py`` records that plan, drops the shards that an
+earlier run finished, and takes the run lock (``run_lock.py``) after ``cleanup.py`` has removed
+what a killed run left. ``external_shuffle.py`` puts the rows into a random order, if asked.
+A runner (``thread_runner.py``, or ``ray/runner.py`` on a cluster) then hands each shard to
+``shard_writer.py``, which reads slab after slab with ``bounded_reader.py``, passes it to the
+sink of the format under a temporary name, checks the result with ``verify.py``, records the
+shard as finished, and renames it. ``progress.py`` has the report of all that.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +18,17 @@ import errno
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from recmap.conversion.bounded_reader import Sample, take_sample
 from recmap.conversion.budget import Budget, choose_budget, least_budget
 from recmap.conversion.external_shuffle import shuffled
-from recmap.conversion.manifest import Manifest
-from recmap.conversion.manifest_file import manifest_path
-from recmap.conversion.plan import Shard, output_format, plan_shards
+from recmap.conversion.manifest import Manifest, manifest_path
+from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
 from recmap.conversion.progress import Report
-from recmap.conversion.sample import take_sample
-from recmap.conversion.shard_writer import Job, Verify
-from recmap.conversion.thread_runner import Threads
+from recmap.conversion.shard_writer import ShardWriter, Verify
+from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
@@ -26,159 +38,204 @@ from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["Runner", "convert_source"]
+__all__ = ["OutputOptions", "Runner", "WorkOptions", "convert_source"]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Runner(Protocol):
-    """Who writes the files of a plan."""
+    """Runs the writer for every shard of a plan, in this process or elsewhere."""
 
-    def run(self, job: Job, shards: list[Shard], counter: Counter) -> None:
-        """Writes these files; the first error is raised, and the others are stopped."""
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
+        """Write these shards. Raise the first error, and stop the others."""
         ...
 
     def explain(self, files: int) -> str:
-        """What there is to say of that, for people, behind what the budget says."""
+        """Return what to add to the explanation of the budget, for a number of files."""
         ...
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a conversion writes; ``options`` are those of the format."""
+
+    dst: str
+    format: str | None = None
+    sharding: Sharding = field(default_factory=Sharding)
+    durable: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """How a conversion works; without a ``runner``, threads of this process write."""
+
+    memory: int | str
+    workers: int | None = None
+    verify: Verify = True
+    resume: bool = True
+    overwrite: bool = False
+    progress: ProgressOption = None
+    runner: Runner | None = None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What follows from the options: the shards, and the budget for writing them."""
+
+    source: Source
+    output: OutputOptions
+    work: WorkOptions
+    format: str
+    rows: int | None
+    shards: list[Shard]
+    budget: Budget
+    sample: Sample
 
 
 def convert_source(
     source: Source,
-    dst: str,
+    output: OutputOptions,
+    work: WorkOptions,
     *,
-    to: str | None,
-    memory: int | str,
-    workers: int | None,
-    shards: int | None,
-    rows_per_shard: int | None,
-    shard_size: int | str | None,
-    resume: bool,
-    overwrite: bool,
-    verify: Verify,
-    durable: bool,
-    progress: ProgressOption,
-    shuffle: int | None,
-    described: Mapping[str, Any] | None,
-    options: Mapping[str, Any] | None,
-    runner: Runner | None,
+    seed: int | None = None,
+    description: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Writes all rows of a source. ``described`` says how the source was changed, so
-    that another conversion is not taken for this one; ``options`` are the sink's.
+    """Write all rows of a source, shuffled if there is a ``seed``.
+
+    ``description`` says how the source was opened and changed. The manifest keeps it, so that
+    a different conversion of the same files is not resumed by mistake.
     """
-    if verify == "full" and source.known_rows() is None and not source.files:
-        raise OptionError('verify="full" reads the rows twice, which come only once here')
-    given, runner = runner, runner or Threads()
     begun = time.monotonic()
-    format = output_format(dst, to)
-    check_output(dst, format, source.schema, options or {})
+    if work.verify == "full" and source.known_rows() is None and not source.files:
+        raise OptionError('verify="full" reads the rows twice, but these can be read only once')
+    format = output_format(output.dst, output.format)
+    check_output(output.dst, format, source.schema, output.options)
     if format == "tfrecord":
-        swapped = {name: field.dtype for name, field in little_endian(source.schema).items()}
-        known = source.schema
-        source = transformed(source, cast={n: d for n, d in swapped.items() if d != known[n].dtype})
-    more = read_copies(format, source.schema) if verify == "full" else 0
-    least = least_budget(
-        source, memory, more, column_bytes(format, source.schema, _files_open(source, verify))
-    )
-    with within(least.share):
-        rows = _rows(source, least)
-        sample = take_sample(source, rows, least)
-    shard_list = plan_shards(
-        dst, format, rows, sample.row_bytes, shards, rows_per_shard, shard_size
-    )
-    budget = choose_budget(least, source, memory, workers, len(shard_list), sample.row_bytes)
+        source = _in_little_endian(source)
+    plan = _make_plan(source, format, output, work)
+    runner = work.runner or ThreadRunner()
     manifest = Manifest(
-        manifest_path(dst),
-        shard_list,
+        manifest_path(output.dst),
+        plan.shards,
         source.schema,
         format,
         source.files,
-        {**(described or {}), "shuffle": shuffle, **(options or {})},
+        {**(description or {}), "shuffle": seed, **output.options},
     )
     todo: list[Shard] = []
     try:
-        with manifest.running(), ExitStack() as stack:
-            todo = manifest.begin(resume, overwrite)
-            counter = stack.enter_context(Counter(None if rows is None else _count(todo), progress))
-            ordered = source
-            whole = source.in_order and len(todo) == len(shard_list)
-            if shuffle is not None or not whole or given is not None:
-                source.check_sums()  # not every row is read here, or not in order
-            if shuffle is not None and todo:
-                stack.enter_context(within(budget.share))
-                place = shuffled(source, shuffle, manifest.path, budget)
-                ordered = stack.enter_context(place)
-            job = Job(
-                source=ordered,
-                format=format,
-                budget=budget,
-                verify=verify,
-                durable=durable,
-                options=dict(options or {}),
-                notes=manifest.notes,
-                mark=manifest.mark,
-            )
-            runner.run(job, todo, counter)
-            counter.finish()
-            if manifest.mark.lost:
-                raise manifest.mark.taken_over(dst)
-            sizes = {shard.path: size_on_disk(shard.path) for shard in shard_list}
-            rows = len(source) if rows is None else rows
-            manifest.finish({"rows": rows, "bytes": list(sizes.values())}, manifest.worth_keeping)
+        with manifest.running():
+            todo = manifest.begin(work.resume, work.overwrite)
+            _write_shards(plan, manifest, todo, runner, seed)
+            if manifest.lock.lost:
+                raise manifest.lock.taken_over(output.dst)
+            sizes = [size_on_disk(shard.path) for shard in plan.shards]
+            rows = len(source) if plan.rows is None else plan.rows
+            manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
-        done = manifest.done if manifest.begun else 0
-        if manifest.begun and done == 0:
-            manifest.discard()
-        explained = _explained(e, done, len(shard_list))
-        if manifest.mark.lost:
-            # Its files were removed, or its tasks stopped: what failed first says nothing.
-            explained = manifest.mark.taken_over(dst) if isinstance(e, Exception) else e
+        explained = _explained(e, manifest, output.dst)
         if explained is e:
             raise
         raise explained from e
     return Report(
-        files=list(sizes),
+        files=[shard.path for shard in plan.shards],
         rows=rows,
-        written=sum(sizes.values()),
+        written=sum(sizes),
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
-        resumed=len(shard_list) - len(todo),
-        explanation=f"{budget}{sample}{runner.explain(len(shard_list))}",
+        resumed=len(plan.shards) - len(todo),
+        explanation=f"{plan.budget}{plan.sample}{runner.explain(len(plan.shards))}",
     )
 
 
-def _count(shards: list[Shard]) -> int:
+def _in_little_endian(source: Source) -> Source:
+    """Return the source with the dtypes that TFRecord files store."""
+    stored = {name: field.dtype for name, field in little_endian(source.schema).items()}
+    swapped = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
+    return transformed(source, cast=swapped)
+
+
+def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOptions) -> _Plan:
+    """Sample the source, divide its rows among shards, and choose the budget."""
+    copies = read_copies(format, source.schema) if work.verify == "full" else 0
+    columns = column_bytes(format, source.schema, _open_files(source, work.verify))
+    least = least_budget(source, work.memory, copies, columns)
+    with within(least.share):
+        rows = _count_rows(source, least)
+        sample = take_sample(source, rows, least)
+    shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
+    budget = choose_budget(least, source, work.memory, work.workers, len(shards), sample.row_bytes)
+    return _Plan(source, output, work, format, rows, shards, budget, sample)
+
+
+def _write_shards(
+    plan: _Plan, manifest: Manifest, todo: list[Shard], runner: Runner, seed: int | None
+) -> None:
+    source, output, work = plan.source, plan.output, plan.work
+    with ExitStack() as stack:
+        total = None if plan.rows is None else _row_count(todo)
+        counter = stack.enter_context(Counter(total, work.progress))
+        in_one_pass = source.in_order and len(todo) == len(plan.shards)
+        if seed is not None or not in_one_pass or work.runner is not None:
+            source.check_sums()  # the rows are not all read here, or not in order
+        if seed is not None and todo:
+            stack.enter_context(within(plan.budget.share))
+            source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
+        writer = ShardWriter(
+            source=source,
+            format=plan.format,
+            budget=plan.budget,
+            verify=work.verify,
+            durable=output.durable,
+            options=dict(output.options),
+            finished=manifest.finished,
+            lock=manifest.lock,
+        )
+        runner.run(writer, todo, counter)
+        counter.finish()
+
+
+def _row_count(shards: list[Shard]) -> int:
     return sum((shard.stop or 0) - shard.start for shard in shards)
 
 
-def _files_open(source: Source, verify: Verify) -> int:
-    """How often files with all columns are open at once, beside the one that is written. To be
-    compared, both are opened again, through the libraries of their formats.
+def _open_files(source: Source, verify: Verify) -> int:
+    """Return how many files with all columns are open at once, besides the one being written.
+
+    To compare values, the input and the output are both opened again, through the libraries
+    of their formats.
     """
     if not source.files:
         return 0
     return 3 if verify == "full" else 1
 
 
-def _rows(source: Source, least: Budget) -> int | None:
+def _count_rows(source: Source, least: Budget) -> int | None:
     if source.known_rows() is None and source.files:
-        # They are counted on the way, and what does not fit is not held for it.
-        large = source.largest_row(least.limit)
-        if large is not None:
-            raise least.too_little(*large)
+        # Rows are counted by scanning, and a row that does not fit must not be held for that.
+        largest = source.largest_row(least.limit)
+        if largest is not None:
+            raise least.too_little(*largest)
         return len(source)
     return source.known_rows()
 
 
-def _explained(error: BaseException, done: int, total: int) -> BaseException:
-    """The error, with what has been done and how to go on."""
-    left = (
-        f"{done:,} of {total:,} files are finished, and the same call goes on from there"
-        if done
-        else "nothing was left behind; the same call begins anew"
-    )
+def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseException:
+    """Return the error with what is finished and how to resume, and clean up if nothing is."""
+    if manifest.lock.lost:
+        # The other conversion removed our files or stopped our tasks, so what failed first
+        # explains nothing.
+        return manifest.lock.taken_over(dst) if isinstance(error, Exception) else error
+    done = manifest.done if manifest.begun else 0
+    if manifest.begun and done == 0:
+        manifest.discard()
+    left = "no files were left behind; the same call starts again"
+    if done:
+        total = len(manifest.shards)
+        left = f"{done:,} of {total:,} files are finished, and the same call resumes from there"
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt(f"interrupted: {left}")
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return OutputError(f"the disk is full ({error.strerror}): {left}")
     return error

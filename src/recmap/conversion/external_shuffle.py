@@ -1,8 +1,8 @@
-"""All rows in a random order.
+"""Reading all rows in a random order.
 
-Rows that can be read alone are gathered. Rows that are read together with others
-(compressed files, chunks), or of a file much larger than memory, are first dealt out
-over files of a stretch of the new order each, in one pass; every stretch is then read
+Rows that can be read one by one are gathered by number. Rows that are decoded together with
+others (compressed files, chunks), and files much larger than memory, are first copied in one
+pass into bucket files, each of which holds a span of the new order. Every bucket is then read
 in its order.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
 from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
@@ -33,18 +33,19 @@ from recmap.tfrecord.encoder import Encoder
 __all__ = ["shuffled"]
 
 _POSITION = "recmap position"
-# What a row of a stretch takes beside its values: its position, its place in the order,
-# and where it is in the file.
-_LEAST_ROW = 64
+# What a row of a bucket takes besides its values: its position, its place in the order, and
+# its offset in the file.
+_ROW_OVERHEAD = 64
 
 
 @contextmanager
 def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[Source]:
-    """The source in the order that ``seed`` gives. Files on the way go into a folder
-    beside ``place``, with a temporary name of it.
+    """Yield the source in the order that ``seed`` gives.
+
+    Buckets go into a temporary folder beside ``place``.
     """
     if source.known_rows() is None and not source.files:
-        raise OptionError("rows that come one by one cannot be shuffled; save them to a file first")
+        raise OptionError("rows that can be read only once cannot be shuffled; save them first")
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
@@ -53,17 +54,17 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
     try:
-        # So few that a stretch stays in the memory of the system while it is read in its
-        # order, and that its numbers take little of ours.
-        row_size = max(budget.row_bytes, _LEAST_ROW)
-        stretch_rows = max(1, budget.memory // (4 * budget.workers * row_size))
-        yield _Dealt(source, order, temporary, stretch_rows, budget)
+        # Few enough that a bucket stays in the page cache while it is read in its order, and
+        # that its positions take little of our memory.
+        row_size = max(budget.row_bytes, _ROW_OVERHEAD)
+        bucket_rows = max(1, budget.memory // (4 * budget.workers * row_size))
+        yield _Bucketed(source, order, temporary, bucket_rows, budget)
     finally:
         remove(temporary)
 
 
 class _Shuffled(ReorderedSource):
-    """All rows of a source in another order."""
+    """All rows of a source in a random order."""
 
     def __init__(self, source: Source, order: Permutation) -> None:
         super().__init__(source)
@@ -73,24 +74,24 @@ class _Shuffled(ReorderedSource):
         return self._order[positions]
 
 
-class _Dealt(_Shuffled):
-    """Rows from files that each hold a stretch of the new order."""
+class _Bucketed(_Shuffled):
+    """Rows from bucket files, each of which holds a span of the new order."""
 
     def __init__(
-        self, source: Source, order: Permutation, folder: str, stretch_rows: int, budget: Budget
+        self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
     ) -> None:
         super().__init__(source, order)
-        self._folder, self._stretch_rows = folder, stretch_rows
+        self._folder, self._bucket_rows = folder, bucket_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
-        self._deal(budget)
+        self._fill_buckets(budget)
 
     def select(self, names: Sequence[str]) -> Source:
-        # The files hold all columns.
+        # The buckets hold all columns.
         return SelectedSource(self, {name: name for name in names})
 
     def reference(self) -> Source:
-        # The rows were dealt out in one pass, and lie in files of recmap's own.
+        # The buckets are recmap's own files; there is no other library to read them with.
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,51 +104,51 @@ class _Dealt(_Shuffled):
     def chunk_rows(self) -> int:
         return 1
 
-    def _path(self, stretch: int) -> str:
-        return os.path.join(self._folder, f"{stretch}.tfrecord")
+    def _path(self, bucket: int) -> str:
+        return os.path.join(self._folder, f"{bucket}.tfrecord")
 
-    def _deal(self, budget: Budget) -> None:
+    def _fill_buckets(self, budget: Budget) -> None:
         encoder = Encoder(self._fields)
-        steps = Steps(self._source, budget, 0, len(self))
-        while (batch := steps.next()) is not None:
-            rows, _ = measure(batch)
-            start = steps.row - rows
+        reader = BoundedReader(self._source, budget, 0, len(self))
+        while (slab := reader.next()) is not None:
+            rows, _ = measure(slab)
+            start = reader.row - rows
             positions = self._order.positions_of(np.arange(start, start + rows))
-            stretches = positions // self._stretch_rows
-            by_stretch = np.argsort(stretches, kind="stable")
-            owners, firsts = np.unique(stretches[by_stretch], return_index=True)
+            buckets = positions // self._bucket_rows
+            by_bucket = np.argsort(buckets, kind="stable")
+            owners, firsts = np.unique(buckets[by_bucket], return_index=True)
             for owner, a, b in zip(owners, firsts, [*firsts[1:], rows], strict=True):
-                mine = by_stretch[a:b]
-                part: Batch = {name: column[mine] for name, column in batch.items()}
-                part[_POSITION] = positions[mine]
-                records, _ = encoder.encode(part, int(b - a), start)
+                mine = by_bucket[a:b]
+                rows_of_bucket: Batch = {name: column[mine] for name, column in slab.items()}
+                rows_of_bucket[_POSITION] = positions[mine]
+                records, _ = encoder.encode(rows_of_bucket, int(b - a), start)
                 with open(self._path(int(owner)), "ab") as file:
                     file.write(records.data)
-            del batch  # before the next is read
+            del slab  # free it before the next one is read
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
-        parts = []
+        found = []
         while start < stop:
-            stretch, first = divmod(start, self._stretch_rows)
-            held, order = self._stretch(stretch)
+            bucket, first = divmod(start, self._bucket_rows)
+            held, order = self._bucket(bucket)
             rows = order[first : first + stop - start]
-            parts.append(gather_within(held, rows, limit))
+            found.append(gather_within(held, rows, limit))
             if limit is not None:
                 break
-            start += measure(parts[-1])[0]
-        if not parts:
+            start += measure(found[-1])[0]
+        if not found:
             return self._source.read(0, 0)
-        return {name: concatenate([part[name] for part in parts]) for name in self.schema}
+        return {name: concatenate([batch[name] for batch in found]) for name in self.schema}
 
-    def _stretch(self, stretch: int) -> tuple[Source, npt.NDArray[np.int64]]:
-        """The file of a stretch, and its rows in their order."""
-        if getattr(self._held, "number", None) != stretch:
-            path = self._path(stretch)
+    def _bucket(self, bucket: int) -> tuple[Source, npt.NDArray[np.int64]]:
+        """Return the file of a bucket, and the order of its rows."""
+        if getattr(self._held, "number", None) != bucket:
+            path = self._path(bucket)
             positions = TFRecordSource([path], {_POSITION: "int64"})
-            order = np.argsort(np.asarray(positions.read(0, self._stretch_rows)[_POSITION]))
+            order = np.argsort(np.asarray(positions.read(0, self._bucket_rows)[_POSITION]))
             self._held.rows = TFRecordSource([path], dict(self._source.schema)), order
-            self._held.number = stretch
+            self._held.number = bucket
         rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows
         return rows
 

@@ -1,42 +1,133 @@
-"""What a conversion is to make, and how far it came: ``_manifest.json``.
+"""The manifest of a conversion, ``_manifest.json``: what it writes, and how far it got.
 
-It is written before the first file and again after the last. Meanwhile lists beside
-it say which files are finished, with their size and time, so that the same conversion
-goes on with the others, and no other file is taken for one of them.
+It is written before the first shard and again after the last one. In between, lists beside
+it name the finished shards with their size and time. The same conversion resumes from them,
+and no other file is mistaken for a finished shard. A manifest may come from anywhere, so
+nothing it says is trusted.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
-from recmap.conversion.cleanup import clear_temporary, refuse_foreign_output, remove_output
-from recmap.conversion.finished_shards import Notes, state_of
-from recmap.conversion.manifest_file import (
-    existing_files,
-    load_manifest,
-    refuse_foreign_manifest,
+from recmap.conversion.cleanup import (
+    PreviousOutput,
+    clear_temporary,
+    file_state,
+    refuse_foreign_output,
+    remove_output,
 )
-from recmap.conversion.plan import Shard, stem_of
-from recmap.conversion.previous_output import Before
-from recmap.conversion.run_lock import Mark
+from recmap.conversion.plan import Shard, is_folder, stem_of
+from recmap.conversion.run_lock import RunLock
 from recmap.errors import OptionError, OutputExistsError
-from recmap.files.atomic_write import write_whole
-from recmap.files.temporary import remove, temporary_path
+from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.temporary import remove, short_name, temporary_path
 from recmap.model.schema import Schema
 
-__all__ = ["Manifest"]
+__all__ = [
+    "FinishedShards",
+    "Manifest",
+    "existing_files",
+    "file_names",
+    "load_manifest",
+    "manifest_path",
+]
 
+_MAX_SIZE = 256 << 20
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
 
+def manifest_path(dst: str) -> str:
+    """Return where the manifest of an output is.
+
+    >>> manifest_path("out/"), manifest_path("out/x.npy")
+    ('out/_manifest.json', 'out/.x.npy.manifest.json')
+    """
+    if is_folder(dst):
+        return os.path.join(dst, "_manifest.json")
+    folder, name = os.path.split(dst)
+    return os.path.join(folder, f".{short_name(name)}.manifest.json")
+
+
+def load_manifest(path: str) -> dict[str, Any]:
+    """Return the content of a manifest; ``{}`` if there is none or it is damaged."""
+    try:
+        content = json.loads(read_whole(path, _MAX_SIZE))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def file_names(entries: Any) -> list[str]:
+    """Return the files that a list in a manifest names, if they are in the manifest's folder."""
+    if not isinstance(entries, list):
+        return []
+    names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
+    plain = [n for n in names if isinstance(n, str) and n not in ("", ".", "..")]
+    return [n for n in plain if os.path.basename(n) == n and "\0" not in n]
+
+
+def existing_files(path: str, *lists: Any) -> list[str]:
+    """Return the files that lists in the manifest at ``path`` name and that exist."""
+    folder = os.path.dirname(path)
+    paths = [os.path.join(folder, name) for entries in lists for name in file_names(entries)]
+    return [path for path in paths if os.path.exists(path)]
+
+
+class FinishedShards:
+    """The number, size and time of each finished shard, in lists beside the manifest.
+
+    Every process appends to a list of its own: on storage that machines share, two processes
+    cannot append to one file.
+    """
+
+    def __init__(self, manifest: str) -> None:
+        self._manifest = manifest
+        self._folder, name = os.path.split(manifest)
+        self._prefix = f".{name}.done"
+        self._own = os.path.join(self._folder, f"{self._prefix}-{uuid4().hex[:12]}")
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FinishedShards, (self._manifest,)
+
+    def add(self, number: int, temporary: str) -> None:
+        """Record a shard before it is renamed; renaming keeps its size and time."""
+        line = json.dumps([number, *file_state(temporary)])
+        with self._lock, open(self._own, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def entries(self) -> list[list[int]]:
+        """Return ``[number, size, time]`` of each finished shard; skip damaged lines."""
+        lines: list[str] = []
+        for path in self._lists():
+            with suppress(ValueError):
+                lines += read_whole(path, _MAX_SIZE).splitlines()
+        return _valid_entries(map(_parse_line, lines))
+
+    def clear(self) -> None:
+        """Remove the lists of all processes."""
+        for path in self._lists():
+            remove(path)
+
+    def _lists(self) -> list[str]:
+        if not os.path.isdir(self._folder or "."):
+            return []
+        pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
+        names = [name for name in os.listdir(self._folder or ".") if pattern.fullmatch(name)]
+        return [os.path.join(self._folder, name) for name in names]
+
+
 class Manifest:
-    """The plan of one conversion, on disk beside its output."""
+    """The plan of one conversion, stored beside its output."""
 
     def __init__(
         self,
@@ -49,33 +140,33 @@ class Manifest:
     ) -> None:
         self.path = path
         self.shards = list(shards)
+        self.finished = FinishedShards(path)
+        self.lock = RunLock(temporary_path(path, ".running"))
         self._source = {os.path.realpath(file) for file in source}
-        #: Which files are finished.
-        self.notes = Notes(path)
-        folder = os.path.dirname(path)
+        self._folder = os.path.dirname(path)
         plan = {
             "recmap": 1,
             "format": format,
             "schema": {name: str(field) for name, field in schema.items()},
             "files": [
-                {"file": os.path.relpath(s.path, folder or "."), "start": s.start, "stop": s.stop}
-                for s in shards
+                {
+                    "file": os.path.relpath(shard.path, self._folder or "."),
+                    "start": shard.start,
+                    "stop": shard.stop,
+                }
+                for shard in shards
             ],
             "source": [_fingerprint(file) for file in source],
             "options": dict(options),
         }
-        # As it will be read again.
+        # Through JSON and back, so that it compares equal to a plan that is loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._before = Before(path, {}, ())
-        #: There while this conversion runs.
-        self.mark = Mark(temporary_path(path, mark=".running"))
+        self._previous = PreviousOutput(self._folder, {})
         self._begun = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Keeps others, here and in other processes, from writing to the same place. The
-        mark is there meanwhile.
-        """
+        """Hold the run lock, so that no other thread or process writes to the same place."""
         key = os.path.realpath(self.path)
         with _RUNNING_LOCK:
             if key in _RUNNING:
@@ -83,129 +174,172 @@ class Manifest:
             clear_temporary([self.path, *(shard.path for shard in self.shards)])
             _RUNNING.add(key)
         try:
-            self.mark.hold()
+            self.lock.acquire()
             yield
         finally:
-            self.mark.release()
+            self.lock.release()
             with _RUNNING_LOCK:
                 _RUNNING.discard(key)
 
     @property
     def begun(self) -> bool:
-        """Whether what lies at the path is this plan, and not that of others."""
-        return self._begun and not self.mark.lost
+        """Whether the file on disk is this plan, and not that of another conversion."""
+        return self._begun and not self.lock.lost
 
     def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
-        """The files that are still to be written. What is there already stays until it
-        is replaced.
+        """Return the shards that are still to be written.
+
+        Files that exist stay until they are replaced.
         """
-        refuse_foreign_manifest(self.path)
+        _refuse_foreign_manifest(self.path)
         known = load_manifest(self.path)
         same = {key: known.get(key) for key in self._plan} == self._plan
-        finished = self._finished(known) if same and resume else set()
         if same and resume and not (known.get("complete") and overwrite):
-            left = [shard for i, shard in enumerate(self.shards) if i not in finished]
-            if overwrite or not any(_exists(shard) for shard in left):
+            left = self._unfinished(known)
+            if overwrite or not any(os.path.exists(shard.path) for shard in left):
                 for shard in left:
                     refuse_foreign_output(shard.path, self._plan["format"])
-                self._before = Before(self.path, {"replaces": known.get("replaces")}, ())
+                self._previous = PreviousOutput(self._folder, _replaced_states(known))
                 self._begun = True
                 return left
+        self._replace(known, overwrite)
+        return list(self.shards)
+
+    def _replace(self, known: Mapping[str, Any], overwrite: bool) -> None:
+        """Write this plan in place of another one, unless that could delete foreign files."""
         planned = [shard.path for shard in self.shards]
-        existing = [path for path in planned if os.path.exists(path)]
+        stems = {stem_of(path) for path in planned}
         named = existing_files(self.path, known.get("files"), known.get("replaces"))
-        own = {stem_of(path) for path in planned}
-        # A manifest may come from anywhere, and name what it likes.
-        older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in own]
+        # A manifest can name any file, so only those that look like shards of ours count.
+        older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
             if os.path.realpath(path) in self._source:
-                raise OptionError(f"{path} would be written over while it is read")
-        existing += older
+                raise OptionError(f"{path} would be overwritten while it is read")
+        existing = [path for path in planned if os.path.exists(path)] + older
         if existing and not overwrite:
-            # A single file that is finished leaves no manifest to compare with.
-            other = ", and was not made by this same conversion of the same files" if known else ""
+            # A single finished file leaves no manifest to compare with.
+            other = ", made by another conversion or from other files" if known else ""
             raise OutputExistsError(
                 f"{existing[0]} exists already{other} (use overwrite=True to replace it)"
             )
         for path in planned:
             refuse_foreign_output(path, self._plan["format"])
-        self._before = self.written_before()
-        self._before.refuse_others(older)
-        self.notes.forget()
+        self._previous = self.previous_output()
+        self._previous.refuse_foreign(older)
+        self.finished.clear()
         self._begun = True
         self._save(complete=False)
-        return list(self.shards)
 
-    def written_before(self) -> Before:
-        """What recmap wrote to this place before."""
+    def previous_output(self) -> PreviousOutput:
+        """Return the files that recmap wrote to this place before."""
         known = load_manifest(self.path)
-        return Before(self.path, known, self._states(known))
+        states = _replaced_states(known)
+        files = known.get("files")
+        for number, *state in self._finished_entries(known):
+            if isinstance(files, list) and number < len(files):
+                states |= dict.fromkeys(file_names([files[number]]), state)
+        return PreviousOutput(self._folder, states)
 
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
-        """Notes that all is done, and removes what was there before and is not any more."""
+        """Mark the conversion complete, and remove old files that it did not replace."""
         planned = {shard.path for shard in self.shards}
-        own = {stem_of(path) for path in planned}
-        for path in self._before.paths:
-            if path not in planned and stem_of(path) in own and self._before.has(path):
+        stems = {stem_of(path) for path in planned}
+        for path in self._previous.paths:
+            if path not in planned and stem_of(path) in stems and self._previous.owns(path):
                 remove_output(path)
         if keep:
-            states = [state_of(shard.path) for shard in self.shards]
+            states = [file_state(shard.path) for shard in self.shards]
             self._save(complete=True, states=states, **results)
         else:
             self.discard()
-        self.notes.forget()
+        self.finished.clear()
 
     def discard(self) -> None:
-        """Removes the plan of a conversion that left nothing."""
+        """Remove the manifest and the lists of finished shards."""
         remove(self.path)
-        self.notes.forget()
+        self.finished.clear()
 
     @property
     def worth_keeping(self) -> bool:
-        """One file needs no list of files."""
+        """Whether the manifest stays after the conversion: a single file needs none."""
         return len(self.shards) > 1 or os.path.basename(self.path) == "_manifest.json"
 
     @property
     def done(self) -> int:
-        """How many files are finished."""
-        return len(self._finished(load_manifest(self.path)))
+        """How many shards are finished."""
+        return len(self.shards) - len(self._unfinished(load_manifest(self.path)))
 
-    def _finished(self, known: Mapping[str, Any]) -> set[int]:
-        return {
-            number
-            for number, *state in self._states(known)
-            if number < len(self.shards)
-            and _exists(self.shards[number])
-            and state == state_of(self.shards[number].path)
-        }
-
-    def _states(self, known: Mapping[str, Any]) -> list[list[int]]:
-        """The number, size and time of each file that was finished."""
-        states = known.get("states")
-        entries = self.notes.all()
-        if known.get("complete") and isinstance(states, list):
-            entries = [[i, *state] for i, state in enumerate(states) if isinstance(state, list)]
+    def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
+        # Two attempts at one shard leave two entries, of which either may be the file.
+        finished = {tuple(entry) for entry in self._finished_entries(known)}
         return [
-            entry
-            for entry in entries
-            if isinstance(entry, list)
-            and len(entry) == 3
-            and all(isinstance(number, int) for number in entry)
-            and entry[0] >= 0
+            shard
+            for number, shard in enumerate(self.shards)
+            if not os.path.exists(shard.path) or (number, *file_state(shard.path)) not in finished
         ]
 
+    def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int]]:
+        """Return ``[number, size, time]`` of each shard that was finished."""
+        states = known.get("states")
+        if known.get("complete") and isinstance(states, list):
+            return _valid_entries(
+                [number, *state] for number, state in enumerate(states) if isinstance(state, list)
+            )
+        return self.finished.entries()
+
     def _save(self, complete: bool, **results: Any) -> None:
-        replaces = {} if complete else {"replaces": self._before.entries}
+        replaces = {} if complete else {"replaces": self._previous.entries}
         content = {**self._plan, **replaces, "complete": complete, **results}
         write_whole(self.path, json.dumps(content, indent=1))
 
 
-def _exists(shard: Shard) -> bool:
-    return os.path.exists(shard.path)
+def _refuse_foreign_manifest(path: str) -> None:
+    """Raise if a file with the name of the manifest is not recmap's."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(32)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise OutputExistsError(f"{path} cannot be read: {e.strerror}; write elsewhere") from e
+    if head and re.match(rb'\{\s*"recmap"\s*:', head) is None:
+        raise OutputExistsError(
+            f"{path} is not a manifest that recmap wrote, and would be replaced; move it away, or "
+            "write elsewhere"
+        )
+
+
+def _replaced_states(known: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the names and states of the files that an unfinished conversion replaces."""
+    entries = known.get("replaces")
+    found: dict[str, list[int]] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        state = entry.get("state") if isinstance(entry, dict) else None
+        if isinstance(state, list):
+            found |= dict.fromkeys(file_names([entry]), state)
+    return found
+
+
+def _parse_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None  # cut off while it was written, or not ours
+
+
+def _valid_entries(entries: Iterable[Any]) -> list[list[int]]:
+    return [
+        entry
+        for entry in entries
+        if isinstance(entry, list)
+        and len(entry) == 3
+        and all(isinstance(number, int) for number in entry)
+        and entry[0] >= 0
+    ]
 
 
 def _fingerprint(path: str) -> list[Any]:
-    # What changes deep in a folder does not change the folder.
+    # A folder's own time does not change when a file deep inside it does.
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [state_of(file) for file in inside or [path]]
+    states = [file_state(file) for file in inside or [path]]
     return [os.path.abspath(path), sum(size for size, _ in states), max(time for _, time in states)]

@@ -1,4 +1,4 @@
-"""Which rows go into which file."""
+"""Which rows go into which shard."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 from recmap.model.byte_size import parse_size
 
-__all__ = ["Shard", "is_folder", "output_format", "plan_shards", "stem_of"]
+__all__ = ["Shard", "Sharding", "is_folder", "output_format", "plan_shards", "stem_of"]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows ``start`` to ``stop`` go into this file; ``stop`` is None if nobody knows."""
+    """A file that gets the rows ``start`` to ``stop``, or all rows if ``stop`` is not known."""
 
     number: int
     path: str
@@ -25,15 +25,40 @@ class Shard:
     stop: int | None
 
 
+@dataclass(frozen=True)
+class Sharding:
+    """How rows are divided: into so many files, or files of so many rows or bytes.
+
+    At most one is given; with none of them there is one file.
+    """
+
+    files: int | None = None
+    rows: int | None = None
+    size: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(option is not None for option in (self.files, self.rows, self.size)) > 1:
+            raise OptionError("give one of shards, rows_per_shard and shard_size")
+
+    def rows_per_file(self, row_bytes: int) -> int | None:
+        """Return the rows of each file but the last; None to divide them evenly."""
+        if self.size is not None:
+            return max(1, parse_size(self.size) // row_bytes)
+        return self.rows
+
+
 def is_folder(dst: str) -> bool:
-    """Whether files go into a folder of that name; a Zarr store is one file, so to say."""
+    """Return whether files go into a folder of that name. A Zarr store counts as one file."""
     if dst.endswith(os.sep):
         return True
     return os.path.isdir(dst) and format_of(dst) != "zarr" and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
-    """The format to write: as asked, else by the end of the name; a folder of TFRecord."""
+    """Return the format to write: the one asked for, or else that of the suffix.
+
+    A folder gets TFRecord files.
+    """
     found = asked or format_of(dst)
     if found is None and is_folder(dst):
         found = "tfrecord"
@@ -49,58 +74,51 @@ def output_format(dst: str, asked: str | None) -> str:
 
 
 def plan_shards(
-    dst: str,
-    format: str,
-    rows: int | None,
-    row_bytes: int,
-    shards: int | None,
-    rows_per_shard: int | None,
-    shard_size: int | str | None,
+    dst: str, format: str, rows: int | None, row_bytes: int, sharding: Sharding
 ) -> list[Shard]:
-    """The files and their rows."""
-    if sum(option is not None for option in (shards, rows_per_shard, shard_size)) > 1:
-        raise OptionError("give one of shards, rows_per_shard and shard_size")
-    if shard_size is not None:
-        rows_per_shard = max(1, parse_size(shard_size) // row_bytes)
-    if rows_per_shard is not None:
-        shards = None if rows is None else max(1, math.ceil(rows / rows_per_shard))
+    """Divide ``rows`` of about ``row_bytes`` each among shards."""
+    per_file = sharding.rows_per_file(row_bytes)
     if rows is None:
-        if rows_per_shard is not None or (shards or 1) > 1:
+        if per_file is not None or (sharding.files or 1) > 1:
             raise OptionError(
-                "the number of rows is not known in advance, so that they cannot be dealt out; "
-                "save them as one file first"
+                "the number of rows is not known in advance, so they cannot be divided among "
+                "files; save them as one file first"
             )
         return [Shard(0, _paths(dst, format, 1)[0], 0, None)]
-    count = 1 if shards is None else shards
+    count = sharding.files or 1
+    if per_file is not None:
+        count = max(1, math.ceil(rows / per_file))
     if count > MOST_SHARDS:
         raise OptionError(f"{count:,} files are too many: {MOST_SHARDS:,} at most")
-    paths = _paths(dst, format, count)
-    if rows_per_shard is not None:
-        edges = [min(i * rows_per_shard, rows) for i in range(count + 1)]
+    if per_file is not None:
+        edges = [min(i * per_file, rows) for i in range(count + 1)]
     else:
         edges = [rows * i // count for i in range(count + 1)]
+    paths = _paths(dst, format, count)
     return [Shard(i, path, edges[i], edges[i + 1]) for i, path in enumerate(paths)]
 
 
 def stem_of(path: str) -> str:
-    """What the names of all files of one output begin with, however many there are.
+    """Return what the names of all shards of an output start with, however many there are.
 
     >>> stem_of("out/data-00003-of-00016.tfrecord.gz"), stem_of("x.npy")
     ('data', 'x')
     """
     name = os.path.basename(path)
-    ends = [s for f in FORMATS.values() for s in f.suffixes if name.lower().endswith(s)]
-    name = name[: len(name) - len(max(ends, key=len, default=""))]
+    name = name.removesuffix(_known_suffix(name))
     return re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)
 
 
 def _paths(dst: str, format: str, count: int) -> list[str]:
-    suffix = FORMATS[format].suffixes[0]
     if is_folder(dst):
-        dst = os.path.join(dst, f"data{suffix}")
+        dst = os.path.join(dst, f"data{FORMATS[format].suffixes[0]}")
     if count == 1:
         return [dst]
-    ends = [s for f in FORMATS.values() for s in f.suffixes if dst.lower().endswith(s)]
-    suffix = dst[-len(max(ends, key=len)) :] if ends else ""
-    stem = dst.removesuffix(suffix) if suffix else dst
-    return shard_names(stem, suffix, count)
+    suffix = _known_suffix(dst)
+    return shard_names(dst.removesuffix(suffix), suffix, count)
+
+
+def _known_suffix(path: str) -> str:
+    """Return the longest suffix of any format that a path ends with, as it is written there."""
+    ends = [s for f in FORMATS.values() for s in f.suffixes if path.lower().endswith(s)]
+    return path[len(path) - len(max(ends, key=len, default="")) :]

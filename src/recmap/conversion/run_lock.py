@@ -1,4 +1,4 @@
-"""The mark of a conversion that runs: a file beside its output."""
+"""The run lock: a file that marks a running conversion, beside its output."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from recmap.errors import OutputExistsError
 from recmap.files.atomic_write import writing
 from recmap.files.temporary import remove
 
-__all__ = ["Mark"]
+__all__ = ["RunLock"]
 
 
-class Mark:
-    """A file that is there for as long as a conversion runs. Tasks elsewhere see by it that
-    they are to end, and the conversion itself that another has taken over its place.
+class RunLock:
+    """A file that exists for as long as a conversion runs.
+
+    Tasks on other machines stop when it disappears. The conversion itself learns from its
+    absence that another one has taken over the output.
     """
 
     def __init__(self, path: str) -> None:
@@ -21,8 +23,8 @@ class Mark:
         self._held = False
         self._lost = False
 
-    def hold(self) -> None:
-        """Sets it."""
+    def acquire(self) -> None:
+        """Create the file, and its folder."""
         folder = os.path.dirname(self.path) or "."
         with writing(folder):
             os.makedirs(folder, exist_ok=True)
@@ -30,24 +32,24 @@ class Mark:
                 self._held = True
 
     def release(self) -> None:
-        """Removes it; whether it had been lost before is still known then."""
+        """Remove the file. ``lost`` keeps its value."""
         self._lost = self.lost
         self._held = False
         remove(self.path)
 
     @property
-    def there(self) -> bool:
-        """Whether the conversion goes on, here or on another machine."""
+    def exists(self) -> bool:
+        """Whether the conversion is still running, here or on another machine."""
         return os.path.exists(self.path)
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has removed it."""
-        return self._lost or (self._held and not self.there)
+        """Whether another conversion removed the file while this one held it."""
+        return self._lost or (self._held and not self.exists)
 
-    def taken_over(self, what: str) -> OutputExistsError:
-        """The error of a conversion that has lost it."""
+    def taken_over(self, output: str) -> OutputExistsError:
+        """Return the error of a conversion that lost its lock."""
         return OutputExistsError(
-            f"{what} was not finished: another conversion to the same place has taken over, and "
-            f"removed {self.path}; wait for that one, or stop it and call again"
+            f"{output} was not finished: another conversion to the same place has taken over and "
+            f"removed {self.path}; wait for that one, or stop it and run this one again"
         )

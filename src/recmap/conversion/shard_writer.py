@@ -1,4 +1,4 @@
-"""Writing one file of a conversion: the same in a thread and on another machine."""
+"""Writing one shard of a conversion: the same in a thread and on another machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
-from recmap.conversion.finished_shards import Notes
+from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.plan import Shard
-from recmap.conversion.run_lock import Mark
+from recmap.conversion.run_lock import RunLock
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
@@ -21,20 +21,20 @@ from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
 from recmap.model.source import Source
 
-__all__ = ["Count", "Job", "StoppedError", "Verify"]
+__all__ = ["Count", "ShardWriter", "StoppedError", "Verify"]
 
 Verify = bool | Literal["full"]
-# Told the rows and bytes of every step.
+# Called with the rows and bytes of every slab.
 Count = Callable[[int, int], None]
 
 
 class StoppedError(Exception):
-    """Another file failed, or the user has had enough."""
+    """Raised in a writer when another shard failed or the user interrupted the conversion."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is the same for all files of a conversion. Another process can be sent it."""
+class ShardWriter:
+    """Writes any shard of a conversion. It can be sent to another process."""
 
     source: Source
     format: str
@@ -42,12 +42,13 @@ class Job:
     verify: Verify
     durable: bool
     options: Mapping[str, Any]
-    notes: Notes
-    mark: Mark
+    finished: FinishedShards
+    lock: RunLock
 
     def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
-        """Writes the rows of a file, checks it, notes that it is finished, and gives it its
-        name. Nothing is left if that fails, or if it is ``stopped`` meanwhile.
+        """Write the rows of a shard, check them, record the shard as finished, and rename it.
+
+        If that fails, or ``stopped`` returns True, no file is left behind.
         """
         with within(self.budget.share):
             self._write(shard, count, stopped)
@@ -64,24 +65,25 @@ class Job:
         try:
             with Guard():
                 check = self._record_check(sink)
-                rows = self._move(shard, sink, check, count, stopped)
+                rows = self._copy_rows(shard, sink, check, count, stopped)
                 temporary = sink.finish()
                 self._check(shard, temporary, rows, check)
-            if not self.mark.there:
-                raise self.mark.taken_over(shard.path)
-            self.notes.add(shard.number, temporary)
+            if not self.lock.exists:
+                raise self.lock.taken_over(shard.path)
+            self.finished.add(shard.number, temporary)
             if self.format not in ("raw", "npy"):
-                remove_description(shard.path)  # of a file of another format before
+                # It would describe a file of another format that had this name before.
+                remove_description(shard.path)
             sink.commit()
         except BaseException:
             sink.abort()
             raise
 
     def _record_check(self, sink: Sink) -> RecordCheck | None:
-        """For files whose records can be checked while they are written."""
+        """Return a check for files whose records can be checked while they are written."""
         return RecordCheck() if self.verify and sink.records_written() is not None else None
 
-    def _move(
+    def _copy_rows(
         self,
         shard: Shard,
         sink: Sink,
@@ -89,22 +91,22 @@ class Job:
         count: Count,
         stopped: Callable[[], bool],
     ) -> int:
-        """Reads and writes the rows of a file, a step at a time; how many they were."""
-        steps = Steps(self.source, self.budget, shard.start, shard.stop)
-        while (batch := steps.next()) is not None:
-            sink.write(batch)
-            count(*measure(batch))
-            del batch  # before the next is read
+        """Copy the rows of a shard from the source to the sink, and return their number."""
+        reader = BoundedReader(self.source, self.budget, shard.start, shard.stop)
+        while (slab := reader.next()) is not None:
+            sink.write(slab)
+            count(*measure(slab))
+            del slab  # free it before the next one is read
             written = sink.records_written()
             if check is not None and written is not None:
                 check.follow(*written, shard.path)
             if stopped():
                 raise StoppedError
-        if shard.stop is not None and steps.row < shard.stop:
+        if shard.stop is not None and reader.row < shard.stop:
             raise DataError(
-                f"{shard.path}: the source ended at row {steps.row:,}, not {shard.stop:,}"
+                f"{shard.path}: the source ended at row {reader.row:,}, not {shard.stop:,}"
             )
-        return steps.row - shard.start
+        return reader.row - shard.start
 
     def _check(self, shard: Shard, temporary: str, rows: int, check: RecordCheck | None) -> None:
         if check is not None:

@@ -1,4 +1,4 @@
-"""The files of a conversion, written by threads of this process."""
+"""Writing the shards of a conversion in threads of this process."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from recmap.conversion.plan import Shard
-from recmap.conversion.shard_writer import Job
+from recmap.conversion.shard_writer import ShardWriter
 from recmap.files import threads
 from recmap.model.progress import Counter
 
-__all__ = ["Threads"]
+__all__ = ["ThreadRunner"]
 
 
-class Threads:
-    """A few threads, as many as the budget allows, each a file at a time."""
+class ThreadRunner:
+    """As many threads as the budget allows, each writing one shard at a time."""
 
-    def run(self, job: Job, shards: list[Shard], counter: Counter) -> None:
-        """Writes these files."""
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
+        """Write these shards."""
         stop = threading.Event()
-        with threads.Threads(job.budget.workers, "recmap-convert") as pool:
-            futures = [pool.submit(job.write, s, counter.add, stop.is_set) for s in shards]
+        with threads.Threads(writer.budget.workers, "recmap-convert") as pool:
+            futures = [pool.submit(writer.write, s, counter.add, stop.is_set) for s in shards]
             try:
                 _wait(futures)
             except BaseException:
@@ -30,7 +30,7 @@ class Threads:
                 raise
 
     def explain(self, files: int) -> str:
-        """Nothing: the budget says it all."""
+        """Return nothing: the budget explains threads already."""
         del files
         return ""
 
@@ -38,7 +38,7 @@ class Threads:
 def _wait(futures: list[Future[None]]) -> None:
     pending = set(futures)
     while pending:
-        # Short waits, so that an interrupt is heard.
+        # Short waits, so that an interrupt is noticed.
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()

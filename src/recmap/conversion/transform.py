@@ -73,7 +73,7 @@ class _Rows(ReorderedSource):
         if chosen.step == 1:
             return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
         if 1 < chosen.step < self._source.chunk_rows and limit is not None:
-            # Those between are decoded anyway.
+            # The rows in between are decoded anyway.
             some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
             return {name: column[:: chosen.step] for name, column in some.items()}
         return gather_within(self._source, np.array(chosen, dtype=np.int64), limit)
@@ -95,7 +95,7 @@ class _Rows(ReorderedSource):
 
 
 class _Cast(WrappedSource):
-    """Columns of other types, which must hold the same values."""
+    """Columns cast to other types."""
 
     def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
         super().__init__(source)
@@ -106,10 +106,10 @@ class _Cast(WrappedSource):
         for name, dtype in cast.items():
             old = source.schema[name]
             if old.is_bytes:
-                raise OptionError(f"cast: {name!r} holds byte strings, which are no numbers")
+                raise OptionError(f"cast: {name!r} holds byte strings, not numbers")
             fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)
-        # How many times as large values may become.
+        # How many times larger a value may become.
         growth = (
             -(-fields[n].dtype.itemsize // max(1, source.schema[n].dtype.itemsize)) for n in cast
         )
@@ -185,7 +185,7 @@ class _Cast(WrappedSource):
                 field=name,
             )
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an imaginary part that is 0, or may be lost
+            warnings.simplefilter("ignore")  # about imaginary parts, which are 0 or may be lost
             return array.astype(dtype)
 
 
@@ -202,10 +202,10 @@ def _fill_before(fill: bytes, old: Field, new: Field) -> bytes | None:
 
 
 def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype that a column is cast to, if NumPy can make it of the old one."""
+    """Return the dtype that a column is cast to, or raise if NumPy cannot cast it."""
     try:
         new = Field(dtype).dtype
-        # Mere bytes are no numbers, and a date without a unit means nothing.
+        # Raw bytes are not numbers, and a date without a unit means nothing.
         void = np.void in (new.type, old.dtype.type) and new != old.dtype
         if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
             raise TypeError
@@ -213,7 +213,7 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
             raise TypeError
     except (FieldTextError, TypeError, ValueError):
         raise OptionError(
-            f"cast: {name!r} is {old}, which cannot become {dtype!r}; give a dtype of numbers, "
+            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}; give a dtype of numbers, "
             "such as 'float32', or of dates with a unit, such as 'datetime64[s]'"
         ) from None
     return new

@@ -1,4 +1,4 @@
-"""Checks of what was written, before it gets its name."""
+"""Checking a shard before it gets its name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.conversion.bounded_reader import Steps
+from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
@@ -22,22 +22,23 @@ from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
 
-# Checked at a time, while the file grows.
+# Bytes checked at a time while the file grows, and compared at a time.
 _FOLLOW_SIZE = 16 << 20
 _COMPARED_SIZE = 1 << 18
-_CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
+_CUT_OFF = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 
 
 class RecordCheck:
-    """Checks the records of a file while the rest of it is still being written, which
-    takes little time that would not be spent waiting for the disk.
+    """Checks the records of a file while the rest of it is still being written.
+
+    Most of that time would be spent waiting for the disk anyway.
     """
 
     def __init__(self) -> None:
         self._records = self._at = 0
 
     def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
-        """Checks what lies in the first ``size`` bytes and was not checked before."""
+        """Check the records in the first ``size`` bytes that were not checked before."""
         if size - self._at < (1 if last else _FOLLOW_SIZE):
             return
         base = self._at - self._at % mmap.ALLOCATIONGRANULARITY
@@ -48,30 +49,30 @@ class RecordCheck:
         found = _core.scan(data, self._at - base, len(data), _core.NO_LIMIT, 0, True, threads)
         self._at = base + found.end
         self._records += found.records
-        if found.fault is not None and (last or found.fault.code not in _CUT):
+        if found.fault is not None and (last or found.fault.code not in _CUT_OFF):
             raise VerificationError(
                 f"{name}: the record at byte {base + found.fault.offset:,} is not what was written"
             )
 
     def finish(self, path: str, name: str, rows: int) -> None:
-        """Checks the rest, and the number of records."""
+        """Check the rest of the file, and the number of records."""
         self.follow(path, os.path.getsize(path), name, last=True)
         if self._records != rows:
             raise VerificationError(
-                f"{name}: {rows:,} rows were written, but {self._records:,} records are there"
+                f"{name}: {rows:,} rows were written, but the file has {self._records:,} records"
             )
 
 
 def check_written(path: str, name: str, format: str, schema: Schema, rows: int) -> None:
-    """Counts the rows of a file."""
+    """Check the number of rows, the checksums and the types of a file."""
     written = _reopened(path, format, schema)
     if len(written) != rows:
         raise VerificationError(
-            f"{name}: {rows:,} rows were written, but {len(written):,} are there"
+            f"{name}: {rows:,} rows were written, but the file has {len(written):,}"
         )
     written.check_sums()
     if format != "tfrecord" and rows and _types(written.schema) != _types(schema):
-        raise VerificationError(f"{name}: {schema} was written, but {written.schema} is there")
+        raise VerificationError(f"{name}: {schema} was written, but the file has {written.schema}")
 
 
 def _types(schema: Schema) -> list[tuple[str, str]]:
@@ -79,14 +80,15 @@ def _types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def _kept(dtype: np.dtype[Any]) -> str:
-    """What of a dtype is kept under a temporary name: of those numpy does not know by
-    itself, such as bfloat16, only the size.
+    """Return what a file keeps of a dtype under its temporary name.
+
+    Of dtypes that NumPy does not define itself, such as bfloat16, that is only the size.
     """
     return dtype.str if dtype.kind != "V" else f"V{dtype.itemsize}"
 
 
 def _reopened(path: str, format: str, schema: Schema) -> Source:
-    """The file under its temporary name, beside which nothing lies that describes it."""
+    """Open a file under its temporary name, which has no sidecar or description beside it."""
     fields = dict(schema) if format == "tfrecord" else None
     dtype = packed_dtype(schema) if format == "raw" else None
     return open_source(path, fields, OpenOptions(format=format, dtype=dtype))
@@ -95,18 +97,18 @@ def _reopened(path: str, format: str, schema: Schema) -> Source:
 def check_values(
     path: str, name: str, format: str, source: Source, start: int, stop: int, budget: Budget
 ) -> None:
-    """Compares every value of a file with the rows it was made of."""
-    # Through the libraries of the formats: what was read or written wrongly would be wrong
-    # in the same way if it were read as before.
+    """Compare every value of a file with the rows it was made from."""
+    # Both are read through the libraries of their formats: recmap's own readers would repeat
+    # the mistake they made before.
     written = _reopened(path, format, source.schema).reference()
     names = dict(zip(source.schema, written.schema, strict=True))
-    steps = Steps(source.reference(), budget, start, stop)
+    reader = BoundedReader(source.reference(), budget, start, stop)
     row = start
-    while (wanted := steps.next()) is not None:
+    while (wanted := reader.next()) is not None:
         first = row
-        while row < steps.row:
-            budget.tidy()
-            found = _read_back(written, row - start, steps.row - start, budget.limit_back)
+        while row < reader.row:
+            budget.release_freed()
+            found = _read_back(written, row - start, reader.row - start, budget.read_back_limit)
             end = row + max(1, measure(found)[0])
             for column in source.schema:
                 if not _equal(wanted[column][row - first : end - first], found[names[column]]):
@@ -115,7 +117,7 @@ def check_values(
                         f"not those that were read ({row:,} to {end:,} of the source)"
                     )
             row = end
-            del found  # before the next are read
+            del found  # free it before the next one is read
         del wanted
 
 
@@ -123,7 +125,7 @@ def _read_back(written: Source, start: int, stop: int, limit: int) -> Batch:
     try:
         return written.read(start, stop, limit)
     except MemoryLimitError:
-        # It was held to be written, and must not fail because it takes more in this format.
+        # The row fit when it was written; it must not fail because this format takes more.
         return written.read(start, start + 1)
 
 
@@ -134,11 +136,11 @@ def _equal(a: Column, b: Column) -> bool:
         return bool(np.array_equal(a.lengths, b.lengths)) and _equal(a.flat, b.flat)
     if a.shape != b.shape or _kept(a.dtype) != _kept(b.dtype):
         return False
-    # Bit for bit, so that NaN is NaN and -0.0 is not 0.0.
+    # Bit for bit, so that NaN equals NaN and -0.0 differs from 0.0.
     one, other = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if one.dtype.hasobject:
         return one.tobytes() == other.tobytes()
     one, other = one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)
-    # A piece at a time: what numpy makes of a comparison is as large as what it compares.
-    pieces = (slice(at, at + _COMPARED_SIZE) for at in range(0, len(one), _COMPARED_SIZE))
-    return all(np.array_equal(one[piece], other[piece]) for piece in pieces)
+    # A little at a time: NumPy's result is as large as what it compares.
+    spans = (slice(at, at + _COMPARED_SIZE) for at in range(0, len(one), _COMPARED_SIZE))
+    return all(np.array_equal(one[span], other[span]) for span in spans)

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.engine import Runner, convert_source
-from recmap.conversion.manifest_file import load_manifest, manifest_path
+from recmap.conversion.engine import OutputOptions, Runner, WorkOptions, convert_source
+from recmap.conversion.manifest import load_manifest, manifest_path
+from recmap.conversion.plan import Sharding
 from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
@@ -119,11 +120,18 @@ def convert(
     options = None if options is None else as_mapping("options", options, '{"level": 3}')
     dataset = src if isinstance(src, Dataset) else open(src, **source)
     if isinstance(src, Dataset) and source:
-        output = source.get("compression")
-        hint = f'; to compress the output: options={{"compression": "{output}"}}' if output else ""
+        packed = source.get("compression")
+        hint = f'; to compress the output: options={{"compression": "{packed}"}}' if packed else ""
         raise OptionError(
             f"the dataset is already open, so give {', '.join(source)} to rm.open instead{hint}"
         )
+    output = OutputOptions(
+        target,
+        to,
+        Sharding(shards, rows_per_shard, shard_size),
+        durable,
+        options or {},
+    )
     with _runner(engine, address, dataset.source, target, workers) as runner:
         chosen = transformed(
             dataset.source,
@@ -133,31 +141,28 @@ def convert(
             cast=cast,
             casting=casting,
         )
-        return convert_source(
-            chosen,
-            target,
-            to=to,
+        work = WorkOptions(
             memory=memory,
             # On a cluster the memory is for a task, which writes one file.
             workers=workers if runner is None else 1,
-            shards=shards,
-            rows_per_shard=rows_per_shard,
-            shard_size=shard_size,
+            verify=verify,
             # Rows from memory cannot be told from others, so there is nothing to go on with.
             resume=resume and dataset.lasting,
             overwrite=overwrite,
-            verify=verify,
-            durable=durable,
             progress=progress,
-            shuffle=_seed(shuffle, seed, target),
-            described={
+            runner=runner,
+        )
+        return convert_source(
+            chosen,
+            output,
+            work,
+            seed=_seed(shuffle, seed, target),
+            description={
                 "rows": None if rows is None else str(rows),
                 "columns": None if columns is None else list(columns),
                 "rename": dict(rename or {}),
                 "opened": dataset.opened,
             },
-            options=options,
-            runner=runner,
         )
 
 

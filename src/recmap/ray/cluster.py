@@ -1,19 +1,108 @@
-"""The nodes of a cluster, and whether they see the files that the driver sees."""
+"""A Ray cluster: connecting to it, its nodes, its tasks, and which files they see."""
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, chdir, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from recmap.conversion.plan import is_folder
-from recmap.errors import PathNotFoundError, WorkerDiedError
-from recmap.files.temporary import remove, temporary_path
-from recmap.ray.working_folder import TASK_CPUS, Home
+from recmap.errors import MissingPackageError, OptionError, PathNotFoundError, WorkerDiedError
+from recmap.files.cpus import using_threads
+from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 
-__all__ = ["Node", "check_visible", "cpu_count", "output_folder", "working_nodes"]
+__all__ = [
+    "TASK_CPUS",
+    "Connection",
+    "Driver",
+    "Node",
+    "check_visible",
+    "connect",
+    "cpu_count",
+    "load_ray",
+    "output_folder",
+    "task_result",
+    "working_nodes",
+]
+
+# CPUs that a task asks Ray for, and uses.
+TASK_CPUS = 1
+# Seconds within which a cluster must answer.
+_CONNECT_TIMEOUT = 10.0
+
+
+def load_ray() -> Any:
+    """Import Ray, or say how to install it."""
+    try:
+        import ray
+    except ImportError as e:
+        raise MissingPackageError("this needs Ray: pip install recmap[ray]") from e
+    return ray
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection to a cluster. ``close`` ends it only if it was ``opened`` here."""
+
+    ray: Any
+    opened: bool
+
+    def close(self) -> None:
+        if self.opened:
+            self.ray.shutdown()
+
+    def __enter__(self) -> Any:
+        return self.ray
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(address: str | None) -> Connection:
+    """Return the connection that this program has, or connect to the cluster at ``address``.
+
+    None means what it means to ``ray.init``: the cluster on this machine, or else a new one.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            raise OptionError(
+                f"address={address!r}: this program is connected to {connected} already; leave the "
+                "address out, or call ray.shutdown() first"
+            )
+        return Connection(ray, opened=False)
+    try:
+        _check_reachable(address)
+        ray.init(
+            address=address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (OSError, RuntimeError, ValueError) as e:
+        raise OptionError(
+            f"address={address!r}: no Ray cluster could be reached there ({e}); "
+            "`ray start --head` on the first machine starts one and prints its address"
+        ) from e
+    return Connection(ray, opened=True)
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise if nothing listens there. Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
 
 
 @dataclass(frozen=True)
@@ -27,7 +116,7 @@ class Node:
 
 
 def working_nodes(ray: Any) -> list[Node]:
-    """Those that have processors for a task."""
+    """Return the nodes that have CPUs for a task."""
     nodes = [
         Node(
             node["NodeID"],
@@ -42,13 +131,58 @@ def working_nodes(ray: Any) -> list[Node]:
 
 
 def cpu_count(ray: Any) -> int:
-    """Processors for tasks, on all nodes; 1 at least."""
+    """Return the number of CPUs for tasks, on all nodes; at least 1."""
     return max(1, int(sum(node.cpus for node in working_nodes(ray))))
 
 
 @dataclass(frozen=True)
+class Driver:
+    """The driver's working directory, where relative paths start, and its process, which owns
+    the temporary files that tasks write for it.
+    """
+
+    folder: str
+    process: Process
+
+    @classmethod
+    def here(cls) -> Driver:
+        return cls(os.getcwd(), this_process())
+
+    @contextmanager
+    def impersonated(self) -> Iterator[None]:
+        """Make this process act for the driver, with the CPUs of a task."""
+        with ExitStack() as stack:
+            stack.enter_context(acting_for(self.process))
+            stack.enter_context(using_threads(TASK_CPUS))
+            # A node may lack the folder. Then all paths are absolute, or the node is refused.
+            if os.path.isdir(self.folder):
+                stack.enter_context(chdir(self.folder))
+            yield
+
+
+def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
+    """Return the result of a task, or raise the error that it raised, without Ray's wrapping.
+
+    If the task died, on the last of its ``retries`` too, the error names its ``purpose``.
+    """
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as e:
+        if not isinstance(e.cause, Exception):
+            raise
+        error = e.cause
+    except ray.exceptions.RayError as e:
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise WorkerDiedError(
+            f"{purpose}: its Ray task died {retries + 1} times in a row: {reason} (the node may be "
+            "too small for it: memory= is for each task)"
+        ) from e
+    raise error
+
+
+@dataclass(frozen=True)
 class _Seen:
-    """A file as the driver sees it; of a folder, only that it is one."""
+    """What a process sees at a path: the size and time of a file; None for a folder."""
 
     path: str
     state: tuple[int, int] | None
@@ -61,52 +195,65 @@ class _Seen:
         return cls(path, (status.st_size, int(status.st_mtime)))
 
 
-def check_visible(ray: Any, home: Home, files: Sequence[str], dst: str | None = None) -> None:
-    """Refuses files that a node does not see, or sees otherwise, and a place for the output
-    that is not that of the driver. It is looked for by a file that the driver puts there.
+def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | None = None) -> None:
+    """Raise if a node does not see the files, or the folder of ``dst``, that the driver sees.
+
+    The folder is recognised by a temporary file that the driver puts there.
     """
-    with nullcontext() if dst is None else _nonce(dst) as nonce:
-        seen = [_Seen.here(path) for path in [*files, *([nonce] if nonce else [])]]
-        look = ray.remote(_look)
+    with nullcontext() if dst is None else _probe_file(dst) as probe:
+        seen = [_Seen.here(path) for path in [*files, *([probe] if probe else [])]]
+        look = ray.remote(_find_difference)
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         asked = {
             look.options(num_cpus=0, scheduling_strategy=affinity(node.id, soft=False)).remote(
-                home, seen
+                driver, seen
             ): node
             for node in working_nodes(ray)
         }
         for ref, node in asked.items():
-            wrong = _answer(ray, ref, node)
-            if wrong is not None:
-                path, why = wrong
-                shown = os.path.dirname(path) if path == nonce else path
+            difference = _difference_on(ray, ref, node)
+            if difference is not None:
+                path, why = difference
+                shown = os.path.dirname(path) if path == probe else path
                 raise PathNotFoundError(
-                    f"{os.path.abspath(shown)}: node {node.name} {why}; nothing was done: "
-                    "use storage that all nodes see under the same path"
+                    f"{os.path.abspath(shown)}: node {node.name} {why}; nothing was done. "
+                    "Use storage that all nodes see under the same path"
                 )
 
 
-def _answer(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
+def _difference_on(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
     try:
         answer: tuple[str, str] | None = ray.get(ref)
     except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError):
-        return None  # it is gone, and gets no task
+        return None  # the node is gone, and gets no task
     except ray.exceptions.RayError as e:
+        reason = (str(e).strip().splitlines() or [type(e).__name__])[-1]
         raise WorkerDiedError(
-            f"node {node.name} cannot run recmap: {_last_line(e)}; every node needs the same "
-            "recmap and the same packages as the driver"
+            f"node {node.name} cannot run recmap: {reason}; every node needs the same recmap and "
+            "the same packages as the driver"
         ) from e
     return answer
 
 
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+def _find_difference(driver: Driver, expected: Sequence[_Seen]) -> tuple[str, str] | None:
+    """Return the first path that this process sees differently, and why. Runs in a task."""
+    with driver.impersonated():
+        for wanted in expected:
+            try:
+                found = _Seen.here(wanted.path)
+            except FileNotFoundError:
+                return wanted.path, "does not see it"
+            except OSError as e:
+                return wanted.path, f"cannot read it ({e.strerror})"
+            if found != wanted:
+                return wanted.path, "sees another file under that name"
+    return None
 
 
 @contextmanager
-def _nonce(dst: str) -> Iterator[str]:
-    """A file where the output will be, for a moment."""
-    path = temporary_path(os.path.join(_folder(dst), "visible"))
+def _probe_file(dst: str) -> Iterator[str]:
+    """Put a file where the output will be, for a moment."""
+    path = temporary_path(os.path.join(_folder_of(dst), "visible"))
     try:
         with open(path, "x", encoding="utf-8"):
             pass
@@ -117,43 +264,27 @@ def _nonce(dst: str) -> Iterator[str]:
 
 @contextmanager
 def output_folder(dst: str) -> Iterator[None]:
-    """Makes the folder that the output will be in. After a failure it is gone again, unless
-    something is in it.
-    """
-    made = _missing(_folder(dst))
-    os.makedirs(_folder(dst), exist_ok=True)
+    """Create the folder of an output. After a failure, remove it again if it is empty."""
+    folder = _folder_of(dst)
+    created = _missing_folders(folder)
+    os.makedirs(folder, exist_ok=True)
     try:
         yield
     except BaseException:
-        for folder in made:
-            if os.path.isdir(folder) and not os.listdir(folder):
-                os.rmdir(folder)
+        for made in created:
+            if os.path.isdir(made) and not os.listdir(made):
+                os.rmdir(made)
         raise
 
 
-def _folder(dst: str) -> str:
+def _folder_of(dst: str) -> str:
     return os.path.join(".", (dst if is_folder(dst) else os.path.dirname(dst)).rstrip(os.sep))
 
 
-def _missing(folder: str) -> list[str]:
-    """The folders that are not there yet, the innermost first."""
+def _missing_folders(folder: str) -> list[str]:
+    """Return the folders that do not exist yet, the innermost first."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
     return missing
-
-
-def _look(home: Home, expected: Sequence[_Seen]) -> tuple[str, str] | None:
-    """In a task: the first path that is not seen as expected, and why."""
-    with home.entered():
-        for wanted in expected:
-            try:
-                found = _Seen.here(wanted.path)
-            except FileNotFoundError:
-                return wanted.path, "does not see it"
-            except OSError as e:
-                return wanted.path, f"cannot look at it ({e.strerror})"
-            if found != wanted:
-                return wanted.path, "sees another file under that name"
-    return None

@@ -1,4 +1,4 @@
-"""recmap's files as a Datasource of Ray's."""
+"""Files as a datasource of Ray Data: what a task that reads does."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from recmap.model.coerce import empty_column
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.model.source import Partition
-from recmap.ray.base_classes import BlockMetadata, DataContext, Datasource, ReadTask
-from recmap.ray.partition import Stretch, deal
-from recmap.ray.to_arrow import table_of
+from recmap.ray.arrow_tables import table_of
+from recmap.ray.file_partitions import RowSpan, assign_rows
+from recmap.ray.ray_data import BlockMetadata, DataContext, Datasource, ReadTask
 
 __all__ = ["RecmapDatasource"]
 
-# Where Ray sets no limit to the size of a block.
+# The size of a block if Ray sets no limit.
 _BLOCK_SIZE = 128 << 20
-# The arguments of Ray's classes are not those of its last releases.
+# The arguments of Ray's classes differ between releases.
 _METADATA_FIELDS = {field.name for field in dataclasses.fields(BlockMetadata)}
 _TASK_ARGUMENTS = inspect.signature(ReadTask.__init__).parameters
 
 
 class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
-    """Rows of pieces; a row takes about ``row_bytes`` of memory, or ``size`` is that of all."""
+    """The rows of files. One takes about ``row_bytes`` of memory, and all of them ``size``."""
 
     def __init__(
-        self, schema: Schema, pieces: Sequence[Partition], row_bytes: int, size: int
+        self, schema: Schema, partitions: Sequence[Partition], row_bytes: int, size: int
     ) -> None:
         super().__init__()
-        self._schema, self._pieces = schema, list(pieces)
+        self._schema, self._partitions = schema, list(partitions)
         self._row_bytes, self._size = row_bytes, size
-        # Which columns are read, and as what: Ray's name for it.
+        # The columns to read, and their new names. Ray sets this attribute.
         self._projection_map: dict[str, str] | None = None
 
     def get_name(self) -> str:
@@ -48,7 +48,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
         if projection_map is not None and not projection_map:
-            # Rows are to be counted, and a table without columns has none.
+            # Ray wants to count rows, and a table without columns has none.
             first = next(iter(self._names()))
             projection_map = {first: first}
         return super().apply_projection(projection_map)
@@ -65,8 +65,8 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         named = Schema({new: self._schema[old] for old, new in names.items()})
         schema = _empty(named).schema
         return [
-            self._task(stretches, names, schema, block_size, per_task_row_limit)
-            for stretches in deal(self._pieces, max(1, parallelism))
+            self._task(spans, names, schema, block_size, per_task_row_limit)
+            for spans in assign_rows(self._partitions, max(1, parallelism))
         ]
 
     def _names(self) -> Mapping[str, str]:
@@ -75,19 +75,19 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
 
     def _task(
         self,
-        stretches: list[Stretch],
+        spans: list[RowSpan],
         names: Mapping[str, str],
         schema: Any,
         block_size: int,
         limit: int | None,
     ) -> Any:
-        counts = [stretch.rows for stretch in stretches]
+        counts = [span.rows for span in spans]
         known = [count for count in counts if count is not None]
         rows = sum(known) if len(known) == len(counts) else None
         metadata = {
             "num_rows": rows,
             "size_bytes": None if rows is None else rows * self._row_bytes,
-            "input_files": [file for stretch in stretches for file in stretch.piece.files],
+            "input_files": [file for span in spans for file in span.partition.files],
             "exec_stats": None,
         }
         arguments: dict[str, Any] = {}
@@ -97,31 +97,31 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
             arguments["schema"] = schema
         if "per_task_row_limit" in _TASK_ARGUMENTS:
             arguments["per_task_row_limit"] = limit
-        read = _reading(stretches, names, self._schema, self._row_bytes, block_size)
+        read = _read_function(spans, names, self._schema, self._row_bytes, block_size)
         return ReadTask(read, BlockMetadata(**metadata), **arguments)
 
 
-def _reading(
-    stretches: list[Stretch],
+def _read_function(
+    spans: list[RowSpan],
     names: Mapping[str, str],
     schema: Schema,
     row_bytes: int,
     block_size: int,
 ) -> Callable[[], Iterator[Any]]:
-    """What a task does."""
+    """Return what a task calls to read its blocks."""
     named = Schema({new: schema[old] for old, new in names.items()})
 
     def read_recmap() -> Iterator[Any]:
-        if all(stretch.rows == 0 for stretch in stretches):
+        if all(span.rows == 0 for span in spans):
             yield _empty(named)
-        for stretch in stretches:
-            reader = stretch.piece.open(list(names))
+        for span in spans:
+            reader = span.partition.open(list(names))
             wanted = max(1, block_size // row_bytes)
-            unit = stretch.piece.unit
-            row = stretch.start
-            while stretch.stop is None or row < stretch.stop:
+            unit = span.partition.unit
+            row = span.start
+            while span.stop is None or row < span.stop:
                 whole = wanted // unit * unit or wanted
-                stop = row + whole if stretch.stop is None else min(row + whole, stretch.stop)
+                stop = row + whole if span.stop is None else min(row + whole, span.stop)
                 try:
                     batch = reader.read(row, stop, block_size)
                 except MemoryLimitError:  # a row that is larger than a block
@@ -132,9 +132,9 @@ def _reading(
                 yield table_of({new: batch[old] for old, new in names.items()}, named)
                 row += rows
                 wanted = max(1, block_size * rows // max(size, 1))
-            if stretch.stop is not None and row < stretch.stop:
+            if span.stop is not None and row < span.stop:
                 raise DataError(
-                    f"{stretch.piece.files[0]}: it ended at row {row:,}, not {stretch.stop:,}"
+                    f"{span.partition.files[0]}: it ended at row {row:,}, not {span.stop:,}"
                 )
 
     return read_recmap

@@ -1,4 +1,7 @@
-"""What is sent to a task that reads: which files, and how they are opened, never rows."""
+"""Partitions of files, and which task reads which of their rows.
+
+A partition names the files that a task opens. It never holds rows.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,88 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
-__all__ = ["pieces_of"]
+__all__ = ["RowSpan", "assign_rows", "file_partitions", "good_count"]
+
+# Ray takes some 15 ms for a block, which is little compared to reading this many bytes.
+_GOOD_SIZE = 16 << 20
+_LEAST_SIZE = 1 << 20
+_MOST_SIZE = 64 << 20
+# Tasks for each CPU, so that all CPUs finish at about the same time.
+_PER_CPU = 4
 
 
-def pieces_of(source: Source, reopen: Callable[[], Source], skip: bool) -> list[Partition]:
-    """A source as pieces: its files, where they can be opened alone."""
+@dataclass(frozen=True)
+class RowSpan:
+    """The rows ``start`` to ``stop`` of a partition, or all from ``start`` if that is None."""
+
+    partition: Partition
+    start: int
+    stop: int | None
+
+    @property
+    def rows(self) -> int | None:
+        return None if self.stop is None else self.stop - self.start
+
+
+def good_count(size: int, cpus: int) -> int:
+    """Return how many tasks are good for ``size`` bytes: one per CPU, more if it is large.
+
+    >>> [good_count(size << 20, 8) for size in (0, 3, 80, 400, 10_000)]
+    [1, 3, 8, 25, 157]
+    """
+    each = min(cpus, size // _LEAST_SIZE)
+    several = min(_PER_CPU * cpus, size // _GOOD_SIZE)
+    return max(1, each, several, -(-size // _MOST_SIZE))
+
+
+def assign_rows(partitions: Sequence[Partition], tasks: int) -> list[list[RowSpan]]:
+    """Return the rows that each of at most ``tasks`` tasks reads: about equally many, in order.
+
+    Partitions are divided only where their rows can be read separately.
+    """
+    counts = [each.rows for each in partitions]
+    known = [rows for rows in counts if rows is not None]
+    if len(known) < len(counts):
+        groups = np.array_split(np.arange(len(partitions)), min(tasks, len(partitions)))
+        return [[RowSpan(partitions[i], 0, counts[i]) for i in group] for group in groups]
+    edges = np.arange(tasks) * sum(known) // tasks
+    assigned: list[list[RowSpan]] = [[] for _ in range(tasks)]
+    base = 0
+    for partition, rows in zip(partitions, known, strict=True):
+        first = int(np.searchsorted(edges, base, side="right")) - 1
+        # Where the rows of each task start. Of several tasks that would start at the same row,
+        # only the last gets any.
+        owners = {0: first}
+        for task in range(first + 1, int(np.searchsorted(edges, base + rows))):
+            owners[int(edges[task] - base) // partition.unit * partition.unit] = task
+        starts = list(owners)
+        for start, stop in zip(starts, [*starts[1:], rows], strict=True):
+            if stop > start:
+                span = RowSpan(partition.part(start, stop), start, stop)
+                assigned[owners[start]].append(span)
+        base += rows
+    return [spans for spans in assigned if spans] or [[RowSpan(partitions[0], 0, 0)]]
+
+
+def file_partitions(source: Source, reopen: Callable[[], Source], skip: bool) -> list[Partition]:
+    """Return the files of a source, separately where they can be opened alone.
+
+    With ``skip``, tasks leave out bad records.
+    """
     partitions = source.partitions(skip=skip)
     if partitions is not None:
         return partitions
     sources = source.sequence() if isinstance(reopen, Opening) else [source]
-    return [_FilePiece.of(each, reopen) for each in sources]
+    return [_FilesPartition.of(each, reopen) for each in sources]
 
 
 @dataclass(frozen=True)
-class _FilePiece:
+class _FilesPartition:
     """Files whose headers tell where their rows are."""
 
     reopen: Callable[[], Source]

@@ -1,64 +1,65 @@
-"""How far all tasks are together."""
+"""Adding up the progress of all tasks."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-__all__ = ["Tally", "Teller", "start_tally", "told"]
+__all__ = ["ProgressActor", "TaskProgress", "reported_progress", "start_progress_actor"]
 
-# A task tells no more often.
-_SECONDS = 0.1
-_PATIENCE = 1.0
+# Seconds between two reports of a task, and seconds to wait for the actor.
+_INTERVAL = 0.1
+_TIMEOUT = 1.0
 
 
-class Tally:
-    """An actor that knows the rows and bytes of each file so far. A file that is begun
-    anew on another node is counted anew.
+class ProgressActor:
+    """An actor that keeps the rows and bytes of each shard so far.
+
+    A shard that is started again on another node is counted again from zero.
     """
 
     def __init__(self) -> None:
-        self._files: dict[int, tuple[int, int]] = {}
+        self._shards: dict[int, tuple[int, int]] = {}
 
-    def tell(self, number: int, rows: int, size: int) -> None:
-        self._files[number] = rows, size
+    def report(self, number: int, rows: int, size: int) -> None:
+        self._shards[number] = rows, size
 
-    def files(self) -> dict[int, tuple[int, int]]:
-        return self._files
+    def shards(self) -> dict[int, tuple[int, int]]:
+        return self._shards
 
 
-def start_tally(ray: Any) -> Any:
-    """The actor, beside the driver: it is not lost with another node."""
+def start_progress_actor(ray: Any) -> Any:
+    """Start the actor on the driver's node, so that it is not lost with another one."""
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=True
     )
-    actor = ray.remote(Tally)
+    actor = ray.remote(ProgressActor)
     return actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
 
-def told(ray: Any, tally: Any) -> dict[int, tuple[int, int]]:
-    """The rows and bytes of each file so far, as far as they are known."""
-    if tally is None:
+def reported_progress(ray: Any, actor: Any) -> dict[int, tuple[int, int]]:
+    """Return the rows and bytes of each shard so far, as far as they are known."""
+    if actor is None:
         return {}
     try:
-        files: dict[int, tuple[int, int]] = ray.get(tally.files.remote(), timeout=_PATIENCE)
+        shards: dict[int, tuple[int, int]] = ray.get(actor.shards.remote(), timeout=_TIMEOUT)
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-        return {}  # it is started anew, and told all again: no reason to fail
-    return files
+        return {}  # the actor restarts, and tasks report again: no reason to fail
+    return shards
 
 
-class Teller:
-    """Counts what a task has done, and tells the tally now and then, if there is one."""
+class TaskProgress:
+    """Counts what a task has done, and reports it to the actor now and then, if there is one."""
 
-    def __init__(self, tally: Any, number: int) -> None:
-        self._tally, self._number = tally, number
-        self._told = 0.0
+    def __init__(self, actor: Any, number: int) -> None:
+        self._actor, self._number = actor, number
+        self._reported = 0.0
         self.rows = self.size = 0
 
     def add(self, rows: int, size: int) -> None:
         self.rows += rows
         self.size += size
         now = time.monotonic()
-        if self._tally is not None and now - self._told >= _SECONDS:
-            self._told = now
-            self._tally.tell.remote(self._number, self.rows, self.size)
+        if self._actor is not None and now - self._reported >= _INTERVAL:
+            self._reported = now
+            self._actor.report.remote(self._number, self.rows, self.size)

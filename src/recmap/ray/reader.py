@@ -1,4 +1,4 @@
-"""Files as a dataset of Ray's."""
+"""rm.ray.read: open files as a Ray dataset."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
-from recmap.ray.cluster import check_visible, cpu_count
-from recmap.ray.file_partitions import pieces_of
-from recmap.ray.library import connect
+from recmap.ray.cluster import Driver, check_visible, connect, cpu_count
+from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
-from recmap.ray.partition import good_blocks
-from recmap.ray.working_folder import Home
 
 __all__ = ["read"]
 
 
 @runtime_checkable
 class Opened(Protocol):
-    """A dataset of recmap's, as ``rm.open`` gives it."""
+    """A dataset that ``rm.open`` returned."""
 
     @property
     def source(self) -> Source: ...
@@ -44,31 +41,31 @@ def read(
     concurrency: int | None = None,
     **options: Any,
 ) -> Any:
-    """A ``ray.data.Dataset`` of the rows of any files, read where they are used.
+    """Open files as a ``ray.data.Dataset``, whose rows are read where they are used.
 
-    ``src`` is what ``rm.open`` takes, or a dataset it gave; ``fields`` and the other options
-    are its own. ``columns`` are those that are read. ``override_num_blocks`` and
-    ``concurrency`` are Ray's: how many tasks there are, and how many at a time. If nobody
-    says, blocks have 16 to 64 MB, or fewer if some processors would get none.
+    ``src``, ``fields`` and the other options are those of ``rm.open``; ``src`` can also be a
+    dataset that ``rm.open`` returned. ``columns`` selects the columns that are read.
+    ``override_num_blocks`` and ``concurrency`` are Ray's: the number of tasks, and how many run
+    at a time. By default, blocks have 16 to 64 MB, or less so that every CPU gets one.
 
-    Rows of one shape are tensors, with their dtype; ragged rows are lists, byte strings
+    Rows of one shape become tensors with their dtype, ragged rows lists, and byte strings
     binary. All workers must see the files under the same path.
     """
-    # It stays: the dataset is read later.
-    ray, home = connect(None).ray, Home.here()
-    from recmap.ray.base_classes import read_datasource
+    # The connection stays open, because the dataset is read later.
+    ray, driver = connect(None).ray, Driver.here()
     from recmap.ray.datasource import RecmapDatasource
+    from recmap.ray.ray_data import read_datasource
 
     source, reopen, skip = _opened(src, fields, options)
-    check_visible(ray, home, source.files)
-    find_records(ray, home, source)
-    schema = _chosen(source.schema, columns)
-    pieces = pieces_of(source, reopen, skip)
+    check_visible(ray, driver, source.files)
+    find_records(ray, driver, source)
+    schema = _select(source.schema, columns)
+    partitions = file_partitions(source, reopen, skip)
     row_bytes = _row_bytes(schema, source)
-    size = _size(pieces, row_bytes)
+    size = _size(partitions, row_bytes)
     if override_num_blocks is None:
-        override_num_blocks = good_blocks(size, cpu_count(ray))
-    datasource = RecmapDatasource(schema, pieces, row_bytes, size)
+        override_num_blocks = good_count(size, cpu_count(ray))
+    datasource = RecmapDatasource(schema, partitions, row_bytes, size)
     return read_datasource(
         datasource, override_num_blocks=override_num_blocks, concurrency=concurrency
     )
@@ -77,7 +74,7 @@ def read(
 def _opened(
     src: PathsLike | Opened, fields: FieldsLike | None, options: Mapping[str, Any]
 ) -> tuple[Source, Callable[[], Source], bool]:
-    """The source, what opens it in another process, and whether bad records are left out."""
+    """Return the source, how to open it in another process, and whether to skip bad records."""
     if isinstance(src, Opened):
         late = [*(["fields"] if fields is not None else []), *options]
         if late:
@@ -87,14 +84,14 @@ def _opened(
         if src.reopen is None or not src.lasting:
             raise OptionError(
                 "rows in memory are not sent to Ray's workers; save them to a file that all of "
-                "them see, or use ray.data.from_numpy()"
+                "them can see, or use ray.data.from_numpy()"
             )
         skip = isinstance(src.reopen, Opening) and src.reopen.options.errors == "skip"
-        return _where_it_was(src.source, src.reopen), src.reopen, skip
+        return _in_original_folder(src.source, src.reopen), src.reopen, skip
     if isinstance(src, Mapping) or not isinstance(src, str | os.PathLike | Sequence):
         raise OptionError(
-            f"rm.ray.read takes a path, a list of paths or what rm.open gives, not "
-            f"{type(src).__name__}: columns from several files are opened first, "
+            f"rm.ray.read takes a path, a list of paths or what rm.open returns, not "
+            f"{type(src).__name__}; open columns from several files first, as in "
             'rm.ray.read(rm.open({"x": "x.npy", ...}))'
         )
     try:
@@ -105,9 +102,9 @@ def _opened(
     return opening(), opening, chosen.errors == "skip"
 
 
-def _where_it_was(source: Source, reopen: Callable[[], Source]) -> Source:
-    """The source, or the same opened again, if its files have relative names and this
-    program may have gone to another folder since.
+def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
+    """Return the source, opened again if it has relative paths and the working directory may
+    have changed since.
     """
     if all(map(os.path.isabs, source.files)):
         return source
@@ -118,11 +115,13 @@ def _where_it_was(source: Source, reopen: Callable[[], Source]) -> Source:
     return reopen()
 
 
-def _chosen(schema: Schema, columns: Sequence[str] | None) -> Schema:
+def _select(schema: Schema, columns: Sequence[str] | None) -> Schema:
     if columns is None:
         return schema
     if not columns:
-        raise OptionError("columns=[] leaves nothing to read; name some, or leave it out for all")
+        raise OptionError(
+            "columns=[] leaves nothing to read; name some columns, or omit it to read all"
+        )
     for name in columns:
         if name not in schema:
             raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(schema)}")
@@ -130,15 +129,15 @@ def _chosen(schema: Schema, columns: Sequence[str] | None) -> Schema:
 
 
 def _row_bytes(schema: Schema, source: Source) -> int:
-    """About what a row takes in memory."""
+    """Estimate what a row takes in memory."""
     sizes = [field.row_bytes for field in schema.values()]
     known = sum(size for size in sizes if size is not None)
     return max(1, known) if None not in sizes else max(1, known, source.row_bytes())
 
 
-def _size(pieces: Sequence[Partition], row_bytes: int) -> int:
-    """About what all rows take in memory; of those nobody has counted, what the file does."""
+def _size(partitions: Sequence[Partition], row_bytes: int) -> int:
+    """Estimate what all rows take in memory: as much as the file, if they are not counted."""
     return sum(
-        sum(map(size_on_disk, piece.files)) if piece.rows is None else piece.rows * row_bytes
-        for piece in pieces
+        sum(map(size_on_disk, each.files)) if each.rows is None else each.rows * row_bytes
+        for each in partitions
     )

@@ -1,8 +1,7 @@
-"""What tasks have written, and how all of it gets its names at once.
+"""Staging the files that tasks write, and publishing all of them at once.
 
-Each task writes a file of its own, which nobody else knows of, into a hidden folder. When
-all are there, they are renamed. A task that is tried again leaves a file that is never
-asked for.
+Each task writes a file with a unique name into a hidden folder. When all tasks are done, the
+files are renamed. A task that is retried leaves a file that is never published.
 """
 
 from __future__ import annotations
@@ -16,25 +15,23 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import refuse_foreign_output
-from recmap.conversion.manifest import Manifest
-from recmap.conversion.manifest_file import existing_files, load_manifest, manifest_path
-from recmap.conversion.plan import is_folder, plan_shards, stem_of
-from recmap.conversion.previous_output import Before
+from recmap.conversion.cleanup import PreviousOutput, refuse_foreign_output
+from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.plan import Shard, Sharding, is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
 from recmap.files.atomic_write import sync
 from recmap.files.paths import size_on_disk
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
-from recmap.ray.swap import Replacement, put_back
+from recmap.ray.swap import Swap, restore_old_files
 
-__all__ = ["Output", "Part"]
+__all__ = ["StagedOutput", "StagedShard"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file that a task has written: the number of the task, and what it holds."""
+class StagedShard:
+    """A file that a task has written, and what it holds."""
 
     task: int
     path: str
@@ -43,8 +40,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Output:
-    """Where rows are written to, and as what."""
+class StagedOutput:
+    """Where rows are written to, and in which format."""
 
     dst: str
     format: str
@@ -53,122 +50,123 @@ class Output:
 
     @contextmanager
     def staged(self) -> Iterator[str]:
-        """A hidden folder for parts, which is gone when this ends."""
+        """Yield a hidden folder for the files of tasks, and remove it at the end."""
         with self._manifest([], Schema({}), {}).running():
-            put_back(self._manifest_path)
+            restore_old_files(self._manifest_path)
             self.refuse_existing()
-            stage = self._hidden("write")
+            stage = self._hidden_path("write")
             os.mkdir(stage)
             try:
                 yield stage
             finally:
-                # Under another name, where a task that still runs puts nothing.
-                gone = self._hidden("gone")
+                # Renamed first, so that a task that still runs adds nothing to it.
+                gone = self._hidden_path("gone")
                 os.rename(stage, gone)
                 remove(gone)
 
-    def _hidden(self, mark: str) -> str:
-        return temporary_path(self._manifest_path, mark=f".{mark}-{uuid4().hex[:12]}")
+    def _hidden_path(self, purpose: str) -> str:
+        return temporary_path(self._manifest_path, f".{purpose}-{uuid4().hex[:12]}")
 
     def refuse_existing(self) -> None:
-        """Raises if there is something that may not be overwritten."""
+        """Raise if something exists that must not be overwritten."""
         existing = self._existing()
         if existing and not self.overwrite:
             raise OutputExistsError(
                 f"{existing[0]} exists already (use overwrite=True to replace it)"
             )
-        # Before any work: which of them get new files of their names is not known yet.
-        self._before.refuse_others([path for path in existing if path != self._stem])
+        # Checked before any work, when it is not known yet which of them get a new file.
+        self._previous.refuse_foreign([path for path in existing if path != self._single_path])
 
-    def publish(self, parts: Sequence[Part], stage: str) -> list[str]:
-        """Gives the parts their names, in the order of their tasks; all of them, or none.
-        The names.
-        """
-        ordered = sorted(parts, key=lambda part: part.task)
-        self._check_alike(ordered)
-        # Somebody else may have been here meanwhile.
+    def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
+        """Rename all files, in the order of their tasks, or none. Return the new names."""
+        ordered = sorted(staged, key=lambda file: file.task)
+        self._check_same_schema(ordered)
+        # Another conversion may have written here meanwhile.
         self.refuse_existing()
-        count = len(ordered)
-        ends = list(accumulate(part.rows for part in ordered))
-        shards = [
-            replace(shard, start=end - part.rows, stop=end)
-            for shard, part, end in zip(
-                plan_shards(self.dst, self.format, count, 1, count, None, None),
-                ordered,
-                ends,
-                strict=True,
-            )
-        ]
+        shards = self._plan(ordered)
         names = {shard.path for shard in shards}
-        self._before.refuse_others([path for path in self._existing() if path not in names])
+        self._previous.refuse_foreign([path for path in self._existing() if path not in names])
         for name in names:
             refuse_foreign_output(name, self.format)
-        replacement = Replacement(self._manifest_path, self._existing())
-        manifest = self._manifest(shards, ordered[0].schema, replacement.note)
+        swap = Swap(self._manifest_path, self._existing())
+        manifest = self._manifest(shards, ordered[0].schema, swap.note)
         try:
-            replacement.begin()
+            swap.begin()
             manifest.begin(resume=False, overwrite=self.overwrite)
-            for part, shard in zip(ordered, shards, strict=True):
-                replacement.put(part.path, shard.path)
-            replacement.keep_others([shard.path for shard in shards])
+            for file, shard in zip(ordered, shards, strict=True):
+                swap.put(file.path, shard.path)
+            swap.keep_others([shard.path for shard in shards])
             if self.durable:
                 sync(os.path.dirname(shards[0].path))
             sizes = [size_on_disk(shard.path) for shard in shards]
-            replacement.commit(stage)
-            results = {"rows": ends[-1], "bytes": sizes, "options": {}}
+            swap.commit(stage)
+            results: dict[str, Any] = {"rows": shards[-1].stop, "bytes": sizes, "options": {}}
             manifest.finish(results, manifest.worth_keeping)
         except BaseException:
-            replacement.undo()
+            swap.undo()
             raise
         return [shard.path for shard in shards]
 
-    def _check_alike(self, parts: Sequence[Part]) -> None:
-        first = parts[0]
-        for part in parts[1:]:
-            if list(part.schema.items()) != list(first.schema.items()):
-                raise ColumnError(f"{self.dst}: {_difference(part, first)}")
+    def _plan(self, staged: Sequence[StagedShard]) -> list[Shard]:
+        """Return a shard for each file, with the rows that the tasks wrote."""
+        count = len(staged)
+        shards = plan_shards(self.dst, self.format, count, 1, Sharding(files=count))
+        ends = accumulate(file.rows for file in staged)
+        return [
+            replace(shard, start=end - file.rows, stop=end)
+            for shard, file, end in zip(shards, staged, ends, strict=True)
+        ]
 
-    def _manifest(self, shards: Sequence[Any], schema: Schema, note: Mapping[str, Any]) -> Manifest:
-        return Manifest(self._manifest_path, shards, schema, self.format, [], note)
+    def _check_same_schema(self, staged: Sequence[StagedShard]) -> None:
+        first = staged[0]
+        for file in staged[1:]:
+            if list(file.schema.items()) != list(first.schema.items()):
+                raise ColumnError(f"{self.dst}: {_difference(file, first)}")
+
+    def _manifest(
+        self, shards: Sequence[Shard], schema: Schema, options: Mapping[str, Any]
+    ) -> Manifest:
+        return Manifest(self._manifest_path, shards, schema, self.format, [], options)
 
     @property
-    def _before(self) -> Before:
-        return self._manifest([], Schema({}), {}).written_before()
+    def _previous(self) -> PreviousOutput:
+        return self._manifest([], Schema({}), {}).previous_output()
 
     @property
-    def _stem(self) -> str:
-        """The name of one file."""
-        return plan_shards(self.dst, self.format, 1, 1, 1, None, None)[0].path
+    def _single_path(self) -> str:
+        """The path of the output if it is one file."""
+        return plan_shards(self.dst, self.format, 1, 1, Sharding())[0].path
 
     @property
     def _manifest_path(self) -> str:
         return manifest_path(self.dst)
 
     def _existing(self) -> list[str]:
-        """What is there already under these names, with any number of files, and what the
-        manifest names.
+        """Return the files that have such names already, however many there are, and those
+        that the manifest names.
         """
-        folder, name = os.path.split(self._stem)
+        folder, name = os.path.split(self._single_path)
         suffixes = [s for format in FORMATS.values() for s in format.suffixes]
-        mine = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
-        own = FORMATS[self.format].suffixes
-        ends = own if is_folder(self.dst) else [name[len(name) - len(mine) :]]
-        stem = re.escape(name[: len(name) - len(mine)])
+        suffix = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
+        ends: Sequence[str] = [name[len(name) - len(suffix) :]]
+        if is_folder(self.dst):
+            ends = FORMATS[self.format].suffixes
+        stem = re.escape(name[: len(name) - len(suffix)])
         wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")
         found = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         paths = [os.path.join(folder, entry) for entry in sorted(found) if wanted.fullmatch(entry)]
         known = load_manifest(self._manifest_path)
         named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
-        alike = [path for path in named if stem_of(path) == stem_of(self._stem)]
+        alike = [path for path in named if stem_of(path) == stem_of(self._single_path)]
         return paths + [path for path in alike if path not in paths]
 
 
-def _difference(part: Part, first: Part) -> str:
-    for name in {**part.schema, **first.schema}:
-        here, there = part.schema.get(name, "missing"), first.schema.get(name, "missing")
+def _difference(file: StagedShard, first: StagedShard) -> str:
+    for name in {**file.schema, **first.schema}:
+        here, there = file.schema.get(name, "missing"), first.schema.get(name, "missing")
         if here != there:
             return (
-                f"column {name!r} is {here} in task {part.task:,}, but {there} in task "
-                f'{first.task:,}; fields={{"{name}": ...}} says what all are to write'
+                f"column {name!r} is {here} in task {file.task:,}, but {there} in task "
+                f'{first.task:,}; give fields={{"{name}": ...}} to say what all of them write'
             )
-    return f"the columns of task {part.task:,} come in another order than those of {first.task:,}"
+    return f"the columns of task {file.task:,} are in another order than those of {first.task:,}"

@@ -1,8 +1,9 @@
-"""A dataset of Ray's into files."""
+"""rm.ray.write: write a Ray dataset to files."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +15,13 @@ from recmap.files.paths import PathLike, as_path, size_on_disk
 from recmap.formats.registry import check_output
 from recmap.model.arguments import as_mapping, as_whole
 from recmap.model.schema import FieldLike, Schema, as_field
-from recmap.ray.errors import plain
-from recmap.ray.library import load_ray
-from recmap.ray.staging import Output
+from recmap.ray.cluster import load_ray
+from recmap.ray.staging import StagedOutput
 
 __all__ = ["write"]
+
+# What Ray appends to the message of an error that a task raised.
+_RAY_SUFFIX = "\nFailed to apply "
 
 
 def write(
@@ -35,20 +38,19 @@ def write(
     concurrency: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Writes the rows of a ``ray.data.Dataset`` into files of any format, a file for each
-    task; all of them, or none.
+    """Write the rows of a ``ray.data.Dataset`` to files of any format, one for each task.
 
-    The format is that of the end of ``path``, or ``to``; a folder (``"out/"``) gets TFRecord
-    files. ``shards`` is their number, ``min_rows_per_file`` joins blocks until they have so
-    many rows. ``fields`` says what columns are, where Arrow's types do not: rows of
-    different shapes are ``"uint8[*,*,3]"``. ``options`` are those of the format.
+    The format follows from the suffix of ``path``, or ``to``; a folder (``"out/"``) gets TFRecord
+    files. ``shards`` is the number of files; ``min_rows_per_file`` joins blocks until they have
+    that many rows. ``fields`` gives the types that Arrow does not tell: rows of different
+    shapes are ``"uint8[*,*,3]"``. ``options`` are those of the format.
 
-    The order of the rows is that of the dataset if it keeps one
-    (``DataContext.execution_options.preserve_order``). All workers must see the path.
+    Either all files are written or none. Their rows are in the order of the dataset if it keeps
+    one (``DataContext.execution_options.preserve_order``). All workers must see the path.
     """
     load_ray()
+    from recmap.ray.arrow_tables import known_schema
     from recmap.ray.datasink import RecmapDatasink
-    from recmap.ray.from_arrow import known_schema
 
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")
@@ -58,20 +60,22 @@ def write(
     begun = time.monotonic()
     given = as_path(path)
     dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
-    output = Output(dst, output_format(dst, to), overwrite, durable)
+    output = StagedOutput(dst, output_format(dst, to), overwrite, durable)
     options = as_mapping("options", options or {}, '{"level": 3}')
-    told = {name: as_field(field) for name, field in (fields or {}).items()}
-    schema = known_schema(dataset, told)
+    given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
+    schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), options)
     with output.staged() as stage:
         sink_options = {**options, "durable": durable}
-        sink = RecmapDatasink(output, stage, schema, told, verify, sink_options, min_rows_per_file)
+        sink = RecmapDatasink(
+            output, stage, schema, given_fields, verify, sink_options, min_rows_per_file
+        )
         rows = dataset if shards is None else dataset.repartition(shards)
         try:
             sink.check()
             rows.write_datasink(sink, concurrency=concurrency)
         except RecmapError as e:
-            error = plain(e, stage, dst)
+            error = _unwrapped(e, stage, dst)
             if error is e:
                 raise
             # Ray puts the whole traceback of the task into the message.
@@ -85,3 +89,16 @@ def write(
         resumed=0,
         explanation="",
     )
+
+
+def _unwrapped(error: RecmapError, stage: str, dst: str) -> RecmapError:
+    """Return the error that a task raised, with its own message.
+
+    Files in the hidden stage are called by the name that the user gave.
+    """
+    cause = getattr(error, "cause", None)
+    found = cause if isinstance(cause, RecmapError) else error
+    text = str(found).partition(_RAY_SUFFIX)[0]
+    inside = re.escape(stage + os.sep) + r"[^\s:,;()]*"
+    found.args = (re.sub(inside, lambda _: dst, text), *found.args[1:])
+    return found

@@ -1,4 +1,4 @@
-"""Ray's classes that ours are made of. Imported once Ray is needed, and by no one before."""
+"""The classes of Ray Data that recmap uses. Import this module only when Ray is needed."""
 
 from __future__ import annotations
 
