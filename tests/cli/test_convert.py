@@ -27,7 +27,7 @@ def test_convert_there_and_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "out/", "back.npy", "--verify", "full"]) == 0
     assert np.load("back.npy").tobytes() == X.tobytes()
     assert main(there) == 0
-    assert "all was done already" in capsys.readouterr().out
+    assert "everything was finished already" in capsys.readouterr().out
 
 
 def test_rows_columns_names_and_types() -> None:
@@ -164,7 +164,7 @@ def test_after_an_interrupt_the_same_command_goes_on() -> None:
     times = {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     done = run("convert", *command)
     assert done.returncode == 0
-    assert f"{len(finished)} of the files were there already" in done.stdout
+    assert f"{len(finished)} of the files were finished already" in done.stdout
     assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     command[1] = "undisturbed/"
     assert run("convert", *command).returncode == 0

@@ -68,7 +68,7 @@ def test_save_writes_a_dataset() -> None:
         ({}, [1000]),
     ],
 )
-def test_rows_are_split_as_asked(options: dict[str, Any], rows: list[int]) -> None:
+def test_rows_are_divided_among_shards_as_asked(options: dict[str, Any], rows: list[int]) -> None:
     x = raw_file()
     report = rm.convert("x.dat", "y.npy", source=RAW, **options)
     assert [len(np.load(f)) for f in report.files] == rows
@@ -82,21 +82,21 @@ def test_more_shards_than_rows_makes_empty_ones() -> None:
     assert np.array_equal(rm.open("y-*.npy")[:]["data"], x)
 
 
-def test_no_rows_convert_to_no_rows() -> None:
+def test_an_empty_source_gives_an_empty_file() -> None:
     Path("x.dat").touch()
     rm.convert("x.dat", "x.tfrecord", source=RAW)
     rm.convert("x.tfrecord", "y.npy")
     assert np.load("y.npy").shape == (0, 10)
 
 
-def test_an_unknown_ending_is_refused_and_the_known_ones_named() -> None:
+def test_an_unknown_suffix_is_refused_and_the_known_ones_listed() -> None:
     raw_file()
     with pytest.raises(rm.OptionError, match=r"\.tfrecord.*\.npy"):
         rm.convert("x.dat", "y.parquet", source=RAW)
     assert rm.convert("x.dat", "y.any", format="npy", source=RAW).rows == 1000
 
 
-def test_batches_of_unknown_number_become_one_file() -> None:
+def test_batches_that_can_be_read_only_once_become_one_file() -> None:
     ds = rm.from_batches({"i": np.arange(n, n + 100)} for n in range(0, 1000, 100))
     assert ds.save("i.npy").rows == 1000
     assert np.array_equal(np.load("i.npy"), np.arange(1000))
@@ -105,7 +105,7 @@ def test_batches_of_unknown_number_become_one_file() -> None:
         again.save("j.npy", shards=2)
 
 
-def test_rows_columns_names_and_types_change_on_the_way() -> None:
+def test_rows_columns_names_and_types_are_changed() -> None:
     rm.from_arrays({"a": np.arange(100), "b": np.arange(100.0), "c": [b"x"] * 100}).save(
         "abc.tfrecord"
     )
@@ -155,12 +155,12 @@ def test_a_cast_that_loses_values_is_refused(values: list[Any], dtype: str) -> N
         ([2**53], "float64"),
     ],
 )
-def test_a_cast_that_keeps_values_is_made(values: list[Any], dtype: str) -> None:
+def test_a_cast_that_keeps_all_values_is_allowed(values: list[Any], dtype: str) -> None:
     rm.from_arrays({"x": np.array(values)}).save("x.npy", cast={"x": dtype})
     assert np.array_equal(np.load("x.npy"), np.array(values), equal_nan=dtype == "float16")
 
 
-def test_what_exists_is_not_written_over() -> None:
+def test_an_existing_file_is_not_overwritten() -> None:
     x = raw_file()
     rm.from_arrays({"old": np.arange(3)}).save("y.npy")
     with pytest.raises(FileExistsError, match="overwrite=True"):
@@ -170,7 +170,7 @@ def test_what_exists_is_not_written_over() -> None:
     assert np.array_equal(np.load("y.npy"), x)
 
 
-def test_a_file_is_not_written_over_itself() -> None:
+def test_a_file_does_not_overwrite_itself() -> None:
     rm.from_arrays({"x": np.arange(3)}).save("y.npy")
     with pytest.raises(rm.OptionError, match="while it is read"):
         rm.convert("y.npy", "y.npy", overwrite=True)
@@ -186,7 +186,7 @@ def test_the_same_conversion_again_has_nothing_to_do() -> None:
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
-def test_another_conversion_to_the_same_place_is_not_taken_for_the_same() -> None:
+def test_a_different_conversion_to_the_same_place_is_not_resumed() -> None:
     x = raw_file()
     rm.convert("x.dat", "out/", shards=3, source=RAW)
     for changed in ({"shards": 2}, {"shards": 3, "shuffle": True}, {"shards": 3, "rows": slice(5)}):
@@ -199,7 +199,7 @@ def test_another_conversion_to_the_same_place_is_not_taken_for_the_same() -> Non
     assert np.array_equal(rm.open("out/")[:]["data"], x)
 
 
-def test_a_file_opened_otherwise_is_another_conversion() -> None:
+def test_a_file_opened_with_other_options_is_a_different_conversion() -> None:
     raw_file()
     rm.convert("x.dat", "out/", shards=2, rows=slice(10), source=RAW)
     with pytest.raises(rm.OutputExistsError):
@@ -211,7 +211,7 @@ def test_a_file_opened_otherwise_is_another_conversion() -> None:
 
 @pytest.mark.parametrize("dtype", [">f4", ">i4", ">i8", ">f8", "<f4", ">u2", ">c8"])
 @pytest.mark.parametrize("name", ["y.npy", "y.bin"])
-def test_the_order_of_bytes_is_kept(dtype: str, name: str) -> None:
+def test_the_byte_order_is_kept(dtype: str, name: str) -> None:
     x = np.arange(12).astype(dtype).reshape(4, 3)
     np.save("x.npy", x)
     rm.convert("x.npy", name, verify="full")
@@ -233,7 +233,7 @@ def test_strings_along_several_axes_are_kept() -> None:
     ]
 
 
-def test_full_verification_notices_a_value_that_differs() -> None:
+def test_full_verification_finds_a_value_that_differs() -> None:
     x = numbers()
 
     def change(_: Any) -> None:
@@ -246,7 +246,7 @@ def test_full_verification_notices_a_value_that_differs() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord", "x.npy", "x.bin", "x.tfrecord.gz"])
-def test_full_verification_passes_what_is_equal(name: str) -> None:
+def test_full_verification_accepts_equal_values(name: str) -> None:
     x = numbers()
     x[3, 3] = np.nan
     x[4, 4] = -0.0
@@ -254,7 +254,7 @@ def test_full_verification_passes_what_is_equal(name: str) -> None:
     assert np.array_equal(rm.open(name)[:]["x"], x, equal_nan=True)
 
 
-def test_bad_records_are_left_out_and_counted() -> None:
+def test_bad_records_are_skipped_and_counted() -> None:
     rm.from_arrays({"x": np.arange(100)}).save("x.tfrecord", options={"index": False})
     data = bytearray(Path("x.tfrecord").read_bytes())
     data[len(data) // 2] ^= 1
@@ -267,7 +267,7 @@ def test_bad_records_are_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_shuffle_is_exact_and_its_order_is_the_seed_s(compression: str | None) -> None:
+def test_a_shuffle_is_exact_and_follows_the_seed(compression: str | None) -> None:
     name = "x.tfrecord" if compression is None else "x.tfrecord.gz"
     strings = [str(i).encode() for i in range(20_000)]
     rm.from_arrays({"i": np.arange(20_000), "s": strings}).save(name)
@@ -290,7 +290,7 @@ def test_a_budget_too_small_for_a_row_is_refused_before_anything_is_written() ->
     assert ds.save("x.npy", memory="44MB").rows == 4
 
 
-def test_the_explanation_says_how_fast_a_large_input_was_read() -> None:
+def test_the_explanation_tells_how_fast_a_large_input_is_read() -> None:
     rows = np.zeros((80, 1 << 20), np.uint8)
     rm.from_arrays({"x": rows}).save("x.tfrecord", durable=False)
     report = rm.convert("x.tfrecord", "y.npz", durable=False)
@@ -301,7 +301,7 @@ def test_the_explanation_says_how_fast_a_large_input_was_read() -> None:
     assert "rows are" not in small.explanation
 
 
-def test_the_rows_of_a_file_do_not_depend_on_the_memory() -> None:
+def test_the_rows_of_a_shard_do_not_depend_on_the_memory() -> None:
     sizes = np.full(64, 100_000)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     ds = rm.from_arrays({"s": rm.Ragged(np.full(int(ends[-1]), b"x"), ends)})
@@ -312,7 +312,7 @@ def test_the_rows_of_a_file_do_not_depend_on_the_memory() -> None:
         assert Path(one).read_bytes() == Path(other).read_bytes()
 
 
-def test_sizes_are_texts_or_numbers() -> None:
+def test_sizes_are_strings_or_numbers() -> None:
     ds = rm.from_arrays({"x": np.arange(10)})
     for memory in ("512MB", "1GiB", 10**9, "2 GB"):
         ds.save("x.npy", memory=memory, overwrite=True)
@@ -320,7 +320,7 @@ def test_sizes_are_texts_or_numbers() -> None:
         ds.save("x.npy", memory="much")
 
 
-def test_progress_tells_rows_and_what_is_left() -> None:
+def test_progress_tells_rows_and_time_left() -> None:
     raw_file()
     seen: list[Any] = []
     rm.convert("x.dat", "y.npy", progress=seen.append, source=RAW)
@@ -329,7 +329,7 @@ def test_progress_tells_rows_and_what_is_left() -> None:
     assert seen[-1].left == 0
 
 
-def test_options_of_the_format_are_passed_and_unknown_ones_refused() -> None:
+def test_options_of_the_format_are_passed_on_and_unknown_ones_refused() -> None:
     raw_file()
     rm.convert("x.dat", "a.tfrecord", align=64, source=RAW)
     assert rm.open("a.tfrecord")["data"].flags.aligned
@@ -348,13 +348,13 @@ def test_options_of_the_format_are_passed_and_unknown_ones_refused() -> None:
     ],
     ids=str,
 )
-def test_a_shuffle_is_asked_for_by_name(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_shuffle_and_seed_arguments_are_refused(wrong: dict[str, Any], said: str) -> None:
     np.save("x.npy", np.arange(10))
     with pytest.raises(rm.OptionError, match=said):
         rm.convert("x.npy", "y.npy", **wrong)
 
 
-def test_a_shuffle_without_a_seed_draws_one_and_keeps_it() -> None:
+def test_a_shuffle_without_a_seed_chooses_one_and_keeps_it() -> None:
     np.save("x.npy", np.arange(1000))
     rm.convert("x.npy", "a/", shuffle=True, shards=2)
     rm.convert("x.npy", "b/", shuffle=True, shards=2)

@@ -1,4 +1,4 @@
-"""Conversions that are stopped: by a kill, a full disk, an interrupt, or a damaged row."""
+"""Conversions that are stopped by a kill, a full disk, an interrupt or a damaged row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(source: Path, name: str, before: str = "", options: str = "") -> list[str]:
-    """The command of a process that converts."""
+    """Return the command of a process that runs a conversion."""
     program = f"""
 import os, resource, signal, sys
 import recmap as rm
@@ -41,7 +41,7 @@ print(report.resumed)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """All files, hidden ones too, and what they hold."""
+    """Return the hash of every file, including hidden ones."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -51,7 +51,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 class Undisturbed:
-    """What each output is when nothing happens, and how long it takes."""
+    """What each output is when nothing goes wrong, and how long it takes."""
 
     def __init__(self) -> None:
         self.digests: dict[str, dict[str, str]] = {}
@@ -71,7 +71,7 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undis
 
 
 @pytest.mark.parametrize("name", ["out/", "x.tfrecord.gz", "x.npy"])
-def test_killed_at_any_moment_it_goes_on_and_the_bytes_are_the_same(
+def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
     name: str, source: Path, undisturbed: Undisturbed
 ) -> None:
     rng = random.Random(name)
@@ -82,9 +82,9 @@ def test_killed_at_any_moment_it_goes_on_and_the_bytes_are_the_same(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            for path in Path().rglob("*.tfrecord"):  # under its own name a file is whole
+            for path in Path().rglob("*.tfrecord"):  # a file with its final name is complete
                 assert rm.verify(path).ok
-        else:  # it was too quick: begin anew
+        else:  # it was too fast: start again
             assert process.returncode == 0
             assert digests(Path()) == undisturbed.digests[name]
             shutil.rmtree("out", ignore_errors=True)
@@ -94,10 +94,10 @@ def test_killed_at_any_moment_it_goes_on_and_the_bytes_are_the_same(
     assert digests(Path()) == undisturbed.digests[name]
 
 
-def test_a_full_disk_is_one_clear_error_and_the_same_call_goes_on(
+def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # No file may be larger than 5 MB, where 11 are needed: not the disk, but the same to us.
+    # Limits files to 5 MB, where 11 are needed: not a full disk, but the same error.
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))"
     failed = subprocess.run(
         call(source, "out/", limit), capture_output=True, text=True, check=False
@@ -110,10 +110,10 @@ def test_a_full_disk_is_one_clear_error_and_the_same_call_goes_on(
     assert digests(Path()) == undisturbed.digests["out/"]
 
 
-def test_an_interrupt_ends_it_cleanly_and_says_how_to_go_on(
+def test_an_interrupt_leaves_no_temporary_files_and_says_how_to_resume(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # The signal comes when some file is finished.
+    # The signal comes once a file is finished.
     watch = """
 def watch(progress):
     if any(name.startswith("data-") for name in os.listdir("out")):
@@ -135,7 +135,7 @@ def watch(progress):
     assert digests(Path()) == undisturbed.digests["out/"]
 
 
-def test_an_error_in_the_middle_leaves_no_part_of_a_file() -> None:
+def test_an_error_in_the_middle_leaves_no_incomplete_file() -> None:
     rm.from_arrays({"x": np.arange(50_000)}).save("x.tfrecord", options={"index": False})
     data = bytearray(Path("x.tfrecord").read_bytes())
     data[-8] ^= 1
@@ -145,14 +145,14 @@ def test_an_error_in_the_middle_leaves_no_part_of_a_file() -> None:
     assert os.listdir() == ["x.tfrecord"]
     with pytest.raises(rm.CorruptRecordError, match="record 49,999"):
         rm.convert("x.tfrecord", "out/", shards=3, workers=1)
-    # What was finished before the damage stays, and is gone on from.
+    # Shards finished before the damage stay, and a second call resumes from them.
     assert sorted(p.name for p in Path("out").iterdir() if p.name[0] == "d") == [
         "data-00000-of-00003.tfrecord",
         "data-00001-of-00003.tfrecord",
     ]
 
 
-def test_a_conversion_that_is_running_is_not_disturbed(source: Path) -> None:
+def test_a_second_conversion_does_not_disturb_a_running_one(source: Path) -> None:
     wait = "def watch(progress): print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         call(source, "out/", wait, "progress=watch, workers=1"),

@@ -1,4 +1,4 @@
-"""Bounded memory, held by the operating system in a process of its own."""
+"""Bounded memory, enforced by the operating system in a separate process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.limited import MB, run_limited
 
 @pytest.fixture(scope="module", params=["uniform", "mixed", "gzip"])
 def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of 400 MB or more, several times the limit."""
+    """Write a file of 400 MB or more, several times the limit."""
     path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
     x = np.zeros((100_000, 128), np.float32)
     x[:, 0] = np.arange(100_000)
@@ -78,7 +78,7 @@ print("done")
     assert run_limited(body) == "done"
 
 
-# Two files at a time: ten threads, whose stacks count though they are not used.
+# Two files at a time: ten threads, whose stacks count although they are mostly unused.
 CONVERSION_LIMIT = 60 * MB + 10 * 8 * MB
 
 
@@ -90,7 +90,7 @@ def test_a_conversion(big: Path, name: str) -> None:
 report = rm.convert({str(big)!r}, {name!r}, memory="60MB", shards=2, columns=["x"], durable=False)
 print(report.rows)
 """
-    # Zarr has threads of its own.
+    # Zarr starts threads of its own.
     limit = CONVERSION_LIMIT + (8 * 8 * MB if name == "y.zarr" else 0)
     assert run_limited(body, limit) == "800000"
 

@@ -1,4 +1,4 @@
-"""What conversions take beside the pages of files: no more than ``memory``."""
+"""Peak memory of conversions, besides mapped files: no more than ``memory=``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.limited import peak_of
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of one byte and of 2 MB, and tables in chunks of 1 MB and of 10 MB."""
+    """Write rows of one byte and of 2 MB, and tables in chunks of 1 MB and of 10 MB."""
     folder = tmp_path_factory.mktemp("peak")
     for name, options in (("s.tfrecord.gz", {"index": False}), ("s.zarr", {})):
         rm.from_batches(uneven("S1")).save(folder / name, durable=False, options=options)
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def peak(folder: Path, name: str, to: str, memory: str, **options: Any) -> int:
-    """Of a conversion, in MB."""
+    """Return the peak memory of a conversion, in MB."""
     size = peak_of(
         f"rm.convert({str(folder / name)!r}, {to!r}, memory={memory!r}, durable=False, "
         f"**{options!r})"
@@ -41,19 +41,19 @@ def peak(folder: Path, name: str, to: str, memory: str, **options: Any) -> int:
     return size // 10**6
 
 
-def test_compressed_into_compressed(folder: Path) -> None:
+def test_compressed_to_compressed(folder: Path) -> None:
     assert peak(folder, "s.tfrecord.gz", "y.tfrecord.gz", "28MB") < 28
 
 
-def test_compressed_shuffled(folder: Path) -> None:
+def test_shuffling_a_compressed_file(folder: Path) -> None:
     assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=True, seed=3) < 28
 
 
-def test_long_lists_compared_in_an_hdf5_file(folder: Path) -> None:
+def test_comparing_long_lists_in_an_hdf5_file(folder: Path) -> None:
     assert peak(folder, "s.zarr", "y.h5", "34MB", verify="full") < 34
 
 
-def test_long_lists_are_refused_where_they_could_not_be_compared(folder: Path) -> None:
+def test_long_lists_are_refused_if_comparing_them_needs_more_memory(folder: Path) -> None:
     assert rm.convert(folder / "s.zarr", "y.h5", memory="28MB", durable=False).rows
     with pytest.raises(rm.MemoryLimitError, match=r'11 times by 1 worker; give memory="33MB"'):
         rm.convert(folder / "s.zarr", "z.h5", memory="28MB", verify="full")
@@ -65,11 +65,11 @@ def test_chunks_are_kept_within_the_budget(folder: Path, name: str, to: str) -> 
 
 
 @pytest.mark.parametrize("name", ["large.zarr", "large.h5"])
-def test_chunks_larger_than_a_step(folder: Path, name: str) -> None:
+def test_chunks_larger_than_a_slab(folder: Path, name: str) -> None:
     assert peak(folder, name, "y.npy", "62MB", verify="full") < 62
 
 
-def test_a_record_that_does_not_fit_is_not_held_to_be_counted() -> None:
+def test_counting_rows_does_not_load_a_record_that_does_not_fit() -> None:
     rows = [np.zeros(size, "S1") for size in (10, 50 * 10**6, 10)]
     batches = ({"x": [row.tobytes()]} for row in rows)
     rm.from_batches(batches).save("x.tfrecord.gz", options={"index": False})
@@ -81,7 +81,7 @@ def test_a_record_that_does_not_fit_is_not_held_to_be_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["large.zarr", "large.h5"])
-def test_chunks_that_do_not_fit_are_refused_before_one_is_decoded(folder: Path, name: str) -> None:
+def test_chunks_that_do_not_fit_are_refused_before_any_is_decoded(folder: Path, name: str) -> None:
     refused = f"""
     with np.testing.assert_raises_regex(rm.OptionError, "chunks of 10 MB .*=.62MB. or more"):
         rm.convert({str(folder / name)!r}, "y.npy", memory="28MB")"""
@@ -90,7 +90,7 @@ def test_chunks_that_do_not_fit_are_refused_before_one_is_decoded(folder: Path, 
 
 
 @pytest.mark.parametrize("name", ["x.zarr", "x.h5"])
-def test_a_chunk_of_which_little_is_used_counts_whole(name: str) -> None:
+def test_a_mostly_empty_chunk_counts_in_full(name: str) -> None:
     if name == "x.h5":
         with h5py.File(name, "w") as file:
             options: dict[str, Any] = {"chunks": (10_000, 250), "maxshape": (None, 250)}
@@ -106,14 +106,14 @@ WIDE = "rm.from_arrays({{f'c{{i}}': np.arange(60.0) + i for i in range({columns}
 
 
 @pytest.mark.parametrize("verify", [True, "full"])
-def test_thousands_of_columns_into_hdf5(verify: bool | str) -> None:
-    # The file is checked, too, which opens every column of it.
+def test_thousands_of_columns_to_hdf5(verify: bool | str) -> None:
+    # Checking the file opens every column of it as well.
     source = WIDE.format(columns=1_500)
     size = peak_of(f"{source}.save('y.h5', memory='50MB', durable=False, verify={verify!r})")
     assert size < 50 * 10**6
 
 
-def test_thousands_of_ragged_columns_of_a_file_compared_in_another() -> None:
+def test_comparing_thousands_of_ragged_columns() -> None:
     offsets = np.arange(61) * 2
     columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(1_500)}
     rm.from_arrays(columns).save("x.npz", durable=False)

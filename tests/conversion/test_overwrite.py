@@ -31,7 +31,7 @@ def ten() -> rm.Dataset:
 
 
 def tree(folder: str) -> dict[str, bytes]:
-    """Every file below a folder, and what is in it."""
+    """Return every file in a folder, and its content."""
     found = {}
     for at, _, names in os.walk(folder):
         for name in names:
@@ -135,7 +135,7 @@ CASES: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_folder_that_holds_what_others_wrote_is_not_replaced(case: Callable[[], None]) -> None:
+def test_a_folder_with_files_of_others_is_not_replaced(case: Callable[[], None]) -> None:
     case()
     before = tree(".")
     with pytest.raises(rm.OutputExistsError, match="x.zarr is not replaced"):
@@ -171,7 +171,7 @@ def test_a_store_that_recmap_wrote_is_replaced(version: int) -> None:
     assert len(rm.open("empty.zarr")) == 10
 
 
-def test_what_comes_into_a_store_while_it_is_replaced_stops_that() -> None:
+def test_a_file_added_to_a_store_during_the_conversion_stops_its_replacement() -> None:
     ten().save("x.zarr")
 
     def batches() -> Any:
@@ -215,7 +215,7 @@ def test_an_old_shard_that_changed_is_not_deleted(format: str) -> None:
 
 @pytest.mark.parametrize("key", ["files", "replaces"])
 @pytest.mark.parametrize("name", ["thesis.npy", "../thesis.npy", "data.docx", "{cwd}/thesis.npy"])
-def test_a_manifest_that_names_files_of_others_deletes_none(key: str, name: str) -> None:
+def test_files_of_others_named_by_a_manifest_are_not_deleted(key: str, name: str) -> None:
     ten().save("out/", shards=2)
     name = name.format(cwd=os.getcwd())
     victim = Path("out", name)
@@ -269,7 +269,7 @@ def test_a_writer_leaves_shards_of_others_alone() -> None:
     assert tree(".") == before
 
 
-def test_an_index_of_recmap_does_not_make_a_file_its_own() -> None:
+def test_a_file_of_others_that_recmap_indexed_is_not_replaced() -> None:
     with rm.TFRecordWriter("y.tfrecord", index=False) as writer:
         writer.write({"x": np.arange(3)})
     os.rename("y.tfrecord", "x-00000-of-00001.tfrecord")
@@ -280,7 +280,7 @@ def test_an_index_of_recmap_does_not_make_a_file_its_own() -> None:
     assert tree(".") == before
 
 
-def test_a_writer_removes_its_own_shards_with_their_indexes() -> None:
+def test_a_writer_removes_its_old_shards_with_their_indexes() -> None:
     for shards in (4, 2):
         with rm.TFRecordWriter("x.tfrecord", shards=shards, overwrite=True) as writer:
             writer.write({"x": np.arange(10)})
@@ -288,7 +288,7 @@ def test_a_writer_removes_its_own_shards_with_their_indexes() -> None:
     assert sorted(os.listdir()) == sorted([*names, *(f".{name}.recmap" for name in names)])
 
 
-def test_the_file_that_is_named_is_replaced_whoever_wrote_it() -> None:
+def test_the_output_file_itself_is_replaced_whoever_wrote_it() -> None:
     with h5py.File("x.h5", "w") as file:
         file["x"] = np.arange(3)
     with pytest.raises(rm.OutputExistsError):

@@ -1,4 +1,4 @@
-"""Rows of very different sizes: what is held follows the bytes, not the number of rows."""
+"""Rows of very different sizes: slabs are limited by bytes, not by the number of rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.limited import MB, run_limited
 
 SMALL, LARGE, SIZE = 20_000, 80, 2_000_000
 ROWS = 2 * SMALL + LARGE
-# For rows of 2 MB, and ten threads, whose stacks count though they are not used.
+# For rows of 2 MB, and ten threads, whose stacks count although they are mostly unused.
 MEMORY = "28MB"
 LIMIT = 28 * MB + 10 * 8 * MB
 
 
 def uneven(dtype: str) -> Iterator[dict[str, Any]]:
-    """Rows of one byte, then of 2 MB, then of one byte again."""
+    """Yield rows of one byte, then of 2 MB, then of one byte again."""
     ones = np.ones(SMALL, dtype)
     width = SIZE // np.dtype(dtype).itemsize
     yield {"x": Ragged(ones, np.arange(SMALL + 1))}
@@ -35,7 +35,7 @@ def uneven(dtype: str) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """160 MB of such rows in every format that has them."""
+    """Write 160 MB of such rows in every format that can store them."""
     folder = tmp_path_factory.mktemp("uneven")
     for name in ("s.tfrecord", "s.tfrecord.gz", "s.npz", "s.zarr", "s.h5"):
         options = {"index": False} if "tfrecord" in name else {}
@@ -81,7 +81,7 @@ def test_large_rows_after_small_ones(folder: Path, name: str, to: str) -> None:
         ("s.h5", "y.tfrecord", "60MB"),
     ],
 )
-def test_large_rows_that_have_to_be_decoded(folder: Path, name: str, to: str, memory: str) -> None:
+def test_large_rows_that_must_be_decoded(folder: Path, name: str, to: str, memory: str) -> None:
     assert converted(folder, name, to, memory) == str(ROWS)
 
 
@@ -104,13 +104,13 @@ print(sum(int(batch["x"].lengths.sum()) for batch in ds.batches(8)), ds.stats()[
 
 
 @pytest.mark.parametrize("name", ["s.tfrecord", "s.tfrecord.gz", "s.npz", "s.zarr", "s.h5"])
-def test_a_row_that_does_not_fit_is_refused_by_its_number(folder: Path, name: str) -> None:
+def test_the_error_names_the_row_that_does_not_fit(folder: Path, name: str) -> None:
     with pytest.raises(rm.OptionError, match=r"row 20,000 takes .* give memory=\"\d+MB\" or more"):
         rm.convert(folder / name, "y.npz", memory="10MB")
     assert not list(Path().iterdir())
 
 
-def test_what_the_refusal_asks_for_is_enough(folder: Path) -> None:
+def test_the_memory_that_the_error_asks_for_is_enough(folder: Path) -> None:
     with pytest.raises(rm.MemoryLimitError, match='give memory="27MB"'):
         rm.convert(folder / "s.npz", "y.npz", memory="10MB")
     assert rm.convert(folder / "s.npz", "y.npz", memory="27MB", durable=False).rows == ROWS
@@ -135,12 +135,12 @@ def some_rows() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord.gz", "x.npz", "x.zarr", "x.h5"])
-def test_reads_within_a_limit_are_all_rows_and_never_more(name: str) -> None:
+def test_limited_reads_return_every_row_within_the_limit(name: str) -> None:
     rm.from_arrays(some_rows()).save(name)
     within_limit(rm.open(name), 200_000)
 
 
-def test_reads_within_a_limit_of_rows_in_memory_side_by_side_and_end_to_end() -> None:
+def test_limited_reads_of_arrays_of_zipped_and_of_concatenated_sources() -> None:
     rows = some_rows()
     rm.from_arrays(rows).save("a.npz")
     rm.from_arrays({"e": np.zeros((400, 50))}).save("b.npy")
@@ -151,7 +151,7 @@ def test_reads_within_a_limit_of_rows_in_memory_side_by_side_and_end_to_end() ->
     within_limit(rm.open({"s": rm.open("a.npz", ["s"]), "e": "b.npy"}), 100_000)
 
 
-def test_a_stream_is_cut_where_it_has_to_be() -> None:
+def test_a_stream_of_batches_is_divided_at_the_limit() -> None:
     rows = some_rows()
     source = rm.from_batches([rows, rows])._source
     lengths, at = [], 0
@@ -166,19 +166,19 @@ def test_a_stream_is_cut_where_it_has_to_be() -> None:
 
 
 def within_limit(ds: rm.Dataset, limit: int) -> None:
-    at, parts = 0, []
+    at, batches = 0, []
     while True:
         read = ds._source.read(at, at + 1000, limit)
         rows, size = measure(read)
         if not rows:
             break
         assert size <= limit + 8 * 5  # the ends of offsets
-        parts.append(read)
+        batches.append(read)
         at += rows
     whole = ds[:]
-    assert len(parts) > 3
+    assert len(batches) > 3
     for name, column in whole.items():
-        joined = [row for part in parts for row in list(part[name])]
+        joined = [row for batch in batches for row in list(batch[name])]
         assert len(joined) == len(column)
         for a, b in zip(joined, column, strict=True):
             same = a.tolist() == b.tolist() if isinstance(a, np.ndarray | Ragged) else a == b
@@ -186,7 +186,7 @@ def within_limit(ds: rm.Dataset, limit: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "chunked", "gzip", "compound"])
-def test_lists_of_hdf5_are_measured_by_their_references(layout: str) -> None:
+def test_hdf5_lists_are_measured_by_their_references(layout: str) -> None:
     texts = ["a" * int(n) for n in np.random.default_rng(3).permutation([0, 5, 9000] * 50)]
     options: dict[str, Any] = {"chunked": {"chunks": (16,)}}.get(layout, {})
     if layout == "gzip":
@@ -205,7 +205,7 @@ def test_lists_of_hdf5_are_measured_by_their_references(layout: str) -> None:
     within_limit(ds, 100_000)
 
 
-def test_text_of_zarr_is_measured_by_the_chunk() -> None:
+def test_zarr_strings_are_measured_by_the_chunk() -> None:
     texts = np.array(["é" * n for n in [1, 2000] * 50], dtype=object)
     array = zarr.create_array("x.zarr", shape=(100,), chunks=(10,), dtype="str")
     array[:] = texts

@@ -1,4 +1,4 @@
-"""A conversion whose place another one takes, from a machine that shares the storage."""
+"""A conversion that is taken over by another machine that shares the storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import recmap as rm
 
-# It waits at its first step, when no file is finished.
+# It waits at its first slab, when no file is finished.
 OTHER = """
 import socket, sys
 socket.gethostname = lambda: "elsewhere"
@@ -27,7 +27,7 @@ rm.convert("x.npy", "out/", shards=2, workers=1, progress=watch)
 
 
 class Other:
-    """Another conversion of the same, which takes over when this one is called."""
+    """A second conversion to the same place, which takes over when this object is called."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -48,7 +48,7 @@ class Other:
         assert self.process.returncode == 0
 
 
-def test_what_belongs_to_the_one_that_took_over_stays() -> None:
+def test_the_files_of_a_conversion_that_took_over_are_kept() -> None:
     values = np.arange(40_000.0).reshape(-1, 4)
     np.save("x.npy", values)
     other = Other()
@@ -61,7 +61,7 @@ def test_what_belongs_to_the_one_that_took_over_stays() -> None:
     assert not list(Path("out").glob(".*.tmp"))
 
 
-def test_an_interrupt_stays_one_and_still_leaves_all_alone() -> None:
+def test_an_interrupt_after_a_takeover_stays_an_interrupt_and_removes_nothing() -> None:
     np.save("x.npy", np.arange(40_000.0).reshape(-1, 4))
     other = Other()
 

@@ -1,4 +1,4 @@
-"""Nothing that is there is lost, and nothing is taken for what it is not."""
+"""Conversions lose no existing file, and mistake none for their own."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def data_files(folder: str) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name[0] not in "._")
 
 
-def test_a_folder_is_not_split_anew_into_itself() -> None:
+def test_a_folder_is_not_converted_into_itself() -> None:
     hundred().save("out/", shards=4)
     with pytest.raises(rm.OptionError, match="while it is read"):
         rm.convert("out/", "out/", shards=2, overwrite=True)
     assert rm.open("out/")[:]["x"].tolist() == list(range(100))
 
 
-def test_a_store_in_a_folder_is_no_folder_of_shards() -> None:
+def test_a_zarr_store_inside_a_folder_does_not_touch_its_shards() -> None:
     hundred().save("out/", shards=4)
     hundred().save("out/x.zarr")
     manifest = Path("out/_manifest.json").read_bytes()
@@ -51,7 +51,7 @@ def test_a_store_in_a_folder_is_no_folder_of_shards() -> None:
         (hundred, {"cast": {"x": "int8"}, "rows": slice(None)}),
     ],
 )
-def test_what_is_to_be_replaced_stays_until_it_is(ds: Any, options: dict[str, Any]) -> None:
+def test_an_old_file_stays_if_the_conversion_fails(ds: Any, options: dict[str, Any]) -> None:
     rm.from_arrays({"x": np.array([1000, 2000])}).save("d.npy")
     call = {"overwrite": True, **options}
     if "cast" in options:
@@ -65,7 +65,7 @@ def test_what_is_to_be_replaced_stays_until_it_is(ds: Any, options: dict[str, An
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../victim", "/victim"])
-def test_a_manifest_from_elsewhere_removes_nothing_outside(name: str) -> None:
+def test_a_forged_manifest_removes_nothing_outside_its_folder(name: str) -> None:
     os.makedirs("a/b")
     Path("a/victim").touch()
     hundred().save("a/b/", shards=2)
@@ -74,10 +74,10 @@ def test_a_manifest_from_elsewhere_removes_nothing_outside(name: str) -> None:
     Path("a/b/_manifest.json").write_text(json.dumps(content))
     hundred().save("a/b/", shards=3, overwrite=True)
     assert Path("a/victim").exists()
-    assert len(data_files("a/b")) == 5  # the two that nobody names any more stay
+    assert len(data_files("a/b")) == 5  # the two old shards that the manifest no longer names stay
 
 
-def test_files_of_the_conversion_before_are_removed_with_what_lies_beside_them() -> None:
+def test_old_shards_are_removed_with_their_descriptions() -> None:
     rm.from_arrays({"x": np.arange(9)}).save("out/", format="raw", shards=3)
     rm.from_arrays({"x": np.arange(9)}).save("out/", format="raw", shards=2, overwrite=True)
     assert data_files("out") == [
@@ -85,7 +85,7 @@ def test_files_of_the_conversion_before_are_removed_with_what_lies_beside_them()
     ]
 
 
-def test_rows_from_memory_are_never_taken_for_those_of_before() -> None:
+def test_a_conversion_of_rows_in_memory_is_never_resumed() -> None:
     np.save("a.npy", np.arange(4))
     rm.convert({"a": "a.npy", "y": np.zeros(4)}, "out/")
     with pytest.raises(rm.OutputExistsError):
@@ -94,7 +94,7 @@ def test_rows_from_memory_are_never_taken_for_those_of_before() -> None:
     assert rm.open("out/")[:]["y"].tolist() == [1.0] * 4
 
 
-def test_another_column_of_the_same_file_is_another_conversion() -> None:
+def test_another_column_of_the_same_file_is_a_different_conversion() -> None:
     np.savez("f.npz", a=np.zeros(4), b=np.ones(4))
     rm.convert({"x": rm.open("f.npz", fields=["a"])}, "out/")
     with pytest.raises(rm.OutputExistsError):
@@ -112,7 +112,7 @@ def test_many_threads_count_the_rows_of_many_files_once() -> None:
     assert found == [rows.tolist()] * 32
 
 
-def test_an_error_in_a_compressed_file_is_raised_again() -> None:
+def test_an_error_in_a_compressed_file_is_raised_every_time() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (8, 1 << 20), dtype=np.uint8)
     with rm.TFRecordWriter("x.tfrecord.gz", compression="gzip", index=False) as w:
         w.write({"x": noise})
@@ -139,19 +139,19 @@ def test_an_error_in_a_compressed_file_is_raised_again() -> None:
         (np.float64("inf"), "int64"),
     ],
 )
-def test_a_cast_to_the_nearest_is_a_loss(value: Any, dtype: str) -> None:
+def test_a_cast_that_rounds_is_refused(value: Any, dtype: str) -> None:
     with pytest.raises(rm.FieldMismatchError, match="would lose values"):
         rm.from_arrays({"x": np.array([value])}).save("x.npy", cast={"x": dtype})
 
 
-def test_the_description_of_a_file_before_is_not_that_of_the_new_one() -> None:
+def test_the_description_of_an_old_file_does_not_describe_the_new_one() -> None:
     hundred().save("foo", format="raw")
     hundred().save("foo", format="tfrecord", overwrite=True)
     assert rm.open("foo")[:]["x"].tolist() == list(range(100))
 
 
 def killed(call: str) -> None:
-    """Runs a conversion in a process that is killed before any file gets its name."""
+    """Run a conversion in a process that is killed before it renames any file."""
     program = f"""
 import os, signal
 import recmap as rm
@@ -164,7 +164,7 @@ os.replace_, os.replace = os.replace, lambda a, b: (
     assert done.returncode == -signal.SIGKILL
 
 
-def test_a_file_that_came_meanwhile_is_not_taken_for_a_finished_one() -> None:
+def test_a_file_written_by_others_is_not_mistaken_for_a_finished_shard() -> None:
     np.save("s.npy", np.arange(10))
     killed('rm.convert("s.npy", "d.npy")')
     np.save("d.npy", np.arange(2))
@@ -175,7 +175,7 @@ def test_a_file_that_came_meanwhile_is_not_taken_for_a_finished_one() -> None:
     assert len(np.load("d.npy")) == 10
 
 
-def test_a_killed_shuffle_leaves_nothing_once_it_is_done() -> None:
+def test_resuming_a_killed_shuffle_removes_its_buckets() -> None:
     hundred().save("s.tfrecord.gz")
     killed('rm.convert("s.tfrecord.gz", "out/", shuffle=True, seed=1, shards=2)')
     assert [name for name in os.listdir("out") if "shuffle" in name]
@@ -199,14 +199,14 @@ def test_batches_of_large_rows_are_read_one_by_one() -> None:
     assert seen[0] < 10
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_integers_are_accepted_as_options() -> None:
     hundred().save("s.npy")
     rows = slice(np.int64(0), np.int64(10))
     rm.convert("s.npy", "o.tfrecord", shuffle=True, seed=np.int64(3), rows=rows)  # type: ignore[arg-type]
     assert len(rm.open("o.tfrecord")) == 10
 
 
-def test_two_threads_do_not_write_to_one_place() -> None:
+def test_two_threads_do_not_write_to_the_same_place() -> None:
     hundred().save("s.npy")
     errors: list[Exception] = []
 
@@ -221,7 +221,7 @@ def test_two_threads_do_not_write_to_one_place() -> None:
     assert len(np.load("o.npy")) == 100
 
 
-def test_a_full_disk_at_the_manifest_is_one_clear_error() -> None:
+def test_a_disk_that_is_full_when_the_manifest_is_written_is_one_clear_error() -> None:
     program = """
 import resource
 import numpy as np

@@ -12,9 +12,8 @@ import pytest
 import recmap as rm
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.chunks import ChunkedArray
-from recmap.formats.npz.deflated import Deflated
-from recmap.formats.registry import OpenOptions, open_source
-from recmap.model.source import reference
+from recmap.formats.npz.members import Deflated
+from recmap.formats.open_spec import OpenOptions, open_source
 
 VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
 
@@ -47,7 +46,7 @@ def test_values_that_recmap_reads_wrongly_do_not_pass(
         return read + 1 if read.dtype.kind == "i" else read
 
     monkeypatch.setattr(ChunkedArray, "read", wrong)
-    monkeypatch.setattr(ChunkedArray, "take", lambda self, rows: right(self, 0, 20)[rows] + 1)
+    monkeypatch.setattr(ChunkedArray, "gather", lambda self, rows: right(self, 0, 20)[rows] + 1)
     with pytest.raises(rm.VerificationError, match="are not those that were read"):
         rm.convert(source, output, verify="full", **options)
     assert not Path(output).exists()
@@ -107,7 +106,7 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
     else:
         array_file(name)
     source = open_source(name, None, OpenOptions())
-    other = reference(source)
+    other = source.reference()
     assert other is not source
     assert other.schema == source.schema
     assert len(other) == len(source)
@@ -116,7 +115,7 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
         assert [np.asarray(row).tolist() for row in one] == [
             np.asarray(row).tolist() for row in two
         ]
-        alone = reference(source.select([column]))
+        alone = source.select([column]).reference()
         assert list(alone.schema) == [column]
         assert len(alone.read(0, 5)[column]) == 5
 

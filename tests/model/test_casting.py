@@ -295,7 +295,7 @@ def test_tensors_that_numpy_cannot_take_are_refused_by_name() -> None:
 
     for tensor in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):
         for column in (tensor, [tensor, tensor]):
-            with pytest.raises(rm.ColumnError, match="'x': no array"):
+            with pytest.raises(rm.ColumnError, match="'x': cannot make an array of"):
                 rm.from_arrays({"x": column})
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.formats.tfrecord_source import TFRecordSource
-from recmap.native import _core
+from recmap.model.batch import PadSpec
 from recmap.pipeline.transforms.pad import Padding
 from tests.jobs import same
 
@@ -285,7 +285,7 @@ def test_sizes_that_no_memory_has_are_refused() -> None:
     write("d.tfrecord", columns(20))
     source = TFRecordSource(["d.tfrecord"], {"tokens": "int64[*]"})
     for width, multiple in [(1 << 62, 1), (1 << 40, 1), (None, 1 << 61)]:
-        pad = _core.Pad(width, multiple, bytes(8), False, False)
+        pad = PadSpec(width, multiple, bytes(8), False, False)
         with pytest.raises(MemoryError):
             source.read_padded(range(20), {"tokens": pad}, 8, lambda n: np.empty(n, np.uint8))
 
@@ -293,7 +293,7 @@ def test_sizes_that_no_memory_has_are_refused() -> None:
 def test_pads_that_do_not_fit_the_column_are_refused() -> None:
     write("d.tfrecord", columns(20))
     source = TFRecordSource(["d.tfrecord"], FIELDS)
-    four, eight = (_core.Pad(3, 1, bytes(n), False, False) for n in (4, 8))
+    four, eight = (PadSpec(3, 1, bytes(n), False, False) for n in (4, 8))
     wrong = [("tokens", four, 8), ("name", eight, 8), ("steps", eight, 8), ("tokens", eight, 0)]
     for name, pad, rows in wrong:
         with pytest.raises(ValueError, match="pad"):

@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recmap.ray.file_partitions import InputFiles, Reader, partition
+from recmap.model.source import Partition, RowReader
+from recmap.ray.file_partitions import assign_rows
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Files that are never opened."""
+    """A partition that is never opened."""
 
     number: int
     rows: int | None
     unit: int = 1
     files: list[str] = field(default_factory=list)
 
-    def narrow(self, start: int, stop: int) -> InputFiles:
+    def part(self, start: int, stop: int) -> Partition:
         return self
 
-    def open(self, columns: Sequence[str]) -> Reader:
+    def open(self, columns: Sequence[str]) -> RowReader:
         raise NotImplementedError
 
 
@@ -31,30 +32,31 @@ SIZES = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), min_size=1, 
 
 
 @given(SIZES, st.integers(1, 40))
-def test_every_row_is_in_one_partition_in_order_and_no_unit_is_divided(
-    sizes: list[tuple[int, int]], count: int
+def test_every_row_is_read_by_one_task_in_order_and_no_unit_is_divided(
+    sizes: list[tuple[int, int]], tasks: int
 ) -> None:
-    partitions = partition([Unread(i, rows, unit) for i, (rows, unit) in enumerate(sizes)], count)
-    assert 1 <= len(partitions) <= count
+    partitions = [Unread(i, rows, unit) for i, (rows, unit) in enumerate(sizes)]
+    assigned = assign_rows(partitions, tasks)
+    assert 1 <= len(assigned) <= tasks
     rows = []
-    for span in [span for spans in partitions for span in spans]:
-        files = span.input
-        assert isinstance(files, Unread)
+    for span in [span for spans in assigned for span in spans]:
+        read = span.partition
+        assert isinstance(read, Unread)
         assert span.stop is not None
-        assert span.start % files.unit == 0
-        assert span.stop % files.unit == 0 or span.stop == files.rows
-        rows += [(files.number, row) for row in range(span.start, span.stop)]
+        assert span.start % read.unit == 0
+        assert span.stop % read.unit == 0 or span.stop == read.rows
+        rows += [(read.number, row) for row in range(span.start, span.stop)]
     assert rows == [(i, row) for i, (total, _) in enumerate(sizes) for row in range(total)]
 
 
 def test_rows_that_can_be_read_separately_are_divided_evenly() -> None:
-    partitions = partition([Unread(0, 70), Unread(1, 0), Unread(2, 30)], 4)
-    assert [sum(span.rows or 0 for span in spans) for spans in partitions] == [25] * 4
+    assigned = assign_rows([Unread(0, 70), Unread(1, 0), Unread(2, 30)], 4)
+    assert [sum(span.rows or 0 for span in spans) for spans in assigned] == [25] * 4
 
 
 def test_files_that_are_not_counted_are_not_divided() -> None:
-    partitions = partition([Unread(0, None), Unread(1, 10), Unread(2, None)], 2)
-    assert [[(span.start, span.stop) for span in spans] for spans in partitions] == [
+    assigned = assign_rows([Unread(0, None), Unread(1, 10), Unread(2, None)], 2)
+    assert [[(span.start, span.stop) for span in spans] for spans in assigned] == [
         [(0, None), (0, 10)],
         [(0, None)],
     ]

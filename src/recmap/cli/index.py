@@ -9,7 +9,7 @@ from recmap.cli.arguments import add_verb
 from recmap.cli.terminal import printable, watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
-from recmap.formats.registry import detect
+from recmap.formats.detect import detect
 from recmap.tfrecord.make_index import index
 
 __all__ = ["add"]

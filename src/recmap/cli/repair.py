@@ -8,9 +8,9 @@ from typing import Any
 from recmap.cli.arguments import add_verb
 from recmap.cli.json import json_text
 from recmap.cli.terminal import printable, watching
+from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
-from recmap.files.temporary import writing
 from recmap.tfrecord.repair import repair
 
 __all__ = ["add"]

@@ -11,7 +11,6 @@ from recmap.cli.tf_snippet import tf_spec
 from recmap.cli.torch_snippet import torch_snippet
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
-from recmap.formats.tfrecord_source import TFRecordSource
 
 __all__ = ["add"]
 
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print(torch_snippet(dataset.schema, call_text(args)), end="")
     else:
         source = opened_rows(dataset).source
-        if not isinstance(source, TFRecordSource):
+        if source.features() is None:
             raise OptionError(
                 f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "
                 "makes some, and --as torch reads any)"

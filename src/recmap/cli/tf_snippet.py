@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.schema import Field
+from recmap.model.source import Source
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.encoder import choose_encoding
 from recmap.tfrecord.parse_spec import parsing_of
@@ -50,7 +49,7 @@ class _Feature:
         return self.kind == Kind.bytes and not self.field.is_bytes
 
 
-def tf_spec(source: TFRecordSource) -> str:
+def tf_spec(source: Source) -> str:
     """Code that parses the records of these files with TensorFlow, and nothing else."""
     features = [_feature(source, name, field) for name, field in source.schema.items()]
     flat = [feature for feature in features if not feature.in_lists]
@@ -74,8 +73,8 @@ def tf_spec(source: TFRecordSource) -> str:
     return "\n".join(lines)
 
 
-def _feature(source: TFRecordSource, name: str, field: Field) -> _Feature:
-    seen = source.summary.features
+def _feature(source: Source, name: str, field: Field) -> _Feature:
+    seen = source.features() or {}
     found = seen.get(name) or seen.get(name.removeprefix(LISTS))
     if found is not None and found.kinds:
         return _Feature(name, field, next(iter(found.kinds)), found.in_lists)
@@ -155,9 +154,8 @@ def _decoding_raw(feature: _Feature, name: str, value: str) -> str | None:
     return f"tf.reshape({decode(value)}, {[-1] * (field.ragged > 0) + list(field.inner)})"
 
 
-def _dataset(source: TFRecordSource) -> str:
+def _dataset(source: Source) -> str:
     files = source.files[0] if len(source.files) == 1 else source.files
-    shard = source.shards()[0]
-    compression = shard.compression.upper() if isinstance(shard, CompressedShard) else None
-    option = f", compression_type={compression!r}" if compression else ""
+    compression = source.compressed_files.get(source.files[0])
+    option = f", compression_type={compression.upper()!r}" if compression else ""
     return f"tf.data.TFRecordDataset({files!r}{option})"

@@ -10,7 +10,7 @@ from recmap.cli.json import json_text
 from recmap.cli.terminal import printable, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
-from recmap.formats.registry import detect
+from recmap.formats.detect import detect
 from recmap.formats.verify import verify
 
 __all__ = ["add"]

@@ -21,7 +21,7 @@ from recmap.files.temporary import (
     short_name,
     this_process,
 )
-from recmap.formats.zarr.ownership import not_ours, refuse_foreign
+from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar
 
 __all__ = [

@@ -30,11 +30,9 @@ from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
-from recmap.conversion.wrapped import reads_in_order
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
-from recmap.files.temporary import size_on_disk
-from recmap.formats.combined import check_sums
+from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
@@ -178,9 +176,9 @@ def _write_shards(
     with ExitStack() as stack:
         total = None if plan.rows is None else _row_count(todo)
         counter = stack.enter_context(Counter(total, work.progress))
-        in_one_pass = reads_in_order(source) and len(todo) == len(plan.shards)
+        in_one_pass = source.in_order and len(todo) == len(plan.shards)
         if seed is not None or not in_one_pass or work.runner is not None:
-            check_sums(source)  # the rows are not all read here, or not in order
+            source.check_sums()  # the rows are not all read here, or not in order
         if seed is not None and todo:
             stack.enter_context(within(plan.budget.share))
             source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,15 +19,15 @@ import numpy.typing as npt
 
 from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
-from recmap.conversion.wrapped import SourceOver, read_by_number
+from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
-from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Field, Schema
-from recmap.model.source import Source
+from recmap.model.source import SelectedSource, Source
 from recmap.tfrecord.encoder import Encoder
 
 __all__ = ["shuffled"]
@@ -49,7 +49,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
-        yield _Gathered(source, order)
+        yield _Shuffled(source, order)
         return
     temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
@@ -63,35 +63,32 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
         remove(temporary)
 
 
-class _Gathered(SourceOver):
-    """Rows gathered by number, in a random order."""
+class _Shuffled(ReorderedSource):
+    """All rows of a source in a random order."""
 
     def __init__(self, source: Source, order: Permutation) -> None:
         super().__init__(source)
         self._order = order
 
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        rows = np.arange(start, min(stop, len(self)), dtype=np.int64)
-        return read_by_number(self._source, self._order[rows], limit)
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self._order[rows])
-
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._source.row_sizes(self._order[rows])
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._order[positions]
 
 
-class _Bucketed(SourceOver):
+class _Bucketed(_Shuffled):
     """Rows from bucket files, each of which holds a span of the new order."""
 
     def __init__(
         self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
     ) -> None:
-        super().__init__(source)
-        self._order, self._folder, self._bucket_rows = order, folder, bucket_rows
+        super().__init__(source, order)
+        self._folder, self._bucket_rows = folder, bucket_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
         self._fill_buckets(budget)
+
+    def select(self, names: Sequence[str]) -> Source:
+        # The buckets hold all columns.
+        return SelectedSource(self, {name: name for name in names})
 
     def reference(self) -> Source:
         # The buckets are recmap's own files; there is no other library to read them with.
@@ -135,7 +132,8 @@ class _Bucketed(SourceOver):
         while start < stop:
             bucket, first = divmod(start, self._bucket_rows)
             held, order = self._bucket(bucket)
-            found.append(read_by_number(held, order[first : first + stop - start], limit))
+            rows = order[first : first + stop - start]
+            found.append(gather_within(held, rows, limit))
             if limit is not None:
                 break
             start += measure(found[-1])[0]
@@ -153,9 +151,6 @@ class _Bucketed(SourceOver):
             self._held.number = bucket
         rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows
         return rows
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self._order[rows])
 
 
 def _physical_memory() -> int:

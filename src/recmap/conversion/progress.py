@@ -1,4 +1,4 @@
-"""What a conversion did."""
+"""The report of a conversion."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Report:
         files = self.files[0] if len(self.files) == 1 else f"{len(self.files):,} files"
         text = f"{self.rows:,} rows in {files}, {size_text(self.written)}"
         if self.resumed == len(self.files):
-            return f"{text}: all was done already"
+            return f"{text}: everything was finished already"
         text += f", in {self.seconds:.2f} s ({size_text(self.written / max(self.seconds, 1e-9))}/s)"
         if self.resumed:
-            text += f"; {self.resumed:,} of the files were there already"
+            text += f"; {self.resumed:,} of the files were finished already"
         if self.skipped:
             text += f"; {self.skipped:,} bad records were left out"
         return text

@@ -17,9 +17,9 @@ from recmap.files.array_sidecar import remove_description
 from recmap.files.cpus import within
 from recmap.files.mapped import Guard
 from recmap.formats.registry import create_sink
-from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.row_sizes import measure
-from recmap.model.source import Sink, Source
+from recmap.model.sink import Sink
+from recmap.model.source import Source
 
 __all__ = ["Count", "ShardWriter", "StoppedError", "Verify"]
 
@@ -80,9 +80,8 @@ class ShardWriter:
             raise
 
     def _record_check(self, sink: Sink) -> RecordCheck | None:
-        """Return a check for a plain TFRecord file, whose records can be checked as it grows."""
-        plain = isinstance(sink, TFRecordWriter) and not sink.compressed
-        return RecordCheck() if self.verify and plain else None
+        """Return a check for files whose records can be checked while they are written."""
+        return RecordCheck() if self.verify and sink.records_written() is not None else None
 
     def _copy_rows(
         self,
@@ -98,8 +97,9 @@ class ShardWriter:
             sink.write(slab)
             count(*measure(slab))
             del slab  # free it before the next one is read
-            if check is not None and isinstance(sink, TFRecordWriter):
-                check.follow(*sink.written, shard.path)
+            written = sink.records_written()
+            if check is not None and written is not None:
+                check.follow(*written, shard.path)
             if stopped():
                 raise StoppedError
         if shard.stop is not None and reader.row < shard.stop:

@@ -1,4 +1,4 @@
-"""Rows and columns chosen, renamed and cast on the way: sources over a source."""
+"""Rows and columns chosen, renamed and cast while they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.wrapped import SourceOver, read_by_number
+from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import (
     FieldMismatchError,
     FieldNotFoundError,
@@ -18,12 +18,12 @@ from recmap.errors import (
     Option,
     OptionError,
 )
-from recmap.formats.combined import SelectedSource
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import BYTES, Batch, Field, Schema
-from recmap.model.source import Source
+from recmap.model.source import SelectedSource, Source, WrappedSource
 
 __all__ = ["Casting", "transformed"]
 
@@ -39,9 +39,9 @@ def transformed(
     cast: Mapping[str, npt.DTypeLike] | None = None,
     casting: Casting = "same_value",
 ) -> Source:
-    """The source with these changes; types are those of the columns under their new names."""
+    """Return the source with these changes; ``cast`` goes by the new names of columns."""
     if columns is not None or rename:
-        # First of all, so that the others are not read.
+        # First, so that the other columns are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
         source = _Rows(source, rows)
@@ -62,10 +62,8 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
     return SelectedSource(chosen, names)
 
 
-class _Rows(SourceOver):
-    """Every so many rows of a stretch."""
-
-    in_order = False
+class _Rows(ReorderedSource):
+    """The rows of a slice."""
 
     def __init__(self, source: Source, rows: slice) -> None:
         super().__init__(source)
@@ -74,24 +72,27 @@ class _Rows(SourceOver):
     def __len__(self) -> int:
         return len(self._range)
 
-    def known_rows(self) -> int | None:
-        return len(self._range)
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._range.start + self._range.step * positions
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         chosen = self._range[start:stop]
         if chosen.step == 1:
             return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
         if 1 < chosen.step < self._source.chunk_rows and limit is not None:
-            # Those between are decoded anyway.
+            # The rows in between are decoded anyway.
             some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
             return {name: column[:: chosen.step] for name, column in some.items()}
-        return read_by_number(self._source, np.array(chosen, dtype=np.int64), limit)
+        return gather_within(self._source, np.array(chosen, dtype=np.int64), limit)
 
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self._numbers(rows))
-
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._source.row_sizes(self._numbers(rows))
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        if isinstance(rows, range) and self._range.step == 1:
+            start = self._range.start
+            span = range(start + rows.start, start + rows.stop)
+            return self._source.read_padded(span, pads, size, allocate)
+        return super().read_padded(rows, pads, size, allocate)
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
         largest = self._source.largest_row(above)
@@ -99,35 +100,27 @@ class _Rows(SourceOver):
             return None
         return self._range.index(largest[0]), largest[1]
 
-    def _numbers(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._range.start + self._range.step * rows
 
-
-class _Cast(SourceOver):
-    """Columns of other types, which must hold the same values."""
+class _Cast(WrappedSource):
+    """Columns cast to other types."""
 
     def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
         super().__init__(source)
         if casting not in ("same_value", "unsafe"):
             raise OptionError(f'casting={casting!r}: use "same_value" or "unsafe"')
-        self._safe = casting == "same_value"
+        self._cast, self._casting = dict(cast), casting
         fields = dict(source.schema)
         for name, dtype in cast.items():
             old = source.schema[name]
             if old.is_bytes:
-                raise OptionError(f"cast: {name!r} holds byte strings, which are no numbers")
+                raise OptionError(f"cast: {name!r} holds byte strings, not numbers")
             fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)
-        # How many times as large values may become.
-        self._growth = max(
-            [
-                1,
-                *(
-                    -(-fields[n].dtype.itemsize // max(1, source.schema[n].dtype.itemsize))
-                    for n in cast
-                ),
-            ]
+        # How many times larger a value may become.
+        growth = (
+            -(-fields[n].dtype.itemsize // max(1, source.schema[n].dtype.itemsize)) for n in cast
         )
+        self._growth = max([1, *growth])
 
     @property
     def schema(self) -> Schema:
@@ -135,7 +128,14 @@ class _Cast(SourceOver):
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         room = None if limit is None else limit // self._growth
-        return self._cast(self._source.read(start, stop, room))
+        return self._converted(self._source.read(start, stop, room))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._converted(self._source.gather(rows))
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        same = self._schema[name] == self._source.schema[name]
+        return self._source.column(name) if same else None
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = self._source.row_sizes(rows)
@@ -145,22 +145,50 @@ class _Cast(SourceOver):
         largest = self._source.largest_row(above // self._growth)
         return None if largest is None else (largest[0], largest[1] * self._growth)
 
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._cast(self._source.gather(rows))
+    def select(self, names: Sequence[str]) -> Source:
+        cast = {name: dtype for name, dtype in self._cast.items() if name in names}
+        chosen = self._source.select(names)
+        return _Cast(chosen, cast, self._casting) if cast else chosen
 
-    def _cast(self, batch: Batch) -> Batch:
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        before: dict[str, PadSpec] = {}
+        for name, pad in pads.items():
+            fill = _fill_before(pad.fill, self._source.schema[name], self._schema[name])
+            if fill is None:
+                return None
+            before[name] = pad._replace(fill=fill)
+        read = self._source.read_padded(rows, before, size, allocate)
+        if read is None:
+            return None
+        padded = {
+            name: PaddedColumn(
+                [self._array(name, array) for array in column.arrays], column.lengths
+            )
+            for name, column in read.padded.items()
+        }
+        return PaddedRows(padded, self._converted(read.others))
+
+    def _converted(self, batch: Batch) -> Batch:
         return {name: self._column(name, column) for name, column in batch.items()}
 
     def _column(self, name: str, column: Column) -> Column:
-        dtype = self._schema[name].dtype
-        if self._schema[name].is_bytes or column.dtype == dtype:
-            return column
         if isinstance(column, Ragged):
+            field = self._schema[name]
+            if field.is_bytes or column.dtype == field.dtype:
+                return column
             return Ragged(self._column(name, column.values), column.offsets)
-        if self._safe and (lost := first_lost(column, dtype)) is not None:
+        return self._array(name, column)
+
+    def _array(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        dtype = self._schema[name].dtype
+        if self._schema[name].is_bytes or array.dtype == dtype:
+            return array
+        if self._casting == "same_value" and (lost := first_lost(array, dtype)) is not None:
             raise FieldMismatchError(
                 Message(
-                    f"column {name!r}: {column.dtype} to {dtype} would lose values, such as "
+                    f"column {name!r}: {array.dtype} to {dtype} would lose values, such as "
                     f"{lost[1]!r} (",
                     Option("casting", "unsafe"),
                     " allows it)",
@@ -168,15 +196,27 @@ class _Cast(SourceOver):
                 field=name,
             )
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an imaginary part that is 0, or may be lost
-            return column.astype(dtype)
+            warnings.simplefilter("ignore")  # about imaginary parts, which are 0 or may be lost
+            return array.astype(dtype)
+
+
+def _fill_before(fill: bytes, old: Field, new: Field) -> bytes | None:
+    """Return the bytes that a cast turns into ``fill``; None if no value does."""
+    if old.dtype == new.dtype:
+        return fill
+    wanted = np.frombuffer(fill, new.dtype)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = wanted.astype(old.dtype)
+        exact = found.astype(new.dtype).tobytes() == fill
+    return found.tobytes() if exact and first_lost(found, new.dtype) is None else None
 
 
 def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype that a column is cast to, if NumPy can make it of the old one."""
+    """Return the dtype that a column is cast to, or raise if NumPy cannot cast it."""
     try:
         new = Field(dtype).dtype
-        # Mere bytes are no numbers, and a date without a unit means nothing.
+        # Raw bytes are not numbers, and a date without a unit means nothing.
         void = np.void in (new.type, old.dtype.type) and new != old.dtype
         if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
             raise TypeError
@@ -184,7 +224,7 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
             raise TypeError
     except (FieldTextError, TypeError, ValueError):
         raise OptionError(
-            f"cast: {name!r} is {old}, which cannot become {dtype!r}; give a dtype of numbers, "
+            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}; give a dtype of numbers, "
             "such as 'float32', or of dates with a unit, such as 'datetime64[s]'"
         ) from None
     return new

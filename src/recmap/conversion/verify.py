@@ -12,13 +12,12 @@ from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
-from recmap.formats.combined import check_sums
+from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
-from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, reference
+from recmap.model.source import Source
 from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
@@ -71,7 +70,7 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
         raise VerificationError(
             f"{name}: {rows:,} rows were written, but the file has {len(written):,}"
         )
-    check_sums(written)
+    written.check_sums()
     if format != "tfrecord" and rows and _types(written.schema) != _types(schema):
         raise VerificationError(f"{name}: {schema} was written, but the file has {written.schema}")
 
@@ -101,9 +100,9 @@ def check_values(
     """Compare every value of a file with the rows it was made from."""
     # Both are read through the libraries of their formats: recmap's own readers would repeat
     # the mistake they made before.
-    written = reference(_reopened(path, format, source.schema))
+    written = _reopened(path, format, source.schema).reference()
     names = dict(zip(source.schema, written.schema, strict=True))
-    reader = BoundedReader(reference(source), budget, start, stop)
+    reader = BoundedReader(source.reference(), budget, start, stop)
     row = start
     while (wanted := reader.next()) is not None:
         first = row

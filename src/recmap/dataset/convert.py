@@ -16,7 +16,10 @@ from recmap.dataset.open import open
 from recmap.dataset.save import Saving
 from recmap.errors import OptionError, OptionTypeError
 from recmap.files.paths import PathLike, PathsLike
-from recmap.model.arguments import as_mapping, unknown_option
+from recmap.model.arguments import (
+    as_mapping,
+    unknown_option,
+)
 from recmap.model.progress import ProgressOption
 
 __all__ = ["convert"]

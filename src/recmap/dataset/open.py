@@ -15,11 +15,10 @@ from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.opened import Opened, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
-from recmap.formats.combined import BesideSource, SelectedSource
+from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
-from recmap.formats.tfrecord_source import Errors, FieldsLike
+from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
+from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
     as_dtype,
     as_list,
@@ -33,10 +32,10 @@ from recmap.model.arguments import (
 )
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.ragged import Ragged
-from recmap.model.schema import FieldLike, Schema, as_field
-from recmap.model.source import Source
+from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 __all__ = ["from_arrays", "from_batches", "open"]
 
@@ -130,7 +129,7 @@ def _open_columns(
     for name in path:
         check_column_name(name)
     columns = {name: _open_column(name, part, options) for name, part in path.items()}
-    beside = BesideSource({name: column.source for name, column in columns.items()})
+    beside = SideBySideSource({name: column.source for name, column in columns.items()})
     parts = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
     lasting_path = {name: _absolute(part) for name, part in path.items()}
     return Dataset(
@@ -186,7 +185,7 @@ def _open_column(name: str, part: Any, options: OpenOptions) -> Opened:
     if isinstance(part, Dataset):
         rows = opened_rows(part)
     else:
-        rows = Opened(open_source(part, None, for_column(part, options)))
+        rows = Opened(open_source(part, None, options.for_column(part)))
     columns = list(rows.source.schema)
     if columns == [name]:
         return rows

@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.wrapped import SourceOver, read_by_number
+from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged
-from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
-from recmap.model.source import Info, Source
+from recmap.model.source import Source
 
 __all__ = ["Part", "split"]
 
@@ -36,10 +35,8 @@ _READ_SIZE = 4 << 20
 _MOST_SWAPS = 1000
 
 
-class Part(SourceOver):
+class Part(ReorderedSource):
     """Some rows of a source, chosen by a split."""
-
-    in_order = False
 
     def __init__(self, source: Source, order: Order) -> None:
         super().__init__(source)
@@ -48,30 +45,17 @@ class Part(SourceOver):
     def __len__(self) -> int:
         return len(self._order)
 
-    def known_rows(self) -> int | None:
-        return len(self._order)
+    def row_numbers(self, positions: Rows) -> Rows:
+        return self._order.rows(positions)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        rows = self._order.rows(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
+        rows = self.row_numbers(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
         if limit is None or not len(rows) or self._source.chunk_rows == 1:
-            return read_by_number(self._source, rows, limit)
+            return gather_within(self._source, rows, limit)
         # The rows in between are decoded anyway.
         some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
         found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
         return {name: column[found] for name, column in some.items()}
-
-    def gather(self, rows: Rows) -> Batch:
-        return self._source.gather(self._order.rows(rows))
-
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
-        return self._source.row_sizes(self._order.rows(rows))
-
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        del above  # it may be in another part
-        return None
-
-    def info(self) -> Info:
-        return replace(self._source.info(), rows=len(self))
 
 
 class _Span:

@@ -1,4 +1,4 @@
-"""Files of which there are too many to be open at once."""
+"""Datasets of too many files to keep all of them open."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.column_source import ColumnsSource
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, Skipped, Source, reference
+from recmap.model.source import Info, Source
 
-__all__ = ["OpenSources", "ReopenedSource", "most_open"]
+__all__ = ["LazySource", "OpenFiles", "max_open_files"]
 
-_MOST = 64
-# Of the descriptors that a process has, so many for each file that is kept open: HDF5 takes
-# two, and others need some as well.
+_MAX_OPEN = 64
+# A process keeps one file open for every so many descriptors it may have: HDF5 takes two for
+# a file, and the rest of the program needs some as well.
 _DESCRIPTORS = 4
-# Datasets of a format that takes descriptors, which may be open at once.
+# Datasets whose files take descriptors and that may be open at the same time.
 _DATASETS = 8
 
 
-def most_open(descriptors: int = 0) -> int:
-    """How many files a dataset keeps open at once, of a format that takes so many
-    descriptors for each: there may be several datasets.
+def max_open_files(descriptors: int = 0) -> int:
+    """Return how many files one dataset may keep open without being lazy.
+
+    ``descriptors`` is how many of them an open file of the format takes.
     """
-    return max(1, _most_kept() // _DATASETS) if descriptors else _MOST
+    return max(1, _max_kept() // _DATASETS) if descriptors else _MAX_OPEN
 
 
-def _most_kept() -> int:
+def _max_kept() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     unlimited = limit == resource.RLIM_INFINITY
-    return _MOST if unlimited else max(1, min(_MOST, limit // _DESCRIPTORS))
+    return _MAX_OPEN if unlimited else max(1, min(_MAX_OPEN, limit // _DESCRIPTORS))
 
 
-class OpenSources:
-    """The files of a dataset that stay open. Those of all datasets of a process are counted
-    together, and the one that was not used for longest is closed first.
+class OpenFiles:
+    """The open files of a dataset.
+
+    Those of all datasets of the process are counted together, and the file that was used
+    least recently is closed first.
     """
 
     def __init__(self) -> None:
@@ -55,7 +57,7 @@ class OpenSources:
         weakref.finalize(self, _forget, self._number).atexit = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OpenSources, ()  # another process opens them itself
+        return OpenFiles, ()  # another process opens its own
 
     def get(self, path: str) -> Source | None:
         key = self._number, path
@@ -67,13 +69,13 @@ class OpenSources:
     def keep(self, path: str, source: Source) -> None:
         with _lock:
             _kept[self._number, path] = source
-            while len(_kept) > _most_kept():
+            while len(_kept) > _max_kept():
                 _kept.popitem(last=False)
 
 
 _numbers = count()
 _kept: OrderedDict[tuple[int, str], Source] = OrderedDict()
-# The garbage collector may forget a dataset at any moment, also while the lock is held.
+# Reentrant: the garbage collector may call _forget while this thread holds the lock.
 _lock = RLock()
 
 
@@ -84,64 +86,67 @@ def _forget(number: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Weight:
-    """What is known of a column without opening its file."""
+class _ColumnFacts:
+    """What is known about a column while its file is closed."""
 
     row_bytes: int = 1
     chunk_rows: int = 1
     band_bytes: int = 0
 
     @classmethod
-    def of(cls, column: Source) -> _Weight:
+    def of(cls, column: Source) -> _ColumnFacts:
         return cls(column.row_bytes(), column.chunk_rows, column.band_bytes)
 
 
-class ReopenedSource:
-    """One of many files: what is known of it is kept, and it is opened when its rows are
-    read. ``reopen`` is given the columns that it had.
-    """
+class LazySource(Source):
+    """One of many files: it is opened when its rows are read, and may be closed again."""
 
     def __init__(
-        self, source: Source, reopen: Callable[[Schema], Source], kept: OpenSources
+        self, source: Source, reopen: Callable[[Schema], Source], open_files: OpenFiles
     ) -> None:
-        self._schema, self._files, self._origin = source.schema, source.files, source.origin
+        """``source`` is asked for what must be known while the file is closed; ``reopen``
+        opens it again, and is given the schema of its columns.
+        """
+        self._format, self._files = source.format, source.files
+        self._schema, self._origin = source.schema, source.origin
         self._rows = len(source)
-        self._parts = {name: _Weight.of(source.select([name])) for name in source.schema}
-        self._reopen, self._kept = reopen, kept
+        self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
+        self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
-        self._direct = True
-        # Whether it has been read before, and checked if it is small.
-        self._read = False
+        self._as_reference = False
+        self._was_read = False
 
     def _open(self) -> Source:
         path = self._files[0]
-        key = path if self._direct else f"{path}\0"
-        source = self._kept.get(key)
+        key = f"{path}\0" if self._as_reference else path
+        source = self._open_files.get(key)
         if source is None:
             source = self._reopen(self._whole)
-            source = source if self._direct else reference(source)
+            source = source.reference() if self._as_reference else source
             if (source.schema, len(source)) != (self._whole, self._rows):
                 raise DataError(
                     f"{path}: it has {len(source):,} rows of {source.schema}, but had "
                     f"{self._rows:,} of {self._whole} when it was opened; open it again",
                     file=path,
                 )
-            if self._read and isinstance(source, ColumnsSource):
+            if self._was_read:
                 source.trust()
-            self._kept.keep(key, source)
+            self._open_files.keep(key, source)
         return source if self._schema is self._whole else source.select(list(self._schema))
 
-    def select(self, names: Sequence[str]) -> ReopenedSource:
+    def select(self, names: Sequence[str]) -> LazySource:
         chosen = copy(self)
-        schema = self._schema.select(names)
-        chosen._schema = schema  # noqa: SLF001  # it is one of these
+        chosen._schema = self._schema.select(names)  # noqa: SLF001  # a copy of this one
         return chosen
 
-    def reference(self) -> Source:
-        """The same rows, read through the library of the format."""
+    def reference(self) -> LazySource:
         other = copy(self)
-        other._direct = False  # noqa: SLF001  # it is one of these
+        other._as_reference = True  # noqa: SLF001  # a copy of this one
         return other
+
+    @property
+    def format(self) -> str:
+        return self._format
 
     @property
     def schema(self) -> Schema:
@@ -156,37 +161,33 @@ class ReopenedSource:
         return self._origin
 
     @property
-    def skipped(self) -> Sequence[Skipped]:
-        return ()
-
-    @property
     def chunk_rows(self) -> int:
-        # Of the column that weighs most, as in a file that is open.
-        heaviest = max(self._weights(), key=lambda part: part.row_bytes, default=_Weight())
+        # That of the largest column, as in a file that is open.
+        heaviest = max(self._chosen(), key=lambda facts: facts.row_bytes, default=_ColumnFacts())
         return heaviest.chunk_rows
 
     @property
     def band_bytes(self) -> int:
-        return sum(part.band_bytes for part in self._weights())
+        return sum(facts.band_bytes for facts in self._chosen())
 
-    def _weights(self) -> list[_Weight]:
-        return [self._parts[name] for name in self._schema]
+    def _chosen(self) -> list[_ColumnFacts]:
+        return [self._facts[name] for name in self._schema]
 
     def __len__(self) -> int:
         return self._rows
 
-    def known_rows(self) -> int | None:
-        return self._rows
+    def row_bytes(self) -> int:
+        return max(1, sum(facts.row_bytes for facts in self._chosen()))
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        # A view would keep the file open for as long as it is in use.
         batch = self._open().read(start, stop, limit)
-        self._read = True
+        self._was_read = True
+        # A view would keep the file open for as long as it is in use.
         return {name: owned(column) for name, column in batch.items()}
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         batch = self._open().gather(rows)
-        self._read = True
+        self._was_read = True
         return batch
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
@@ -198,13 +199,8 @@ class ReopenedSource:
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._open().column(name)
 
-    def row_bytes(self) -> int:
-        return max(1, sum(part.row_bytes for part in self._weights()))
-
     def check_sums(self) -> None:
-        check = getattr(self._open(), "check_sums", None)
-        if check is not None:
-            check()
+        self._open().check_sums()
 
     def info(self) -> Info:
         return self._open().info()

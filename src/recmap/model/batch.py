@@ -1,9 +1,9 @@
-"""Batches put together from parts."""
+"""Batches: columns of equal length by name, put together and taken apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,25 +11,73 @@ import numpy.typing as npt
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch
 
-__all__ = ["interleave", "join", "pick"]
+__all__ = [
+    "Allocate",
+    "PadSpec",
+    "PaddedColumn",
+    "PaddedRows",
+    "RowNumbers",
+    "gather_from",
+    "interleave",
+    "join",
+    "pick",
+    "rename",
+    "rows_by_owner",
+]
 
 Positions: TypeAlias = npt.NDArray[np.int64]
+RowNumbers: TypeAlias = range | Positions
+# Returns an array of so many bytes.
+Allocate: TypeAlias = Callable[[int], npt.NDArray[np.uint8]]
+
+
+class PadSpec(NamedTuple):
+    """How the rows of a ragged column become rows of one length."""
+
+    #: None: as long as the longest row of each array.
+    width: int | None
+    #: The width is rounded up to a multiple of this.
+    multiple: int
+    #: The bytes of the item that fills short rows.
+    fill: bytes
+    fill_left: bool
+    #: Of rows that are too long, whether the end is kept rather than the beginning.
+    keep_last: bool
+
+
+class PaddedColumn(NamedTuple):
+    """A padded array for each batch, and the lengths of all rows before they were padded."""
+
+    arrays: list[npt.NDArray[Any]]
+    lengths: npt.NDArray[np.int64]
+
+
+class PaddedRows(NamedTuple):
+    """Several batches that were read at once: padded columns, and all rows of the others."""
+
+    padded: dict[str, PaddedColumn]
+    others: Batch
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Rows end to end."""
+    """Return the rows of all batches, end to end."""
     if len(batches) == 1:
         return batches[0]
     return {name: concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def pick(batch: Batch, rows: Positions | slice) -> Batch:
-    """Some rows of a batch."""
+    """Return some rows of a batch."""
     return {name: column[rows] for name, column in batch.items()}
 
 
+def rename(batch: Batch, names: Mapping[str, str]) -> Batch:
+    """Return columns under new names: ``names`` maps each new name to the old one."""
+    return {new: batch[old] for new, old in names.items()}
+
+
 def interleave(parts: Sequence[Batch], places: Sequence[Positions]) -> Batch:
-    """Rows of several parts, those of part ``i`` at ``places[i]`` of the batch."""
+    """Return one batch in which the rows of ``parts[i]`` are at ``places[i]``."""
     if len(parts) == 1 and bool((np.diff(places[0]) > 0).all()):
         return parts[0]
     return {name: _column([part[name] for part in parts], places) for name in parts[0]}
@@ -44,3 +92,34 @@ def _column(columns: list[Column], places: Sequence[Positions]) -> Column:
     for column, place in zip(columns, places, strict=True):
         out[place] = column  # type: ignore[index]  # nor is this
     return out
+
+
+def rows_by_owner(starts: Positions, rows: Positions) -> Iterator[tuple[int, Positions]]:
+    """Yield each owner of some of the rows, and where its rows are in ``rows``.
+
+    Owners follow each other: owner ``i`` has the rows from ``starts[i]`` on.
+
+    >>> for owner, places in rows_by_owner(np.array([0, 10]), np.array([11, 3, 17])):
+    ...     print(owner, places)
+    0 [1]
+    1 [0 2]
+    """
+    owner = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    owners, begins = np.unique(owner[order], return_index=True)
+    # np.split returns one empty array if there are no rows.
+    yield from zip(owners.tolist(), np.split(order, begins[1:]), strict=False)
+
+
+def gather_from(
+    starts: Positions, rows: Positions, gather: Callable[[int, Positions], Batch]
+) -> Batch:
+    """Gather rows from owners that follow each other, one owner at a time.
+
+    ``gather`` is called with an owner and the numbers of rows within it.
+    """
+    parts, places = [], []
+    for owner, mine in rows_by_owner(starts, rows):
+        parts.append(gather(owner, rows[mine] - starts[owner]))
+        places.append(mine)
+    return interleave(parts, places)

@@ -1,4 +1,7 @@
-"""Which values a dtype cannot hold, and masks that NumPy would drop."""
+"""What a dtype can hold: arrays made without losing a value, a digit or a mask.
+
+``coerce`` builds on it to turn what users hand in into the columns of a batch.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from recmap.errors import ColumnError
 
 __all__ = ["exact_array", "first_lost", "joint_dtype", "refuse_masked"]
 
-# From here on, not every integer is a float64.
+# Beyond this, float64 cannot hold every integer.
 _EXACT = 2.0**53
-# Values that hold no others, of which none could be masked or rounded.
+# Single numbers, which cannot be masked or rounded.
 _ONE_NUMBER = (np.generic, int, float)
 
 
 def first_lost(
     array: npt.NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False
 ) -> tuple[int, Any] | None:
-    """The row and the first value that changes in a cast; None if none does.
+    """Find the first value that a cast would change, and its row; None if there is none.
 
     With ``rounds``, floats may lose digits, but must not become infinite.
     """
@@ -48,33 +51,35 @@ def _always_fits(old: np.dtype[Any], new: np.dtype[Any]) -> bool:
 def _lost(array: npt.NDArray[Any], dtype: np.dtype[Any], rounds: bool) -> Any:
     old, new = array.dtype, dtype
     if old.kind in "mM" or new.kind in "mM":
-        if old.kind in "iu":  # a number of days, or of whatever the unit is
+        if old.kind in "iu":  # a number of days, or of another unit
             return (array > np.iinfo(np.int64).max) | (array <= np.iinfo(np.int64).min)
         if old.kind != new.kind:
             return np.ones(array.shape, bool)
         return (array.astype(new).astype(old) != array) & ~np.isnat(array)
     if old.kind in "SUO" or new.kind in "SUO" or (old.names or new.names):
         return np.ones(array.shape, bool)
-    if old.kind == "V":  # bfloat16 and its kin
+    if old.kind == "V":  # bfloat16 and similar types
         return _lost(array.astype(np.float64), dtype, rounds)
     if old.kind == "c":
-        parts = _part(new)
-        real = _lost(array.real, parts, rounds)
-        return real | (_lost(array.imag, parts, rounds) if new.kind == "c" else array.imag != 0)
+        real_dtype = _real(new)
+        real = _lost(array.real, real_dtype, rounds)
+        return real | (
+            _lost(array.imag, real_dtype, rounds) if new.kind == "c" else array.imag != 0
+        )
     if new.kind == "b":
         return (array != 0) & (array != 1)
     if new.kind in "iu":
         return _lost_to_integers(array, np.iinfo(new))
     if old.kind in "biu":
-        return _lost_integers(array, _part(new))
-    cast = array.astype(_part(new))
+        return _lost_integers(array, _real(new))
+    cast = array.astype(_real(new))
     if rounds:
         return ~np.isfinite(cast.astype(np.float64)) & np.isfinite(array)
     return (cast.astype(old) != array) & ~np.isnan(array)
 
 
-def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the parts of a complex one."""
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the real part of a complex one; any other as it is."""
     return np.zeros((), dtype).real.dtype if dtype.kind == "c" else dtype
 
 
@@ -87,7 +92,7 @@ def _lost_to_integers(array: npt.NDArray[Any], limits: np.iinfo[Any]) -> Any:
 
 
 def _lost_integers(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """Which integers are not exactly a float of this dtype."""
+    """Tell which integers this float dtype cannot hold exactly."""
     cast = array.astype(dtype).astype(
         np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.float64
     )
@@ -99,7 +104,7 @@ def _lost_integers(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
-    """A dtype that holds all values of all arrays; an error names the value that fits none."""
+    """Find a dtype that holds all values of all arrays; else raise, naming a value."""
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         return next(iter(dtypes))
@@ -111,7 +116,7 @@ def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
     except TypeError:
         raise ColumnError(f"values of different kinds: {_listed(dtypes)}") from None
     if all(dtype.kind in "biu" for dtype in dtypes) and choices[0].kind == "f":
-        choices = [np.dtype(np.int64), np.dtype(np.uint64)]  # NumPy would take floats
+        choices = [np.dtype(np.int64), np.dtype(np.uint64)]  # NumPy would choose floats
     lost = None
     for choice in choices:
         found = ((row, first_lost(array, choice)) for row, array in enumerate(arrays))
@@ -130,21 +135,21 @@ def _listed(dtypes: set[np.dtype[Any]]) -> str:
 
 
 def exact_array(value: Any) -> npt.NDArray[Any]:
-    """``np.asarray``, which must not drop a mask or round an integer that stands beside floats."""
+    """Do what ``np.asarray`` does, but never drop a mask or round an integer among floats."""
     if type(value) is np.ndarray:
-        # NumPy's strings of any length, which no cast knows.
+        # StringDType, which has no casts to other dtypes.
         return value.astype(object) if value.dtype.kind == "T" else value
     if isinstance(value, _ONE_NUMBER):
         return np.asarray(value)
     refuse_masked(value)
     try:
         array = np.asarray(value)
-    except OverflowError as e:  # True beside 2**63
+    except OverflowError as e:  # True and 2**63 in one list
         if isinstance(value, list | tuple) and _all_whole(value):
             return _whole_array(value)
-        raise ColumnError(f"numbers of which no dtype holds all: {e}") from None
-    except (RuntimeError, TypeError) as e:  # a tensor that NumPy cannot take
-        raise ColumnError(f"no array can be made of {type(value).__name__}: {e}") from e
+        raise ColumnError(f"no dtype can hold all of these numbers: {e}") from None
+    except (RuntimeError, TypeError) as e:  # such as a tensor on another device
+        raise ColumnError(f"cannot make an array of {type(value).__name__}: {e}") from e
     if not isinstance(value, list | tuple):
         _refuse_missing(value, array)
         return array
@@ -166,23 +171,23 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
 
 
 def _refuse_missing(value: Any, array: npt.NDArray[Any]) -> None:
-    """pandas, Polars and Arrow make floats of integers some of which are missing."""
+    """Refuse integers with missing values, which pandas, Polars and Arrow turn into floats."""
     if array.dtype.kind != "f":
         return
     own = str(getattr(value, "dtype", getattr(value, "type", "")))
     if own.lower().startswith(("int", "uint")):
         raise ColumnError(
-            "integers of which some are missing: fill them first (.fillna(0) in pandas, "
+            "some of the integers are missing: fill them first (.fillna(0) in pandas, "
             ".fill_null(0) in Arrow and Polars), and keep a mask as a column of its own if you "
             "need it"
         )
 
 
 def _all_whole(value: Any) -> bool:
-    """Whether there are only integers: of uint64 and int64, NumPy makes floats."""
+    """Tell whether all values are integers. NumPy makes floats of uint64 and int64 together."""
     if not isinstance(value, list | tuple):
         return np.asarray(value).dtype.kind in "biu"
-    # One look at the types tells of most lists of floats.
+    # The types alone rule out most lists of floats.
     if any(issubclass(kind, float | np.floating) for kind in set(map(type, value))):
         return False
     return all(map(_all_whole, value))
@@ -194,13 +199,13 @@ def _whole_array(value: Any) -> npt.NDArray[Any]:
     dtype = np.dtype(np.int64 if max(numbers) < 1 << 63 else np.uint64)
     if min(numbers) < np.iinfo(dtype).min or max(numbers) > np.iinfo(dtype).max:
         raise ColumnError(
-            "integers of which no dtype holds all: some are negative, and some are 2**63 or more"
+            "no dtype can hold all of these integers: some are negative, and some are 2**63 or more"
         )
     return np.array(numbers, dtype).reshape(objects.shape)
 
 
 def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> None:
-    """Refuses integers that become other floats."""
+    """Refuse integers that a float cannot hold exactly."""
     if isinstance(value, list | tuple):
         for item in value:
             _refuse_rounded(item, dtype)
@@ -210,24 +215,24 @@ def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> None:
     whole = isinstance(value, int) and inner.dtype.kind == "O"
     if lost is not None or whole:
         raise ColumnError(
-            f"{value if lost is None else lost[1]} stands beside floats, and {dtype} cannot hold "
-            "it exactly; make the integers floats yourself, or keep them in a column of their own"
+            f"{value if lost is None else lost[1]} is among floats, and {dtype} cannot hold it "
+            "exactly; convert the integers to floats, or keep them in a column of their own"
         )
 
 
 def _refuse_other_dates(value: Any, dtype: np.dtype[Any]) -> None:
-    """NumPy makes dates of numbers and durations that stand beside dates."""
+    """Refuse numbers and durations among dates, which NumPy would turn into dates."""
     for item in value:
         if isinstance(item, list | tuple):
             _refuse_other_dates(item, dtype)
         elif getattr(item, "dtype", None) != dtype:
             inner = np.asarray(item)
             if inner.dtype.kind != dtype.kind or first_lost(inner, dtype) is not None:
-                raise ColumnError(f"{item!r} stands among {dtype}, which cannot hold it")
+                raise ColumnError(f"{item!r} is among {dtype}, which cannot hold it")
 
 
 def _refuse_numbers(value: Any) -> None:
-    """NumPy makes strings of numbers that stand beside strings."""
+    """Refuse numbers among strings, which NumPy would turn into strings."""
     for item in value:
         if isinstance(item, list | tuple):
             _refuse_numbers(item)
@@ -236,13 +241,13 @@ def _refuse_numbers(value: Any) -> None:
 
 
 def refuse_masked(value: Any) -> None:
-    """Refuses masked arrays, whose mask would be lost, unless nothing is masked."""
+    """Refuse masked arrays, whose mask would be lost, unless nothing is masked."""
     ma = sys.modules.get("numpy.ma")
     if ma is None or type(value) is np.ndarray:
         return
     if isinstance(value, ma.MaskedArray):
         mask = ma.getmaskarray(value)
-        # That of a structured array has a field for each of its fields.
+        # The mask of a structured array is structured, too.
         if bool(mask.any() if mask.dtype == bool else mask.tobytes().strip(b"\0")):
             raise ColumnError(
                 "a masked array: its mask would be lost; fill it first, with "

@@ -1,4 +1,7 @@
-"""What users hand to a writer, as columns of a schema."""
+"""What users hand in as columns: lists, arrays and data frames become a batch of a schema.
+
+``casting`` knows which values a dtype can hold.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.model.arguments import check_column_name
 from recmap.model.casting import exact_array, first_lost, joint_dtype
+from recmap.model.field import BYTES, Field
 from recmap.model.ragged import Column, Ragged, concatenate
-from recmap.model.schema import BYTES, Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 
 __all__ = ["Given", "as_columns", "empty_column", "fit", "infer_schema", "string_column"]
 
@@ -23,8 +27,10 @@ _STRINGS = (str, bytes, bytearray, memoryview)
 
 @dataclass(frozen=True)
 class Given:
-    """A column as it was given; ``exact`` if its dtype was, too. A list says little
-    about its dtype: [1, 2] may be meant for an int32 field.
+    """A column as it was given.
+
+    ``exact`` if its dtype was given, too. That of a list is only a guess: ``[1, 2]`` may be
+    meant for an int32 field.
     """
 
     column: Column
@@ -32,7 +38,7 @@ class Given:
 
 
 def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
-    """The columns of a batch of anything that looks like columns."""
+    """Turn a dict of anything that looks like columns into columns."""
     if not isinstance(batch, Mapping):
         raise ColumnError(
             f'a batch is a dict of columns by name, such as {{"x": array}}, not '
@@ -47,12 +53,12 @@ def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
 
 
 def infer_schema(columns: Mapping[str, Given]) -> Schema:
-    """The schema of a batch."""
+    """Infer the schema of a batch."""
     return Schema({name: _infer_field(name, given.column) for name, given in columns.items()})
 
 
 def fit(columns: Mapping[str, Given], schema: Schema) -> tuple[Batch, int]:
-    """The columns, checked against a schema, and how many rows they have."""
+    """Check columns against a schema; return them as a batch, and their number of rows."""
     missing = [name for name in schema if name not in columns]
     extra = [name for name in columns if name not in schema]
     if missing or extra:
@@ -63,7 +69,7 @@ def fit(columns: Mapping[str, Given], schema: Schema) -> tuple[Batch, int]:
     rows = {name: len(column) for name, column in batch.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(
-            "columns of a batch must have equally many rows, but: "
+            "columns of a batch must have the same number of rows, but: "
             + ", ".join(f"{name!r} has {n:,}" for name, n in rows.items())
         )
     return batch, next(iter(rows.values()), 0)
@@ -99,7 +105,7 @@ def _column(name: str, value: Any) -> Column:
         if len(rows) and isinstance(rows[0], _STRINGS):
             return _strings(name, rows)
         if _lists_of_strings(rows) or (len(rows) and isinstance(rows[0], Ragged)):
-            # numpy would cut the zeros at the end of strings, and index rows one by one.
+            # NumPy would strip zero bytes at the end of strings, and index a Ragged row by row.
             return _from_objects(name, rows)
         try:
             array = _exact(name, rows)
@@ -129,27 +135,27 @@ def _lists_of_strings(rows: Sequence[Any]) -> bool:
 
 
 def string_column(array: npt.NDArray[Any]) -> Ragged:
-    """numpy's fixed-width strings as byte strings, text as UTF-8."""
+    """Turn NumPy's fixed-width strings into byte strings, text into UTF-8."""
     column = _strings("", array.ravel().tolist())
     for level in range(array.ndim - 1, 0, -1):
-        # By the shape, not by what is inside: an axis of 0 has rows, too.
+        # Count by the shape, not by the items: an axis of 0 has rows, too.
         rows = math.prod(array.shape[:level])
         column = Ragged(column, np.arange(rows + 1) * array.shape[level])
     return column
 
 
 def _nested(name: str, rows: Sequence[Any]) -> Ragged:
-    """Rows that are ragged themselves, or arrays of different sizes, such as images."""
-    parts = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
-    dtypes = {part.dtype for part in parts}
+    """Join rows that are ragged themselves, or arrays of different shapes, such as images."""
+    items = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
+    dtypes = {item.dtype for item in items}
     try:
         if len(dtypes) > 1:
-            common = joint_dtype([_innermost(part) for part in parts])
-            parts = [_of_dtype(part, common) for part in parts]
-        joined = concatenate(parts)
+            common = joint_dtype([_innermost(item) for item in items])
+            items = [_of_dtype(item, common) for item in items]
+        joined = concatenate(items)
     except (TypeError, ValueError) as e:
-        raise ColumnError(f"field {name!r}: rows that cannot be joined: {e}") from e
-    return Ragged(joined, np.cumsum([0, *map(len, parts)]))
+        raise ColumnError(f"field {name!r}: its rows cannot be joined: {e}") from e
+    return Ragged(joined, np.cumsum([0, *map(len, items)]))
 
 
 def _innermost(column: Column) -> npt.NDArray[Any]:
@@ -170,7 +176,7 @@ def _lines(array: npt.NDArray[Any]) -> Ragged:
 
 
 def _as_ragged(column: Column, axes: int) -> Column:
-    """So many axes made ragged, though all lengths along them may be the same."""
+    """Make so many axes ragged, though all lengths along them may be the same."""
     if isinstance(column, np.ndarray) and axes and column.ndim > 1:
         column = _lines(column)
     if isinstance(column, np.ndarray):
@@ -193,7 +199,7 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
     except (TypeError, ValueError) as e:
         if nested:
             return _nested(name, rows)
-        raise ColumnError(f"field {name!r}: rows that are no arrays of numbers: {e}") from e
+        raise ColumnError(f"field {name!r}: its rows are not arrays of numbers: {e}") from e
 
 
 def _strings(name: str, rows: Sequence[Any]) -> Ragged:
@@ -225,7 +231,7 @@ def _fit(name: str, given: Given, field: Field) -> Column:
 
 
 def _regular_strings(found: Field, field: Field) -> bool:
-    """Strings along fixed axes come as a Ragged; their lengths are checked later."""
+    """Tell whether strings on fixed axes came as a Ragged; their lengths are checked later."""
     return field.is_bytes and found.is_bytes and len(found.shape) == len(field.shape)
 
 
@@ -236,7 +242,7 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
         return column if inside is column.values else Ragged(inside, column.offsets)
     if column.dtype == dtype:
         return column
-    # Bytes in another order are cast, too: what is written is what the schema says.
+    # Another byte order is cast, too: the file holds what the schema says.
     lost = None
     if not exact or np.can_cast(column.dtype, dtype, "safe"):
         lost = first_lost(column, dtype, rounds=not exact)
@@ -251,7 +257,7 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
 
 
 def empty_column(field: Field) -> Column:
-    """No rows of a field."""
+    """Return a column of this field without rows."""
     column: Column = (
         Ragged.from_bytes([]) if field.dtype == BYTES else np.empty((0, *field.inner), field.dtype)
     )

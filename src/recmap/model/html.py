@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: a small table, without a style sheet."""
+"""The small HTML tables that notebooks show, without a style sheet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["table"]
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A heading over a table; texts are shown as they are, whatever letters they hold.
+    """Make a table with a title. All text is escaped.
 
     >>> table("2 rows", ["field"], [["<x>"]])
     '<b>2 rows</b><table><tr><th>field</th></tr><tr><td>&lt;x&gt;</td></tr></table>'
     """
-    from html import escape  # a large table of names, which most programs do without
+    from html import escape  # slow to import, and most programs show no table
 
     lines = [_row("th", header), *(_row("td", row) for row in rows)]
     return f"<b>{escape(title)}</b><table>{''.join(lines)}</table>"

@@ -1,8 +1,8 @@
 """A random order of any number of rows that needs no memory.
 
-A keyed bijection of [0, n): the position of a row in the shuffled order is computed,
-not looked up. Only of a few rows the order is kept, for in so small a range the
-computed ones are not all equally likely.
+It is a keyed bijection of [0, n): the position of a row in the shuffled order is computed, not
+looked up. Only the order of few rows is stored, because in so small a range the computed orders
+are not all equally likely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FEW = 1 << 10
 
 
 class Permutation:
-    """The order of ``n`` rows that ``seed`` gives: a number, or several.
+    """A shuffled order of ``n`` rows. ``seed`` is a number, or several.
 
     >>> order = Permutation(5, seed=1)[np.arange(5)]
     >>> sorted(order.tolist())
@@ -31,34 +31,34 @@ class Permutation:
 
     def __init__(self, n: int, seed: int | Sequence[int]) -> None:
         if n < 0:
-            raise OptionError(f"a permutation of {n} rows")
+            raise OptionError(f"cannot permute {n} rows")
         self.n = n
-        chance = np.random.SeedSequence(seed)
-        self._keys = chance.generate_state(_ROUNDS, np.uint32).astype(np.uint32)
-        # Not of a Generator, whose numbers may change from one release to the next.
+        entropy = np.random.SeedSequence(seed)
+        self._keys = entropy.generate_state(_ROUNDS, np.uint32).astype(np.uint32)
+        # Not from a Generator, whose numbers may change between releases of NumPy.
         self._order = (
-            np.argsort(chance.generate_state(n, np.uint64), kind="stable") if n <= _FEW else None
+            np.argsort(entropy.generate_state(n, np.uint64), kind="stable") if n <= _FEW else None
         )
 
     def __len__(self) -> int:
         return self.n
 
     def __getitem__(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The rows at these positions of the shuffled order."""
+        """Return the row numbers at these positions of the shuffled order."""
         return self._permuted(positions, back=False)
 
     def positions_of(self, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Where these rows are in the shuffled order."""
+        """Return the positions of these rows in the shuffled order."""
         return self._permuted(rows, back=True)
 
     def _permuted(self, numbers: npt.ArrayLike, *, back: bool) -> npt.NDArray[np.int64]:
         permuted = np.array(numbers, dtype=np.int64, order="C")
         if self._order is not None:
             if permuted.size and (int(permuted.min()) < 0 or int(permuted.max()) >= self.n):
-                raise RowNotFoundError(f"a number outside of {self.n:,} rows")
+                raise RowNotFoundError(f"a row number outside of {self.n:,} rows")
             return (np.argsort(self._order) if back else self._order)[permuted]
         try:
             _core.permute(self.n, self._keys, back, permuted.reshape(-1))
         except IndexError:
-            raise RowNotFoundError(f"a number outside of {self.n:,} rows") from None
+            raise RowNotFoundError(f"a row number outside of {self.n:,} rows") from None
         return permuted

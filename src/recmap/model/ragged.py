@@ -15,21 +15,21 @@ from recmap.native import _core
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
-# The dtype of the values of a column of byte strings. It keeps them apart from
-# a ragged column of uint8, which holds numbers.
+# The dtype of the values of byte strings, which distinguishes them from a ragged column of
+# uint8.
 BYTE = np.dtype("S1")
 
-# Rows longer than this are gathered slice by slice; shorter ones by one index
-# array, which costs eight bytes per value but no work per row.
+# Rows longer than this are gathered slice by slice; shorter ones with one index array, which
+# takes eight bytes per value but no work per row.
 _SLICE_FROM = 64
 
 
 class Ragged:
     """Rows of different lengths: all values end to end, and where each row ends.
 
-    Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more
-    axes, or be a ``Ragged`` themselves; byte strings are a ``Ragged`` whose
-    values have dtype ``S1``, and their rows are ``bytes``.
+    Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more axes, or be a
+    ``Ragged`` themselves. Byte strings are a ``Ragged`` whose values have dtype ``S1``; their
+    rows are ``bytes``.
 
     >>> r = Ragged.from_rows([[1, 2], [], [3]])
     >>> r[0], len(r), r.lengths
@@ -57,10 +57,10 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Iterable[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
-        """A ragged column of a sequence of arrays or lists.
+        """Make a ragged column from arrays or lists.
 
-        Rows of different dtypes get one that holds all values; if there is none, as for
-        ``2**53 + 1`` beside ``0.5``, that is a ``ColumnError``.
+        Rows of different dtypes get one that holds all values. If there is none, as for
+        ``2**53 + 1`` and ``0.5``, that is a ``ColumnError``.
         """
         arrays = [
             _row_array(number, row)
@@ -93,7 +93,7 @@ class Ragged:
 
     @classmethod
     def from_bytes(cls, rows: Iterable[bytes | bytearray | memoryview]) -> Ragged:
-        """A column of byte strings."""
+        """Make a column of byte strings."""
         strings = as_list("rows", rows, '[b"a", b"bc"]')
         try:
             joined, lengths = b"".join(strings), [len(string) for string in strings]
@@ -158,9 +158,9 @@ class Ragged:
             raise RowNotFoundError(f"a Ragged of {len(self):,} rows: {e}") from None
         if rows.ndim != 1 or (isinstance(key, tuple) and len(key) > 1):
             raise RowNotFoundError("a Ragged is indexed by a row, a slice, or a list of rows")
-        return self._take(rows)
+        return self._gather(rows)
 
-    def _take(self, rows: npt.NDArray[np.int64]) -> Ragged:
+    def _gather(self, rows: npt.NDArray[np.int64]) -> Ragged:
         starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
         offsets = _offsets(lengths)
         total = int(offsets[-1])
@@ -180,11 +180,11 @@ class Ragged:
         cut: Literal["right", "left"] = "right",
         out: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]:
-        """The rows as one dense array: cut to ``length`` (the longest row if None)
-        and filled up with ``fill``.
+        """Return the rows as one dense array, cut to ``length`` and padded with ``fill``.
 
-        ``side`` is where short rows are filled up, ``cut`` where long ones lose items.
-        ``out`` is an array of just this shape and dtype to be written and returned.
+        ``length`` defaults to the longest row. ``side`` is where short rows are padded,
+        ``cut`` where long rows lose items. ``out`` is an array of this shape and dtype to
+        write to; it is also returned.
         """
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
@@ -196,7 +196,7 @@ class Ragged:
         length = None if length is None else as_whole("length", length, most=2**31)
         lengths = self.lengths
         offsets = self.offsets - self.offsets[0]
-        # Before anything is allocated by them: offsets may come from a file.
+        # Offsets may come from a file: check them before allocating anything.
         if int(lengths.min(initial=0)) < 0 or int(offsets[-1]) != len(values):
             raise ColumnError("the offsets of a Ragged must ascend and end inside its values")
         width = int(lengths.max(initial=0)) if length is None else length
@@ -230,7 +230,7 @@ class Ragged:
         return out
 
     def tolist(self) -> list[Any]:
-        """The rows as nested lists, or as ``bytes``."""
+        """Return the rows as nested lists, or as ``bytes``."""
         return [row if isinstance(row, bytes) else row.tolist() for row in self]
 
     def __eq__(self, other: object) -> bool:
@@ -256,7 +256,7 @@ Column: TypeAlias = "npt.NDArray[Any] | Ragged"
 
 
 def concatenate(columns: Sequence[Column]) -> Column:
-    """Columns of one field, rows end to end."""
+    """Join columns of one field, rows end to end."""
     if len(columns) == 1:
         return columns[0]
     ragged = [column for column in columns if isinstance(column, Ragged)]
@@ -269,7 +269,7 @@ def concatenate(columns: Sequence[Column]) -> Column:
 
 
 def owned(column: Column) -> Column:
-    """A copy that shares memory with no other column."""
+    """Copy a column, so that it shares memory with no other."""
     if isinstance(column, Ragged):
         return Ragged(owned(column.flat), column.offsets - column.offsets[0])
     return column.copy()
@@ -312,7 +312,7 @@ def _row_array(number: int, row: Any) -> npt.NDArray[Any]:
     except ColumnError as e:
         raise ColumnError(f"row {number:,}: {e}") from None
     except (TypeError, ValueError) as e:
-        raise ColumnError(f"row {number:,} is no array of numbers: {e}") from None
+        raise ColumnError(f"row {number:,} is not an array of numbers: {e}") from None
 
 
 def _of_dtype(array: npt.NDArray[Any], dtype: np.dtype[Any], row: int) -> npt.NDArray[Any]:

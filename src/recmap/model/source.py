@@ -1,18 +1,43 @@
-"""What every format can do: the protocols of sources and sinks."""
+"""Source: rows that can be read. Every format that recmap reads is one.
+
+A new source defines four members (``schema``, ``len()``, ``read``, ``gather``) and inherits
+the rest. What only some sources can do is a method that returns None, or a property that is
+empty, unless a source overrides it: ask the object, never its class.
+
+``WrappedSource`` forwards everything to another source, so that what is built on it keeps
+every fast path and only says what it changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.model.row_sizes import RowSizes
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers, rename
+from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Info", "Sink", "Skipped", "Source", "owned_rows", "reference"]
+__all__ = [
+    "Errors",
+    "Info",
+    "Partition",
+    "RowReader",
+    "SelectedSource",
+    "Skipped",
+    "Source",
+    "WrappedSource",
+]
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+# What to do with bad records.
+Errors: TypeAlias = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +57,7 @@ class Skipped:
 class Info:
     """Facts about the files of a dataset; ``print`` it.
 
-    ``notes`` says of each field how it lies in the file, or what it may be.
+    ``notes`` says for a field how it is stored, or what type it could be given.
     """
 
     format: str
@@ -65,128 +90,372 @@ class Info:
         return "\n".join(lines)
 
 
-class Source(Protocol):
-    """Rows to be read. Every format that can be read is one."""
+class RowReader(Protocol):
+    """Anything that reads a span of rows."""
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch: ...
+
+
+class Partition(Protocol):
+    """Files that one task of a cluster reads: small, pickled, and opened by the task."""
 
     @property
+    def files(self) -> list[str]: ...
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None if only reading them would tell."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """The number of rows that are best read together."""
+        ...
+
+    def part(self, start: int, stop: int) -> Partition:
+        """Return the same for a task that reads only the rows of this span."""
+        ...
+
+    def open(self, columns: Sequence[str]) -> RowReader: ...
+
+
+class Source(ABC):
+    """Rows that can be read by span and by number."""
+
+    @property
+    @abstractmethod
     def schema(self) -> Schema: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        """Return rows ``start`` to ``stop``, or as many of them as there are.
+
+        With ``limit``, return at least one row and no more than fit into so many bytes of
+        memory; one row that does not fit is a MemoryLimitError. Columns may be views of the
+        file and must not be written to.
+        """
+
+    @abstractmethod
+    def gather(self, rows: Rows) -> Batch:
+        """Return the rows with these numbers, in this order."""
+
+    # Facts about the rows.
+
+    @property
+    def format(self) -> str:
+        """The format, as ``info()`` shows it."""
+        return "rows"
 
     @property
     def files(self) -> list[str]:
-        """Where the rows come from, in their order."""
-        ...
+        """The files, in the order of their rows."""
+        return []
 
     @property
     def origin(self) -> str:
-        """How the schema came to be known, for people."""
-        ...
+        """How the schema is known, for people."""
+        return "from the file"
 
     @property
     def skipped(self) -> Sequence[Skipped]:
         """What ``errors="skip"`` left out."""
-        ...
+        return ()
 
     @property
     def chunk_rows(self) -> int:
-        """Rows that are read together, whether they are wanted or not; 1 if any row
-        can be read alone.
-        """
-        ...
+        """The number of rows that are decoded together; 1 if any row can be read alone."""
+        return 1
 
     @property
     def band_bytes(self) -> int:
-        """Bytes that are decoded together with a row, as whole chunks are; 0 if none are."""
-        ...
+        """The bytes that are decoded together with any row, as whole chunks are."""
+        return 0
 
-    def __len__(self) -> int: ...
+    @property
+    def in_order(self) -> bool:
+        """Whether reading from 0 to the end reads every row of the files in file order."""
+        return True
+
+    @property
+    def owns_rows(self) -> bool:
+        """Whether every read returns new arrays, which the caller may keep and write to."""
+        return False
+
+    @property
+    def can_pad(self) -> bool:
+        """Whether ``read_padded`` is worth asking."""
+        return False
+
+    @property
+    def compressed_files(self) -> Mapping[str, str]:
+        """The files that can only be read from their beginning, and their compression."""
+        return {}
 
     def known_rows(self) -> int | None:
-        """The number of rows, if it is known without looking for them."""
-        ...
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        """Rows ``start`` to ``stop``, fewer where the source ends before. With ``limit``
-        there may be fewer, which take no more bytes of memory than that: none only at the
-        end. A row that takes more by itself is a MemoryLimitError. They may be views of
-        the file, and are not to be written to.
-        """
-        ...
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        """The rows with these numbers, in this order."""
-        ...
-
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        """What the rows with these numbers take in memory, at most; None if only reading
-        them would tell.
-        """
-        ...
-
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        """The number of the largest row and what it takes in memory, if that is more than
-        ``above`` and soon found.
-        """
-        ...
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        """The whole column as a view of the file, if it lies there as an array."""
-        ...
-
-    def select(self, names: Sequence[str]) -> Source:
-        """These columns in this order; the others are not read."""
-        ...
+        """Return the number of rows; None if they would have to be counted first."""
+        return len(self)
 
     def row_bytes(self) -> int:
-        """About how many bytes a row takes in the file; 1 or more."""
-        ...
+        """Return about how many bytes a row takes in the file, at least 1."""
+        return max(1, measure(self.read(0, 1))[1])
 
     def info(self) -> Info:
-        """Counts the rows and collects what else is known."""
-        ...
+        """Count the rows and collect what else is known about the files."""
+        return Info(
+            format=self.format,
+            files=list(self.files),
+            size=sum(os.path.getsize(file) for file in self.files),
+            rows=len(self),
+            schema=self.schema,
+            origin=self.origin,
+            mapped=[name for name in self.schema if self.column(name) is not None],
+            compression=sorted(set(self.compressed_files.values())),
+        )
+
+    # What only some sources can do.
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return a whole column as a view of the file, if it lies there as an array."""
+        del name
+        return None
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        """Return rows by number, padding the columns of ``pads`` while they are decoded.
+
+        Each padded column comes as one array for every ``size`` rows, in memory from
+        ``allocate``. None if these rows have to be read first and padded afterwards.
+        """
+        del rows, pads, size, allocate
+        return None
+
+    def row_sizes(self, rows: Rows) -> RowSizes | None:
+        """Return an upper bound of what each row takes in memory; None if unknown."""
+        del rows
+        return None
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        """Return the number and size of the largest row, if it takes more than ``above`` bytes
+        and is quickly found.
+        """
+        del above
+        return None
+
+    def rows_before_damage(self) -> int | None:
+        """Return how many rows precede the damage, after ``len()`` has raised DataError.
+
+        None if damage makes the whole source unreadable.
+        """
+        return None
+
+    def partitions(self, *, skip: bool) -> list[Partition] | None:
+        """Return the source as units of work for a cluster; None if it has no way of its own.
+
+        With ``skip``, tasks leave out bad records.
+        """
+        del skip
+        return None
+
+    def unindexed_files(self) -> Sequence[Any]:
+        """Return the record files that have not been indexed and can be, by several readers
+        at once.
+        """
+        return ()
+
+    def features(self) -> Mapping[str, Any] | None:
+        """Return what a sample of tf.train.Example records holds; None for other formats."""
+        return None
+
+    def check_sums(self) -> None:  # noqa: B027  # nothing to check
+        """Check the checksums that reading by number skips, such as those of mapped columns."""
+
+    def trust(self) -> None:  # noqa: B027  # nothing to skip
+        """Skip the checks before the first read: they were done when the file was last open."""
+
+    # The same rows in another shape.
+
+    def select(self, names: Sequence[str]) -> Source:
+        """Return these columns in this order; the others are not read if that is possible."""
+        return SelectedSource(self, {name: name for name in names})
+
+    def reference(self) -> Source:
+        """Return the same rows as the format's own library reads them, if there is one."""
+        return self
+
+    def sequence(self) -> Sequence[Source]:
+        """Return the sources whose rows follow each other in this one."""
+        return [self]
 
 
-def reference(source: Source) -> Source:
-    """The same rows, read through the library of their format where that is another way;
-    else the source itself.
+class WrappedSource(Source):
+    """Another source, except for what a subclass overrides.
+
+    A subclass that changes names or values overrides ``schema``, ``read``, ``gather``,
+    ``column`` and ``read_padded``. One that changes which rows there are also overrides
+    ``len()`` and whatever else takes or counts rows.
     """
-    other = getattr(source, "reference", None)
-    if other is None:
-        return source
-    found: Source = other()
-    return found
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def _over(self, source: Source) -> Self:
+        """Return the same wrapper around another source."""
+        other = copy(self)
+        other._source = source  # noqa: SLF001  # a copy of this one
+        return other
+
+    @property
+    def format(self) -> str:
+        return self._source.format
+
+    @property
+    def schema(self) -> Schema:
+        return self._source.schema
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return self._source.read(start, stop, limit)
+
+    def gather(self, rows: Rows) -> Batch:
+        return self._source.gather(rows)
+
+    @property
+    def files(self) -> list[str]:
+        return self._source.files
+
+    @property
+    def origin(self) -> str:
+        return self._source.origin
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return self._source.skipped
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._source.chunk_rows
+
+    @property
+    def band_bytes(self) -> int:
+        return self._source.band_bytes
+
+    @property
+    def in_order(self) -> bool:
+        return self._source.in_order
+
+    @property
+    def owns_rows(self) -> bool:
+        return self._source.owns_rows
+
+    @property
+    def can_pad(self) -> bool:
+        return self._source.can_pad
+
+    @property
+    def compressed_files(self) -> Mapping[str, str]:
+        return self._source.compressed_files
+
+    def known_rows(self) -> int | None:
+        return self._source.known_rows()
+
+    def row_bytes(self) -> int:
+        return self._source.row_bytes()
+
+    def info(self) -> Info:
+        return replace(
+            self._source.info(),
+            rows=len(self),
+            schema=self.schema,
+            mapped=[name for name in self.schema if self.column(name) is not None],
+        )
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._source.column(name)
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        return self._source.read_padded(rows, pads, size, allocate)
+
+    def row_sizes(self, rows: Rows) -> RowSizes | None:
+        return self._source.row_sizes(rows)
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.largest_row(above)
+
+    def rows_before_damage(self) -> int | None:
+        return self._source.rows_before_damage()
+
+    def unindexed_files(self) -> Sequence[Any]:
+        return self._source.unindexed_files()
+
+    def check_sums(self) -> None:
+        self._source.check_sums()
+
+    def trust(self) -> None:
+        self._source.trust()
+
+    def select(self, names: Sequence[str]) -> Source:
+        return self._over(self._source.select(names))
+
+    def reference(self) -> Source:
+        return self._over(self._source.reference())
 
 
-class Sink(Protocol):
-    """Where rows are written. Nothing shows under the final name before commit()."""
+class SelectedSource(WrappedSource):
+    """Some columns of a source, under names of their own."""
 
-    def write(self, batch: Mapping[str, Any]) -> None: ...
+    def __init__(self, source: Source, names: Mapping[str, str]) -> None:
+        """``names`` maps each new name to the name of the column in ``source``."""
+        super().__init__(source)
+        self._names = dict(names)
+        self._schema = Schema({new: source.schema[old] for new, old in names.items()})
+        # A column with two names could be padded in two ways, and its array would be shared.
+        self._distinct = len(set(self._names.values())) == len(self._names)
 
-    def finish(self) -> str:
-        """Writes what is left; the name under which all of it lies until commit()."""
-        ...
+    @property
+    def schema(self) -> Schema:
+        return self._schema
 
-    def commit(self) -> None:
-        """Finishes, if that has not been done, and gives the output its name."""
-        ...
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return rename(self._source.read(start, stop, limit), self._names)
 
-    def abort(self) -> None:
-        """Leaves nothing behind."""
-        ...
+    def gather(self, rows: Rows) -> Batch:
+        return rename(self._source.gather(rows), self._names)
 
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        return self._source.column(self._names[name])
 
-def owned_rows(
-    starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Of parts that follow each other, of which part ``i`` begins at row ``starts[i]``: those
-    that have some of the rows, and the places in ``rows`` of theirs.
+    @property
+    def owns_rows(self) -> bool:
+        return self._distinct and self._source.owns_rows
 
-    >>> for part, places in owned_rows(np.array([0, 10]), np.array([11, 3, 17])):
-    ...     print(part, places)
-    0 [1]
-    1 [0 2]
-    """
-    owner = np.searchsorted(starts, rows, side="right") - 1
-    order = np.argsort(owner, kind="stable")
-    parts, begins = np.unique(owner[order], return_index=True)
-    # Of no rows, np.split makes one piece all the same.
-    yield from zip(parts.tolist(), np.split(order, begins[1:]), strict=False)
+    @property
+    def can_pad(self) -> bool:
+        return self._distinct and self._source.can_pad
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        there = {self._names[name]: pad for name, pad in pads.items()}
+        read = self._source.read_padded(rows, there, size, allocate)
+        if read is None:
+            return None
+        names = self._names.items()
+        padded: dict[str, PaddedColumn] = {n: read.padded[o] for n, o in names if o in read.padded}
+        return PaddedRows(padded, {n: read.others[o] for n, o in names if o in read.others})
+
+    def select(self, names: Sequence[str]) -> Source:
+        chosen = {name: self._names[name] for name in self._schema.select(names)}
+        return SelectedSource(self._source.select(list(dict.fromkeys(chosen.values()))), chosen)
+
+    def info(self) -> Info:
+        info = super().info()
+        notes = {n: info.notes[o] for n, o in self._names.items() if o in info.notes}
+        return replace(info, notes=notes)

@@ -17,16 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
-from recmap.formats.combined import can_pad, padded_rows
-from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.batch import Allocate, PaddedRows, PadSpec
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
-from recmap.native import _core
 from recmap.pipeline.signature import data_of
-from recmap.tfrecord.decoder import Allocate
-from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = [
     "InOrder",
@@ -129,13 +125,13 @@ class SourceRows:
             # Rows that lie compressed together, in a chunk or a stream.
             self.in_order = source.chunk_rows > 1
         except DataError as e:
-            if not isinstance(source, TFRecordSource):
+            sound = source.rows_before_damage()
+            if sound is None:
                 raise
-            self._damage, self.reach = e, source.rows_in_front() + 1
-            self.in_order = source.compressed
+            self._damage, self.reach = e, sound + 1
+            self.in_order = bool(source.compressed_files)
         self._files = list(source.files)
-        # What is decoded is new each time, and nobody else's.
-        self._fresh, self._pads = isinstance(source, TFRecordSource), can_pad(source)
+        self._can_pad, self._owns_rows = source.can_pad, source.owns_rows
 
     @property
     def count(self) -> int:
@@ -152,7 +148,7 @@ class SourceRows:
     @property
     def pads(self) -> bool:
         """Whether rows may be padded while they are read."""
-        return self._pads and not self.in_order
+        return self._can_pad and not self.in_order
 
     @property
     def source(self) -> Source:
@@ -186,7 +182,7 @@ class SourceRows:
             batch = self.source.read(run.start, run.stop)
         else:
             batch = self.source.gather(positions)
-        if self._fresh:
+        if self._owns_rows:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
 
@@ -202,7 +198,7 @@ class SourceRows:
         return found
 
     def gather_padded(
-        self, positions: Positions, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, positions: Positions, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> PaddedRows | None:
         """The rows in batches of ``size``, padded while they are read; None if the source
         cannot do that.
@@ -210,7 +206,8 @@ class SourceRows:
         if not len(positions):
             return None
         run = _run(positions)
-        return padded_rows(self.source, positions if run is None else run, pads, size, memory)
+        rows = positions if run is None else run
+        return self.source.read_padded(rows, pads, size, memory)
 
     def select(self, columns: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))

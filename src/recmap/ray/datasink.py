@@ -12,9 +12,8 @@ from uuid import uuid4
 from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
-from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.schema import Field, Schema
-from recmap.model.source import Sink
+from recmap.model.sink import Sink
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of_block
 from recmap.ray.ray_data import Datasink
 from recmap.ray.staging import StagedOutput, StagedShard
@@ -95,7 +94,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         temporary = sink.finish()
         if not self._verify:
             return
-        if isinstance(sink, TFRecordWriter) and not sink.compressed:
+        if sink.records_written() is not None:
             RecordCheck().finish(temporary, name, rows)
         else:
             check_written(temporary, name, self._output.format, schema, rows)

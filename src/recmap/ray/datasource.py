@@ -11,8 +11,9 @@ from recmap.errors import DataError, MemoryLimitError
 from recmap.model.coerce import empty_column
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
+from recmap.model.source import Partition
 from recmap.ray.arrow_tables import table_of
-from recmap.ray.file_partitions import InputFiles, Partition, partition
+from recmap.ray.file_partitions import RowSpan, assign_rows
 from recmap.ray.ray_data import BlockMetadata, DataContext, Datasource, ReadTask
 
 __all__ = ["RecmapDatasource"]
@@ -28,10 +29,10 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
     """The rows of files. One takes about ``row_bytes`` of memory, and all of them ``size``."""
 
     def __init__(
-        self, schema: Schema, inputs: Sequence[InputFiles], row_bytes: int, size: int
+        self, schema: Schema, partitions: Sequence[Partition], row_bytes: int, size: int
     ) -> None:
         super().__init__()
-        self._schema, self._inputs = schema, list(inputs)
+        self._schema, self._partitions = schema, list(partitions)
         self._row_bytes, self._size = row_bytes, size
         # The columns to read, and their new names. Ray sets this attribute.
         self._projection_map: dict[str, str] | None = None
@@ -65,7 +66,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         schema = _empty(named).schema
         return [
             self._task(spans, names, schema, block_size, per_task_row_limit)
-            for spans in partition(self._inputs, max(1, parallelism))
+            for spans in assign_rows(self._partitions, max(1, parallelism))
         ]
 
     def _names(self) -> Mapping[str, str]:
@@ -74,7 +75,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
 
     def _task(
         self,
-        spans: Partition,
+        spans: list[RowSpan],
         names: Mapping[str, str],
         schema: Any,
         block_size: int,
@@ -86,7 +87,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         metadata = {
             "num_rows": rows,
             "size_bytes": None if rows is None else rows * self._row_bytes,
-            "input_files": [file for span in spans for file in span.input.files],
+            "input_files": [file for span in spans for file in span.partition.files],
             "exec_stats": None,
         }
         arguments: dict[str, Any] = {}
@@ -101,7 +102,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
 
 
 def _read_function(
-    spans: Partition,
+    spans: list[RowSpan],
     names: Mapping[str, str],
     schema: Schema,
     row_bytes: int,
@@ -114,9 +115,9 @@ def _read_function(
         if all(span.rows == 0 for span in spans):
             yield _empty(named)
         for span in spans:
-            reader = span.input.open(list(names))
+            reader = span.partition.open(list(names))
             wanted = max(1, block_size // row_bytes)
-            unit = span.input.unit
+            unit = span.partition.unit
             row = span.start
             while span.stop is None or row < span.stop:
                 whole = wanted // unit * unit or wanted
@@ -133,7 +134,7 @@ def _read_function(
                 wanted = max(1, block_size * rows // max(size, 1))
             if span.stop is not None and row < span.stop:
                 raise DataError(
-                    f"{span.input.files[0]}: it ended at row {row:,}, not {span.stop:,}"
+                    f"{span.partition.files[0]}: it ended at row {row:,}, not {span.stop:,}"
                 )
 
     return read_recmap

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.paths import PathsLike, absolute, expand
-from recmap.files.temporary import size_on_disk
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import OpenOptions
-from recmap.formats.tfrecord_source import FieldsLike
-from recmap.model.schema import Schema
-from recmap.model.source import Source
+from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
+from recmap.formats.open_spec import Opening, OpenOptions
+from recmap.model.schema import FieldsLike, Schema
+from recmap.model.source import Partition, Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count
-from recmap.ray.file_partitions import InputFiles, good_count, input_files
+from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
 
 __all__ = ["read"]
@@ -70,12 +67,12 @@ def read(
     check_visible(ray, driver, source.files)
     find_records(ray, driver, source)
     schema = _select(source.schema, columns)
-    inputs = input_files(source, reopen, skip)
+    partitions = file_partitions(source, reopen, skip)
     row_bytes = _row_bytes(schema, source)
-    size = _size(inputs, row_bytes)
+    size = _size(partitions, row_bytes)
     if override_num_blocks is None:
         override_num_blocks = good_count(size, cpu_count(ray))
-    datasource = RecmapDatasource(schema, inputs, row_bytes, size)
+    datasource = RecmapDatasource(schema, partitions, row_bytes, size)
     return read_datasource(
         datasource, override_num_blocks=override_num_blocks, concurrency=concurrency
     )
@@ -146,9 +143,9 @@ def _row_bytes(schema: Schema, source: Source) -> int:
     return max(1, known) if None not in sizes else max(1, known, source.row_bytes())
 
 
-def _size(inputs: Sequence[InputFiles], row_bytes: int) -> int:
+def _size(partitions: Sequence[Partition], row_bytes: int) -> int:
     """Estimate what all rows take in memory: as much as the file, if they are not counted."""
     return sum(
-        sum(map(size_on_disk, input.files)) if input.rows is None else input.rows * row_bytes
-        for input in inputs
+        sum(map(size_on_disk, each.files)) if each.rows is None else each.rows * row_bytes
+        for each in partitions
     )

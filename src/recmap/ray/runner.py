@@ -18,7 +18,6 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.byte_size import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -33,7 +32,6 @@ from recmap.ray.cluster import (
 )
 from recmap.ray.parallel_index import find_records
 from recmap.ray.progress import TaskProgress, reported_progress, start_progress_actor
-from recmap.tfrecord.compressed_file import CompressedShard
 
 __all__ = ["RayRunner", "on_cluster"]
 
@@ -73,8 +71,7 @@ class RayRunner:
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver
         self._limit = workers or _IN_FLIGHT
-        files = source.shards() if isinstance(source, TFRecordSource) else []
-        self._compressed = [file.path for file in files if isinstance(file, CompressedShard)]
+        self._compressed = list(source.compressed_files)
 
     def explain(self, files: int) -> str:
         """Return how much of the cluster the files can use."""

@@ -1,52 +1,37 @@
-"""Records whose ragged rows are padded while they are read, not afterwards."""
+"""Decode records and pad their ragged rows in the same step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.model.schema import Batch, Field
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
+from recmap.model.schema import Field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Allocate, Codec, Records, assemble
+from recmap.tfrecord.decoder import ExampleDecoder, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = ["PaddedCodec", "PaddedColumn", "PaddedRows"]
+__all__ = ["PaddedDecoder"]
 
 
-class PaddedColumn(NamedTuple):
-    """An array of each batch, and the lengths that the rows of all of them had."""
-
-    arrays: list[npt.NDArray[Any]]
-    lengths: npt.NDArray[np.int64]
-
-
-class PaddedRows(NamedTuple):
-    """Several batches: the columns that were padded, and the others, of all rows."""
-
-    padded: dict[str, PaddedColumn]
-    others: Batch
-
-
-class PaddedCodec:
-    """Reads records as ``codec`` does, but the fields of ``pads`` as rows of one length, in
-    an array for every ``size`` of them, in what ``memory`` makes.
+class PaddedDecoder:
+    """Decodes records as ``decoder`` does, but pads the fields of ``pads`` to rows of one
+    length, in an array per ``size`` rows, with memory from ``memory``.
     """
 
     def __init__(
-        self, codec: Codec, pads: Mapping[str, _core.Pad], size: int, memory: Allocate
+        self, decoder: ExampleDecoder, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> None:
-        self.schema, self.error = codec.schema, codec.error
-        self._codec, self._size, self._memory = codec, size, memory
-        self._pads = [pads.get(name) for name in codec.schema]
+        self.schema, self.error = decoder.schema, decoder.error
+        self._decoder, self._size, self._memory = decoder, size, memory
+        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[PaddedRows, _core.Fault | None]:
-        """The records, or the fault of the first that is bad."""
-        made, fault = self._codec.parts(
+        """Decode records, or return the fault of the first bad one."""
+        made, fault = self._decoder.parts(
             records, verify, threads, where, self._pads, self._size, self._memory
         )
         rows = PaddedRows({}, {})

@@ -71,10 +71,10 @@ def test_a_chunk_must_inflate_to_its_size(data: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x00a" + b"\xe0\xff\x00" * 16, "its LZF stream goes on after 3,961 of 4,000 bytes"),
+        (b"\x00a" + b"\xe0\xff\x00" * 16, "its LZF stream overflows after 3,961 of 4,000 bytes"),
         (b"\x00a" + b"\xe0\xff\x00" * 15, "its LZF stream ends after 3,961 of 4,000 bytes"),
-        (b"\x00a" + b"\xe0\xff\x00" * 15 + b"\xe0", "its LZF stream is cut after 3,961"),
-        (b"\x00a" + b"\xe0\xff\x01" * 16, "its LZF stream repeats what is not there after 1 of"),
+        (b"\x00a" + b"\xe0\xff\x00" * 15 + b"\xe0", "its LZF stream is cut off after 3,961"),
+        (b"\x00a" + b"\xe0\xff\x01" * 16, "its LZF stream points before its start after 1 of"),
         (b"\x00a", "2 bytes of LZF cannot make 4,000"),
     ],
 )

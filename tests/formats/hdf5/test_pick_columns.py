@@ -49,8 +49,8 @@ def test_links_that_lead_nowhere_or_out_of_the_file_are_left_out() -> None:
     text = left_out("a")
     assert "'away' (it lies in another file, other.h5; open that one)" in text
     assert "'g/circle' (it cannot be opened: " in text
-    assert "'lost' (it is a link to /none, where nothing is)" in text
-    assert "'caf\ufffd' (its name is no UTF-8)" in text
+    assert "'lost' (it is a link to /none, which does not exist)" in text
+    assert "'caf\ufffd' (its name is not UTF-8)" in text
     assert "sound" not in text
     assert "g/up" not in text
     with pytest.raises(rm.FieldNotFoundError, match="no dataset 'lost'; there are: a"):
@@ -64,13 +64,13 @@ def test_what_programs_keep_for_themselves_is_left_out() -> None:
         file["e"] = np.array([0, 0])
         file["e"].attrs["MATLAB_empty"] = np.uint8(1)
     text = left_out("_i_mine/x", "t.f0", "t.f1")
-    assert "'#refs#' (what cells of MATLAB refer to)" in text
+    assert "'#refs#' (the contents of MATLAB cells)" in text
     assert "'e' (it is empty" in text
     assert rm.open("x.h5", ["#refs#/a"])[2]["#refs#/a"] == 2
     with h5py.File("x.h5", "r+") as file:
         file.attrs["PYTABLES_FORMAT_VERSION"] = "2.1"
     text = left_out("t.f0", "t.f1")
-    assert "'_i_t' (an index that PyTables keeps)" in text
+    assert "'_i_t' (an index of PyTables)" in text
 
 
 def test_no_table_is_made_of_single_rows_beside_longer_ones() -> None:
@@ -181,9 +181,7 @@ def test_what_cannot_be_a_column_is_refused_by_name() -> None:
 
 def test_files_without_a_column_are_refused() -> None:
     made({"scalar": 5}).close()
-    with pytest.raises(
-        rm.DataError, match=r"no dataset that could be a column; left out: 'scalar'"
-    ):
+    with pytest.raises(rm.DataError, match=r"no dataset can be a column; left out: 'scalar'"):
         rm.open("x.h5")
 
 

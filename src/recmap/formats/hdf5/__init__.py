@@ -1,1 +1,1 @@
-"""HDF5: the source and the sink, and what they are made of. Only ``library`` imports h5py."""
+"""HDF5: the source, the sink, and what they are made of. Only ``file`` imports h5py."""

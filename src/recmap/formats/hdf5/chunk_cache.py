@@ -1,4 +1,4 @@
-"""Bands of chunks that were inflated and are still of use."""
+"""Decoded chunks, kept for the next reads of the same rows."""
 
 from __future__ import annotations
 
@@ -8,50 +8,52 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["Bands"]
+__all__ = ["ChunkCache"]
 
-# Bytes kept of bands that were read in part.
+# Bytes kept of row groups that were read in part.
 _KEPT_SIZE = 64 << 20
-# A band larger than this is inflated anew for each part of it that is read.
+# A larger row group is decoded again for every read.
 _LARGEST = 256 << 20
 
 
-class Bands:
-    """The bands used last, by dataset and number. One that is larger than all that
-    is kept otherwise is kept alone, so that a pass in small steps inflates it once.
+class ChunkCache:
+    """The row groups used last, by dataset and number (``chunk_index.Grid`` defines them).
+
+    One that is larger than the whole cache is kept alone, so that a pass in small batches
+    decodes it once.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._bands: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
         self._size = 0
 
     @staticmethod
     def worth_keeping(size: int, already: int) -> bool:
-        """Whether a band of this size would be kept, after others of one read."""
+        """Tell whether to keep so many bytes, beside those ``already`` kept of the same read."""
         return size <= (_KEPT_SIZE - already if already else _LARGEST)
 
-    def get(self, dataset: str, band: int) -> npt.NDArray[Any] | None:
-        """The rows of a band, if they are here."""
+    def get(self, dataset: str, group: int) -> npt.NDArray[Any] | None:
+        """Return the rows of a row group, if they are cached."""
         with self._lock:
-            found = self._bands.get((dataset, band))
+            found = self._groups.get((dataset, group))
             if found is not None:
-                self._bands.move_to_end((dataset, band))
+                self._groups.move_to_end((dataset, group))
             return found
 
-    def let_go(self, dataset: str, most: int) -> None:
-        """Keeps only those bands of a dataset that were used last."""
+    def put(self, dataset: str, group: int, rows: npt.NDArray[Any]) -> None:
+        """Keep a row group, and drop the least recently used ones."""
         with self._lock:
-            mine = [key for key in self._bands if key[0] == dataset]
-            for key in mine[: max(len(mine) - most, 0)]:
-                self._size -= self._bands.pop(key).nbytes
-
-    def put(self, dataset: str, band: int, rows: npt.NDArray[Any]) -> None:
-        """Keeps a band, and lets go of those that were not used for longest."""
-        with self._lock:
-            if (dataset, band) in self._bands:
+            if (dataset, group) in self._groups:
                 return
-            self._bands[dataset, band] = rows
+            self._groups[dataset, group] = rows
             self._size += rows.nbytes
-            while self._size > _KEPT_SIZE and len(self._bands) > 1:
-                self._size -= self._bands.popitem(last=False)[1].nbytes
+            while self._size > _KEPT_SIZE and len(self._groups) > 1:
+                self._size -= self._groups.popitem(last=False)[1].nbytes
+
+    def shrink(self, dataset: str, most: int) -> None:
+        """Keep only the ``most`` recently used row groups of a dataset."""
+        with self._lock:
+            mine = [key for key in self._groups if key[0] == dataset]
+            for key in mine[: max(len(mine) - most, 0)]:
+                self._size -= self._groups.pop(key).nbytes

@@ -1,4 +1,4 @@
-"""Where the chunks of a dataset lie in its file."""
+"""Where the chunks of a dataset lie: in the array, and in the file."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.file import h5py
 
-__all__ = ["Grid", "Places", "contiguous_offset"]
+__all__ = ["ChunkIndex", "Grid", "contiguous_offset"]
 
 Numbers = npt.NDArray[Any]
 
 
 class Grid:
-    """How chunks tile an array. A band is a row of tiles: all chunks of some rows."""
+    """How chunks tile an array.
+
+    A row group is all chunks that hold the same rows. Chunks are numbered row group by row
+    group.
+    """
 
     def __init__(self, shape: tuple[int, ...], chunk: tuple[int, ...]) -> None:
         self.shape, self.chunk = shape, chunk
         self.counts = tuple(-(-axis // step) for axis, step in zip(shape, chunk, strict=True))
-        # Chunks side by side in a band.
-        self.tiles = math.prod(self.counts[1:])
+        self.chunks_per_group = math.prod(self.counts[1:])
 
-    def rows(self, band: int) -> tuple[int, int]:
-        """The first row of a band, and the one after its last."""
+    def rows(self, group: int) -> tuple[int, int]:
+        """Return the span of rows of a row group."""
         step = self.chunk[0]
-        return band * step, min((band + 1) * step, self.shape[0])
+        return group * step, min((group + 1) * step, self.shape[0])
 
     def corner(self, number: int) -> tuple[int, ...]:
-        """Where a chunk begins in the array. Chunks are counted band by band."""
+        """Return where a chunk begins in the array."""
         corner = []
         for count, step in zip(reversed(self.counts), reversed(self.chunk), strict=True):
             number, at = divmod(number, count)
@@ -39,31 +42,32 @@ class Grid:
         return tuple(reversed(corner))
 
     def extent(self, corner: tuple[int, ...]) -> tuple[int, ...]:
-        """The part of a chunk that lies in the array; chunks at its edges reach beyond."""
+        """Return how much of a chunk lies in the array; chunks at its edges reach beyond."""
         return tuple(
             min(step, axis - at)
             for at, step, axis in zip(corner, self.chunk, self.shape, strict=True)
         )
 
 
-class Places:
-    """Numbers, offsets, sizes and filter masks of the chunks there are, in order."""
+class ChunkIndex:
+    """The chunks that were written: their numbers, in order, and where they lie in the file."""
 
-    def __init__(self, numbers: Numbers, where: Numbers, tiles: int) -> None:
+    def __init__(self, numbers: Numbers, where: Numbers, chunks_per_group: int) -> None:
+        """``where`` has the byte offset, the size and the filter mask of each chunk."""
         self.numbers, self.offsets, self.sizes, self.masks = numbers, *where.T
-        self._tiles = tiles
+        self._chunks_per_group = chunks_per_group
 
     @staticmethod
-    def of(dataset: Any, grid: Grid) -> Places | None:
+    def of(dataset: Any, grid: Grid) -> ChunkIndex | None:
         """Ask the library for its table of chunks; None if the table cannot be right."""
         if not _reliable(dataset):
             return None
-        corners, places = array("Q"), array("Q")
+        corners, where = array("Q"), array("Q")
 
         def note(chunk: Any) -> None:
             if chunk.byte_offset is not None:
                 corners.extend(chunk.chunk_offset)
-                places.extend((chunk.byte_offset, chunk.size, chunk.filter_mask))
+                where.extend((chunk.byte_offset, chunk.size, chunk.filter_mask))
 
         dataset.id.chunk_iter(note)
         at = np.array(corners, np.uint64).reshape(-1, len(grid.shape))
@@ -75,29 +79,29 @@ class Places:
         for axis, count in enumerate(grid.counts):
             numbers = numbers * count + at[:, axis].astype(np.int64)
         numbers, first = np.unique(numbers, return_index=True)
-        where = np.array(places, np.uint64).reshape(-1, 3)
-        if len(numbers) < len(where) or not _complete(dataset, grid, where):
+        found = np.array(where, np.uint64).reshape(-1, 3)
+        if len(numbers) < len(found) or not _complete(dataset, grid, found):
             return None
-        return Places(numbers, where[first], grid.tiles)
+        return ChunkIndex(numbers, found[first], grid.chunks_per_group)
 
-    def of_band(self, band: int) -> range:
-        """The chunks of a band that are there."""
-        edges: npt.NDArray[np.int64] = np.array([band, band + 1]) * self._tiles
+    def entries(self, group: int) -> range:
+        """Return the entries of a row group: positions in ``numbers``, ``offsets`` and so on."""
+        edges: npt.NDArray[np.int64] = np.array([group, group + 1]) * self._chunks_per_group
         start, stop = np.searchsorted(self.numbers, edges)
         return range(int(start), int(stop))
 
 
 def _reliable(dataset: Any) -> bool:
     # Chunks of a dataset with one unlimited axis lie in an extensible array, whose order
-    # puts that axis first. HDF5 1.14 forgets this when it lists them: the corners it
-    # tells are those of other chunks, and may tile the grid all the same. Which index a
-    # dataset has cannot be asked for.
+    # puts that axis first. HDF5 1.14 forgets this when it lists them: it reports the corners
+    # of other chunks, and these may still tile the grid. h5py cannot tell which kind of
+    # index a dataset has.
     unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
     return len(unlimited) != 1 or unlimited == [0]
 
 
 def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
-    """Whether there are as many chunks, and as many bytes, as the dataset is said to have."""
+    """Tell whether the number of chunks and of bytes are those of the dataset."""
     whole = dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
     if whole and len(where) != math.prod(grid.counts):
         return False
@@ -105,11 +109,11 @@ def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
 
 
 def contiguous_offset(dataset: Any) -> int | None:
-    """Where a dataset lies in the file in one piece; None if it does not."""
+    """Return where a contiguous dataset begins in the file; None for any other."""
     storage = dataset.id.get_create_plist()
     if storage.get_layout() != h5py.h5d.CONTIGUOUS or storage.get_external_count():
         return None
-    # Behind a user block, the library tells an offset for what was never written, too.
+    # In a file with a user block, the library has an offset even for data never written.
     if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
         return None
     offset: int | None = dataset.id.get_offset()

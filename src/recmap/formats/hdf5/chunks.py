@@ -1,4 +1,4 @@
-"""Chunked datasets, read and inflated on threads of ours, outside the library's lock."""
+"""Chunked datasets, read and decoded on recmap's own threads, outside the library's lock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.hdf5.chunk_index import Grid, Places
-from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.filters import FilterError, Pipeline
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.chunk_index import ChunkIndex, Grid
+from recmap.formats.hdf5.file import Hdf5File, h5py
+from recmap.formats.hdf5.filters import FilterError, FilterPipeline
 
 __all__ = ["ChunkedArray"]
 
@@ -23,10 +22,13 @@ Index = slice | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Rows of one band, and where they go; ``whole`` if they are all of it, in order."""
+class _Request:
+    """Rows wanted from one row group, and where they go in the output.
 
-    band: int
+    ``whole`` if they are all of its rows, in order.
+    """
+
+    group: int
     source: Index
     target: Index
     whole: bool
@@ -34,7 +36,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Target:
-    """An array that gets rows of a band."""
+    """An array that receives rows of a row group."""
 
     array: npt.NDArray[Any]
     rows: Index
@@ -43,18 +45,17 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Job:
-    """A chunk, by its place, and who gets it."""
+    """A chunk to decode, by its entry in the index, and the arrays that receive it."""
 
-    place: int
+    entry: int
     targets: list[_Target]
 
 
 class ChunkedArray:
-    """A dataset whose chunks have the bytes that numpy would hold, once their filters
-    are undone; or the references in one of lists.
+    """A dataset whose decoded chunks are laid out like a NumPy array.
 
-    Each chunk is inflated once for a read. Bands that were read in part are kept for
-    the next one.
+    For a dataset of lists these are the references to the lists. Each chunk is decoded once
+    per read. Row groups that were read in part are cached for the next read.
     """
 
     def __init__(
@@ -63,64 +64,66 @@ class ChunkedArray:
         name: str,
         dataset: Any,
         dtype: np.dtype[Any],
-        pipeline: Pipeline,
+        pipeline: FilterPipeline,
         label: str | None = None,
     ) -> None:
-        """``name`` is the path of the dataset, ``label`` what its bands are kept under."""
+        """``name`` is the path of the dataset, ``label`` its key in the chunk cache."""
         self._file, self._name, self._label = file, name, label or name
         self._dtype, self._pipeline = dtype, pipeline
         self._grid = Grid(dataset.shape, dataset.chunks)
-        # Else the references to values.
+        # False if the chunks hold references to lists.
         self._values = dtype == dataset.dtype
         self._fill = _fill(dataset) if self._values else np.zeros((), dtype)[()]
         self._nbytes = math.prod(dataset.chunks) * dtype.itemsize
         self._lock = Lock()
-        self._places: Places | None = None
+        self._index: ChunkIndex | None = None
         self._asked = False
         self._kept: int | None = None
 
-    def keep(self, bands: int | None) -> None:
-        """Has no more than so many bands kept for the next reads; None: as many as usual."""
-        self._kept = bands
+    def keep(self, groups: int | None) -> None:
+        """Cache at most so many row groups for the next reads; None is the default limit."""
+        self._kept = groups
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows ``start`` to ``stop``."""
-        if self._located() is None:
+        """Read rows ``start`` to ``stop``."""
+        if self._chunk_index() is None:
             return self._from_library(start, stop)
-        pieces = []
-        for band in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
-            first, end = self._grid.rows(band)
+        requests = []
+        for group in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
+            first, end = self._grid.rows(group)
             low, high = max(start, first), min(stop, end)
-            pieces.append(
-                _Piece(
-                    band,
+            requests.append(
+                _Request(
+                    group,
                     slice(low - first, high - first),
                     slice(low - start, high - start),
                     (low, high) == (first, end),
                 )
             )
-        return self._gather(stop - start, pieces)
+        return self._decode(stop - start, requests)
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Rows by their numbers, those of a band at a time."""
+        """Read rows by number, one row group after the other."""
         if not len(rows):
             return self._empty(0)
         step = self._grid.chunk[0]
         order = np.argsort(rows // step, kind="stable")
-        bands, starts = np.unique(rows[order] // step, return_index=True)
-        dealt = zip(bands.tolist(), np.split(order, starts[1:]), strict=True)
-        if self._located() is not None:
-            pieces = [_Piece(band, rows[mine] - band * step, mine, False) for band, mine in dealt]
-            return self._gather(len(rows), pieces)
+        groups, starts = np.unique(rows[order] // step, return_index=True)
+        by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
+        if self._chunk_index() is not None:
+            requests = [
+                _Request(group, rows[mine] - group * step, mine, False) for group, mine in by_group
+            ]
+            return self._decode(len(rows), requests)
         out = self._empty(len(rows))
-        for _, mine in dealt:
+        for _, mine in by_group:
             some = rows[mine]
             first = int(some.min())
             out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
         return out
 
     def _from_library(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows of a dataset whose table of chunks cannot be trusted."""
+        """Read rows of a dataset whose table of chunks cannot be trusted."""
         if not self._values:
             raise DataError(f"{self._file.path}: dataset {self._name!r}: its chunks are not found")
         out = self._empty(stop - start)
@@ -129,38 +132,38 @@ class ChunkedArray:
                 self._file.dataset(self._name).read_direct(out, np.s_[start:stop])
         return out
 
-    def _gather(self, count: int, pieces: Sequence[_Piece]) -> npt.NDArray[Any]:
+    def _decode(self, count: int, requests: Sequence[_Request]) -> npt.NDArray[Any]:
         out = self._empty(count)
         if not out.size:
             return out
-        places = self._located()
-        assert places is not None
+        index = self._chunk_index()
+        assert index is not None
+        cache = self._file.chunk_cache
         jobs: list[_Job] = []
         kept: dict[int, npt.NDArray[Any]] = {}
-        for piece in pieces:
-            band = self._file.bands.get(self._label, piece.band)
-            if band is not None:
-                out[piece.target] = band[piece.source]
+        for request in requests:
+            cached = cache.get(self._label, request.group)
+            if cached is not None:
+                out[request.target] = cached[request.source]
                 continue
-            targets = [_Target(out, piece.target, piece.source)]
-            first, end = self._grid.rows(piece.band)
+            targets = [_Target(out, request.target, request.source)]
+            first, end = self._grid.rows(request.group)
             size = (end - first) * (out.nbytes // count)
-            if not piece.whole and self._file.bands.worth_keeping(
-                size, sum(band.nbytes for band in kept.values())
-            ):
-                if self._kept is not None:  # before the next is inflated
-                    self._file.bands.let_go(self._label, self._kept - 1 - len(kept))
-                kept[piece.band] = self._empty(end - first)
+            already = sum(rows.nbytes for rows in kept.values())
+            if not request.whole and cache.worth_keeping(size, already):
+                if self._kept is not None:  # make room before the next one is decoded
+                    cache.shrink(self._label, self._kept - 1 - len(kept))
+                kept[request.group] = self._empty(end - first)
                 whole = slice(0, end - first)
-                targets.append(_Target(kept[piece.band], whole, whole))
-            found = places.of_band(piece.band)
-            if len(found) < self._grid.tiles:  # chunks that were never written
+                targets.append(_Target(kept[request.group], whole, whole))
+            entries = index.entries(request.group)
+            if len(entries) < self._grid.chunks_per_group:  # some were never written
                 for target in targets:
                     target.array[target.rows] = self._fill
-            jobs.extend(_Job(place, targets) for place in found)
+            jobs.extend(_Job(entry, targets) for entry in entries)
         self._file.for_each(jobs, self._load)
-        for number, rows in kept.items():
-            self._file.bands.put(self._label, number, rows)
+        for group, rows in kept.items():
+            cache.put(self._label, group, rows)
         return out
 
     def _empty(self, rows: int) -> npt.NDArray[Any]:
@@ -176,43 +179,43 @@ class ChunkedArray:
                 field=self._name,
             ) from e
 
-    def _located(self) -> Places | None:
+    def _chunk_index(self) -> ChunkIndex | None:
         with self._lock:
             if not self._asked:
                 with self._file.locked(self._name):
-                    self._places = Places.of(self._file.dataset(self._name), self._grid)
+                    self._index = ChunkIndex.of(self._file.dataset(self._name), self._grid)
                 self._asked = True
-            return self._places
+            return self._index
 
     def _load(self, job: _Job) -> None:
-        places = self._located()
-        assert places is not None
-        corner = self._grid.corner(int(places.numbers[job.place]))
+        index = self._chunk_index()
+        assert index is not None
+        corner = self._grid.corner(int(index.numbers[job.entry]))
         extent = self._grid.extent(corner)
-        chunk = self._chunk(places, job.place, corner, extent)
+        chunk = self._chunk(index, job.entry, corner, extent)
         inner = tuple(slice(0, size) for size in extent[1:])
         tile = tuple(slice(at, at + n) for at, n in zip(corner[1:], extent[1:], strict=True))
         for target in job.targets:
             target.array[(target.rows, *tile)] = chunk[(target.source, *inner)]
 
     def _chunk(
-        self, places: Places, place: int, corner: tuple[int, ...], extent: tuple[int, ...]
+        self, index: ChunkIndex, entry: int, corner: tuple[int, ...], extent: tuple[int, ...]
     ) -> npt.NDArray[Any]:
-        offset, size = int(places.offsets[place]), int(places.sizes[place])
+        offset, size = int(index.offsets[entry]), int(index.sizes[entry])
         edge = extent != self._grid.chunk
         if self._pipeline and edge and size == self._nbytes:
-            # A dataset may have its edges unfiltered, which h5py cannot tell.
+            # Chunks at the edges may be stored unfiltered, and h5py cannot tell.
             if not self._values:
                 raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):
-                part: npt.NDArray[Any] = self._file.dataset(self._name)[region]
-                return part
+                read: npt.NDArray[Any] = self._file.dataset(self._name)[region]
+                return read
         stored = self._file.pread(offset, size)
         try:
             if len(stored) < size:
                 raise FilterError(f"the file ends after {len(stored):,} of its {size:,} bytes")
-            data = self._pipeline.undo(stored, int(places.masks[place]))
+            data = self._pipeline.undo(stored, int(index.masks[entry]))
         except FilterError as e:
             raise DataError(
                 f"{self._file.path}: dataset {self._name!r}: the chunk at {corner}, {size:,} bytes "
@@ -225,7 +228,7 @@ class ChunkedArray:
 
 
 def _fill(dataset: Any) -> Any:
-    """What stands for chunks that were never written."""
+    """Return the value of chunks that were never written."""
     defined = dataset.id.get_create_plist().fill_value_defined()
     if defined == h5py.h5d.FILL_VALUE_UNDEFINED:
         return np.zeros((), dataset.dtype)[()]

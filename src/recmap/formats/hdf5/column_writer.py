@@ -1,4 +1,4 @@
-"""A column on its way into an HDF5 file."""
+"""Writes one column of an HDF5 file."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
-from recmap.formats.hdf5.library import h5py
-from recmap.formats.hdf5.types import MARK, ORDER
+from recmap.formats.hdf5.file import h5py
+from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import column_sizes
-from recmap.model.schema import Field
 
-__all__ = ["WrittenColumn"]
+__all__ = ["ColumnWriter"]
 
-# Bytes of a chunk, which the last rows of each column take, too, however few they are.
+# Bytes of a chunk. The last chunk of a column is stored whole, however few rows it has.
 _CHUNK = 1 << 18
-# However many columns there are, chunks have so many bytes, if there are as many.
+# The smallest chunk that a file with many columns may have.
 _LEAST_CHUNK = 1 << 10
-# A row larger than this is cut into several chunks.
+# A row larger than this is divided into several chunks.
 _WHOLE_ROW = 1 << 20
 # HDF5 counts the bytes of a chunk in 32 bits.
 _MOST = (1 << 32) - 1
-# Lists lie elsewhere in the file; a chunk has 16 bytes for each. They are written a few
-# at a time, so that long ones are not held: so many, or as soon as they have so many bytes.
+# A chunk of lists holds 16 bytes per list; the lists themselves lie elsewhere in the file.
+# A span of lists ends after so many rows or bytes, so that long lists are not held.
 _LIST_SIZE, _LIST_CHUNK, _LIST_ROWS, _LIST_BYTES = 16, 1 << 16, 256, 1 << 20
 
 
-class WrittenColumn:
-    """Gathers rows and writes them in pieces that do not depend on how they came, so
-    that the bytes of the file do not either.
+class ColumnWriter:
+    """Collects rows and writes them in spans of whole chunks.
+
+    The spans do not depend on the batches the rows came in, so neither do the bytes of the
+    file.
     """
 
     def __init__(
@@ -46,11 +48,11 @@ class WrittenColumn:
         room: int,
         expected: int | None,
     ) -> None:
-        """``room`` is how many bytes of the column may wait to be written, ``expected`` how
-        many rows will come, if that is known.
+        """``room`` is how many bytes of the column may wait to be written, ``expected`` the
+        number of rows, if it is known.
         """
         self._name, self._field = name, field
-        self._item, kept = _stored(name, field)
+        self._item, self_described = _stored(name, field)
         self._lists = field.is_bytes or field.ragged > 0
         inner = field.inner if field.is_bytes or not field.ragged else ()
         chunk = _chunk(name, field, self._item, chunk_rows, room, expected)
@@ -61,45 +63,45 @@ class WrittenColumn:
             chunks=chunk,
             dtype=h5py.vlen_dtype(self._item) if self._lists else self._item,
             track_times=False,
-            # Filters would see where lists lie, not the lists.
+            # Filters would compress the references to lists, not the lists.
             **({} if self._lists else filters),
         )
-        if not kept:
-            dataset.attrs[MARK] = str(Field(field.dtype, field.shape))
+        if not self_described:
+            dataset.attrs[FIELD_ATTRIBUTE] = str(Field(field.dtype, field.shape))
         if position is not None:
-            dataset.attrs[ORDER] = np.int64(position)
+            dataset.attrs[ORDER_ATTRIBUTE] = np.int64(position)
         self._file = file
         self._inner = inner
-        # The library takes some 40 kB for a dataset that is open.
+        # Keep the dataset open if there are few columns: each takes about 40 kB.
         self._open = dataset.id if room >= _CHUNK else None
-        self._unit = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
-        self._pieces: list[Column] = []
+        self._span_rows = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
+        self._pending: list[Column] = []
         self._held = self._written = 0
-        # Rows before which pieces of lists end, and what there is of the next piece.
+        # The rows at which spans of lists end, and what there is of the next span.
         self._ends: list[int] = []
         self._begun_rows = self._begun_bytes = 0
 
     @property
-    def parts(self) -> list[WrittenColumn]:
-        """What is to be written: itself."""
+    def writers(self) -> list[ColumnWriter]:
+        """Itself; a nested column has several."""
         return [self]
 
     @property
     def next(self) -> int | None:
-        """The row of the table up to which a whole piece can be written, if there is one."""
+        """The row of the table that completes the next span, if it has been added."""
         return self._end
 
     @property
     def _end(self) -> int | None:
         if self._lists:
             return self._ends[0] if self._ends else None
-        return self._written + self._unit if self._held >= self._unit else None
+        return self._written + self._span_rows if self._held >= self._span_rows else None
 
     def add(self, column: Column) -> None:
-        """Takes rows, which may be views until keep()."""
+        """Add rows. They may be views until ``keep`` is called."""
         if self._lists:
             self._find_ends(column)
-        self._pieces.append(column)
+        self._pending.append(column)
         self._held += len(column)
 
     def _find_ends(self, column: Column) -> None:
@@ -107,7 +109,7 @@ class WrittenColumn:
         row, done, passed = self._written + self._held, 0, 0
         while done < len(column):
             large = int(np.searchsorted(sizes, passed + _LIST_BYTES - self._begun_bytes)) + 1
-            rows = min(large - done, self._unit - self._begun_rows)
+            rows = min(large - done, self._span_rows - self._begun_rows)
             if done + rows > len(column):
                 self._begun_rows += len(column) - done
                 self._begun_bytes += int(sizes[-1]) - passed
@@ -117,29 +119,29 @@ class WrittenColumn:
             self._begun_rows, self._begun_bytes, passed = 0, 0, int(sizes[done - 1])
 
     def keep(self) -> None:
-        """Copies the rows of the last add() that were not written yet."""
-        pieces = self._pieces
-        if not pieces:
+        """Copy those rows of the last ``add`` that have not been written."""
+        pending = self._pending
+        if not pending:
             return
-        pieces[-1] = owned(pieces[-1])
-        # A few rows at a time are joined, for an array takes more than a few values: each
-        # piece is longer than those behind it together.
-        while len(pieces) > 1 and len(pieces[-2]) <= len(pieces[-1]):
-            last = pieces.pop()
-            pieces[-1] = concatenate([pieces[-1], last])
+        pending[-1] = owned(pending[-1])
+        # Join small arrays, whose overhead exceeds their values. Each array ends up longer
+        # than the one after it, so that few rows are copied twice.
+        while len(pending) > 1 and len(pending[-2]) <= len(pending[-1]):
+            last = pending.pop()
+            pending[-1] = concatenate([pending[-1], last])
 
     def write(self) -> None:
-        """Writes a piece, or what is left of one."""
+        """Write the next span, or all remaining rows if none is complete."""
         end = self._end
         rows = self._held if end is None else end - self._written
         if self._ends:
             del self._ends[0]
         if rows == 0:
             return
-        column = self._next(rows)
+        column = self._take(rows)
         start, stop = self._written, self._written + rows
-        # Through the lower layer of h5py, which costs a third of the time for small pieces;
-        # the one above it takes lists of one length for a table.
+        # The low-level API of h5py takes a third of the time for small spans, and does not
+        # mistake lists of one length for a table.
         dataset = self._open or h5py.h5d.open(self._file.id, self._name.encode())
         dataset.set_extent((stop, *self._inner))
         if isinstance(column, Ragged):
@@ -148,24 +150,26 @@ class WrittenColumn:
             column = np.ascontiguousarray(column.astype(self._field.dtype, copy=False))
             values = column.view(self._item)
         if values.size:
-            place = dataset.get_space()
-            place.select_hyperslab((start, *(0 for _ in self._inner)), values.shape)
-            dataset.write(h5py.h5s.create_simple(values.shape), place, values)
+            space = dataset.get_space()
+            space.select_hyperslab((start, *(0 for _ in self._inner)), values.shape)
+            dataset.write(h5py.h5s.create_simple(values.shape), space, values)
         self._written, self._held = stop, self._held - rows
 
-    def _next(self, rows: int) -> Column:
+    def _take(self, rows: int) -> Column:
+        """Remove the first rows from those that are pending."""
         taken: list[Column] = []
         while rows:
-            piece = self._pieces[0]
-            taken.append(piece[:rows])
+            first = self._pending[0]
+            taken.append(first[:rows])
             rows -= len(taken[-1])
-            if len(taken[-1]) == len(piece):
-                self._pieces.pop(0)
+            if len(taken[-1]) == len(first):
+                self._pending.pop(0)
             else:
-                self._pieces[0] = piece[len(taken[-1]) :]
+                self._pending[0] = first[len(taken[-1]) :]
         return concatenate(taken)
 
     def _cells(self, column: Ragged) -> npt.NDArray[Any]:
+        """Turn ragged rows into an array of objects, as h5py takes them."""
         shape = [len(column)]
         for axis in self._field.inner if self._field.is_bytes else ():
             inside = column.flat
@@ -186,10 +190,10 @@ class WrittenColumn:
 
 
 def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
-    """The dtype of the items in the file, and whether the file alone tells the field."""
+    """Return the dtype of the items in the file, and whether the file alone tells the field."""
     if field.is_bytes and not field.ragged:
         return np.dtype(np.uint8), False
-    assert not field.is_bytes  # lists of lists are written in parts
+    assert not field.is_bytes  # nested.py writes lists of lists
     assert field.ragged < 2
     dtype = field.dtype
     if dtype.kind in "biufc" and dtype.isbuiltin != 2:
@@ -209,8 +213,9 @@ def _chunk(
     room: int,
     expected: int | None,
 ) -> tuple[int, ...]:
-    """The shape of the chunks: the same for the same schema and number of rows. A chunk is
-    stored whole, so that none is larger than the rows there are.
+    """Choose the shape of the chunks: the same for the same schema and number of rows.
+
+    A chunk is stored whole, so none is larger than the rows there are.
     """
     lists = field.is_bytes or field.ragged > 0
     itemsize, most = (_LIST_SIZE, _LIST_CHUNK) if lists else (item.itemsize, _CHUNK)

@@ -1,8 +1,9 @@
-"""The columns of an HDF5 dataset: mapped, by chunks, or through the library."""
+"""The columns of an HDF5 dataset: mapped, decoded chunk by chunk, or read through h5py."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -10,34 +11,63 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.column_source import ArrayColumn, ColumnReader, Which
+from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
-from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.filters import Pipeline, filter_names, filters_of
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.file import Hdf5File, h5py
+from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
 from recmap.formats.hdf5.vlen_lengths import REFERENCE, Lengths
+from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
-from recmap.model.schema import Field
 
-__all__ = ["columns_of"]
+__all__ = ["columns_of", "refusal"]
 
-# Before this release, addresses of chunks did not count the bytes before the HDF5 part.
+# Before this release, chunk addresses did not count the user block before the HDF5 data.
 _USERBLOCK_COUNTED = (1, 14, 4)
-# What a list takes while the library reads it, beside its values: it is an array of its
-# own. And how often its values are held, by the library and by h5py.
+# Bytes that a list takes while the library reads it, beside its values, because it becomes
+# an array of its own; and how many copies of its values the library and h5py hold.
 _LIST, _LIST_COPIES = 384, 3
-# Rows the library is asked for at once when single ones are wanted.
-_STRETCH = 1 << 16
+# Bytes the library reads at once when single rows are gathered.
+_SPAN_SIZE = 1 << 16
+
+
+def refusal(file: Hdf5File, dataset: Any) -> str:
+    """Say why a dataset cannot be a column, whatever its type; "" if it can. Calls h5py."""
+    if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
+        other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
+        return f"it lies in another file, {other}; open that one"
+    if dataset.shape is None:
+        return "it holds nothing"
+    if dataset.shape == ():
+        return "it is a single value"
+    if "MATLAB_empty" in dataset.attrs:
+        return "it is empty, and its values are only the shape that MATLAB gives it"
+    storage = dataset.id.get_create_plist()
+    missing = [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
+    if missing:
+        how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
+        names = filter_names(missing).removeprefix("filter ")
+        return f"its filter {names} is missing; {'. '.join(how)}"
+    return _missing_external_file(storage) if dataset.size else ""
+
+
+def _missing_external_file(storage: Any) -> str:
+    if "HDF5_EXTFILE_PREFIX" in os.environ:  # the library looks for them in that folder
+        return ""
+    for i in range(storage.get_external_count()):
+        file = os.fsdecode(storage.get_external(i)[0])
+        if not os.path.exists(file):
+            return f"its values lie in the file {file}, which is not there"
+    return ""
 
 
 def columns_of(
     file: Hdf5File, name: str, dataset: Any, found: list[Leaf], direct: bool = True
 ) -> list[ColumnReader]:
-    """A reader for each leaf of a dataset, without ``direct`` through h5py; h5py may be
-    called.
+    """Make a reader for each leaf of a dataset; without ``direct``, one that reads through
+    h5py. Calls h5py.
     """
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
@@ -47,10 +77,10 @@ def columns_of(
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
         if layout == h5py.h5d.CHUNKED:
-            pipeline = _pipeline(dataset, storage)
+            pipeline = FilterPipeline.of(storage, dataset.chunks, dataset.dtype)
             if pipeline.known and _located(file, dataset):
                 chunks = ChunkedArray(file, name, dataset, dataset.dtype, pipeline)
-                shared = _Shared(chunks) if len(found) > 1 else chunks
+                shared = _SharedRows(chunks) if len(found) > 1 else chunks
                 note = _note(dataset, storage)
                 return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
     note = f"{_note(dataset, storage)}, read through h5py"
@@ -62,7 +92,7 @@ def columns_of(
 
 
 def _as_in_memory(dataset: Any) -> bool:
-    """Whether numpy would hold the values in just the bytes they have in the file."""
+    """Tell whether the bytes in the file are those of a NumPy array."""
     dtype = dataset.dtype
     if dtype.hasobject:
         return False
@@ -71,18 +101,13 @@ def _as_in_memory(dataset: Any) -> bool:
 
 
 def _located(file: Hdf5File, dataset: Any) -> bool:
-    """Whether the library tells where chunks are, in numbers that can be counted with."""
+    """Tell whether the library can say where chunks lie, and their numbers fit in int64."""
     counts = (-(-axis // step) for axis, step in zip(dataset.shape, dataset.chunks, strict=True))
     return (
         hasattr(dataset.id, "chunk_iter")
         and math.prod(counts) < 1 << 62
         and (file.root.userblock_size == 0 or h5py.version.hdf5_version_tuple >= _USERBLOCK_COUNTED)
     )
-
-
-def _pipeline(dataset: Any, storage: Any) -> Pipeline:
-    nbytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    return Pipeline([(number, values) for number, _, values, _ in filters_of(storage)], nbytes)
 
 
 def _note(dataset: Any, storage: Any) -> str:
@@ -95,13 +120,14 @@ def _note(dataset: Any, storage: Any) -> str:
 
 
 def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:
-    part = leaf.pick(array)
-    return ArrayColumn(part if leaf.field.is_bytes else leaf.plain(part), file.mapped)
+    values = leaf.pick(array)
+    return ArrayColumn(values if leaf.field.is_bytes else leaf.plain(values), file.mapped)
 
 
-class _Shared:
-    """Rows of a dataset of several columns: they are read once, for as long as one of
-    the columns made of them is in use.
+class _SharedRows:
+    """Rows of a compound dataset, read once for all of its columns.
+
+    They are held for as long as one of the columns made of them is in use.
     """
 
     def __init__(self, chunks: ChunkedArray) -> None:
@@ -114,8 +140,8 @@ class _Shared:
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return self._once(rows.tobytes(), lambda: self._chunks.gather(rows))
 
-    def keep(self, bands: int | None) -> None:
-        self._chunks.keep(bands)
+    def keep(self, groups: int | None) -> None:
+        self._chunks.keep(groups)
 
     def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         rows = self._held.get(key)
@@ -129,7 +155,9 @@ class _Shared:
 class _ChunkedColumn:
     """One column of a chunked dataset."""
 
-    def __init__(self, rows: _Shared | ChunkedArray, leaf: Leaf, dataset: Any, note: str) -> None:
+    def __init__(
+        self, rows: _SharedRows | ChunkedArray, leaf: Leaf, dataset: Any, note: str
+    ) -> None:
         self._rows, self._leaf = rows, leaf
         self._length: int = dataset.shape[0]
         self._size = _size(dataset, leaf)
@@ -162,7 +190,7 @@ class _ChunkedColumn:
 
 
 class _LibraryColumn:
-    """One column that only the library can read, a call at a time."""
+    """A column that only the library can read, one call at a time."""
 
     def __init__(
         self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: Lengths
@@ -172,7 +200,7 @@ class _LibraryColumn:
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
-        # Chunks of lists hold where they are.
+        # Chunks of lists hold references to them.
         row = leaf.row_bytes if self._size is not None else REFERENCE
         self.band_bytes = self.chunk_rows * row if dataset.chunks else 0
         self.note = note
@@ -181,7 +209,7 @@ class _LibraryColumn:
         return self._length
 
     def keep(self, bands: int | None) -> None:
-        """The library keeps what it likes, which is little."""
+        """Do nothing: the library has a small cache of its own."""
 
     def read(self, start: int, stop: int) -> Column:
         with self._file.locked(self._name):
@@ -196,18 +224,18 @@ class _LibraryColumn:
         if not len(rows):
             return self.read(0, 0)
         wanted, back = np.unique(rows, return_inverse=True)
-        step = self.chunk_rows if self.chunk_rows > 1 else _STRETCH // self._leaf.row_bytes + 1
+        step = self.chunk_rows if self.chunk_rows > 1 else _SPAN_SIZE // self._leaf.row_bytes + 1
         _, starts = np.unique(wanted // step, return_index=True)
-        parts = []
+        read = []
         for some in np.split(wanted, starts[1:]):
             first = int(some[0])
-            parts.append(self.read(first, int(some[-1]) + 1)[some - first])
-        return concatenate(parts)[back]
+            read.append(self.read(first, int(some[-1]) + 1)[some - first])
+        return concatenate(read)[back]
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._size is not None:
             return self._size
-        if isinstance(rows, slice):  # each takes as much as an object, or more
+        if isinstance(rows, slice):  # each row takes at least _LIST bytes
             rows = slice(rows.start, min(rows.stop, rows.start + limit // _LIST + 1))
         lengths = self._lengths.of(rows)
         if lengths is None:
@@ -227,7 +255,7 @@ class _LibraryColumn:
 
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:
-    """What every row takes in memory; None if it is a list or a string of its own length."""
+    """Return the bytes of a row in memory; None if rows are lists or strings of any length."""
     base = leaf.in_dtype(dataset)
     if base.kind == "O":
         return None

@@ -1,7 +1,8 @@
-"""An HDF5 file that is being read: through h5py, or its bytes beside it."""
+"""An HDF5 file, open for reading or being written. The only module that imports h5py."""
 
 from __future__ import annotations
 
+import io
 import os
 import weakref
 from collections import OrderedDict
@@ -10,18 +11,22 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Any, TypeVar
 
-from recmap.errors import DataError, PathNotFoundError, RecmapError
+from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.threads import Threads
-from recmap.formats.hdf5.chunk_cache import Bands
-from recmap.formats.hdf5.library import h5py, keep_little
+from recmap.formats.hdf5.chunk_cache import ChunkCache
 
-__all__ = ["Hdf5File"]
+try:
+    import h5py
+except ImportError as e:
+    raise MissingPackageError("HDF5 files need h5py: pip install recmap[hdf5]") from e
+
+__all__ = ["Hdf5File", "Hdf5Output", "h5py", "limit_metadata_cache"]
 
 Item = TypeVar("Item")
 
-# What h5py raises when a file is damaged, or holds what numpy has no type for.
+# What h5py raises for a damaged file, or for types that NumPy does not have.
 _FAILURES = (
     AttributeError,
     LookupError,
@@ -34,24 +39,35 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-# The library's own caches, for chunks that only it can read, together.
+# Bytes of metadata that the library may cache. Its default is 32 MB, and it grows.
+_METADATA_CACHE = 2 << 20
+# Bytes of the library's own chunk caches, all datasets together. Only chunks that recmap
+# cannot decode itself go through them.
 _LIBRARY_CACHE = 4 << 20
-# Slots of each: HDF5 2 gives every dataset 8,191, which take more than the chunks.
+# Slots per chunk cache. HDF5 2 defaults to 8,191, which take more memory than the chunks.
 _SLOTS = 521
-# Datasets that stay open. The library takes some 25 kB for each.
+# Datasets kept open. Each takes about 25 kB in the library.
 _OPEN_DATASETS = 256
-# Work is dealt out in a few portions per thread: chunks may be many and small.
-_PORTIONS = 4
+# Tasks per thread in for_each: chunks may be many and small.
+_TASKS_PER_THREAD = 4
+
+
+def limit_metadata_cache(file: Any) -> None:
+    """Limit the metadata that the library caches for an open file."""
+    config = file.id.get_mdc_config()
+    config.max_size = _METADATA_CACHE
+    config.flash_incr_mode = 0
+    file.id.set_mdc_config(config)
 
 
 class Hdf5File:
-    """A file that stays open while its columns are used. Open it with ``of``."""
+    """A file that stays open while its columns are in use. Open it with ``of``."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.mapped = MappedFile(path)
         self.size = self.mapped.size
-        self.bands = Bands()
+        self.chunk_cache = ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._pool: tuple[int, Threads] | None = None
@@ -62,16 +78,18 @@ class Hdf5File:
             objects: list[str] = []
             self.root.visit(objects.append)
             if len(objects) > 1:
-                # Each dataset has a cache of its own.
+                # Each dataset gets a cache of this size, so divide it among them.
                 self.root.close()
                 share = _LIBRARY_CACHE // len(objects)
                 self.root = h5py.File(path, "r", rdcc_nbytes=share, rdcc_nslots=_SLOTS)
-            keep_little(self.root)
+            limit_metadata_cache(self.root)
 
     @staticmethod
     def of(path: str) -> Hdf5File:
-        """The file, which is opened once: HDF5 up to 2.2 crashes on lists in compound
-        types if one of two handles on a file was closed.
+        """Open a file, or return the one already open.
+
+        HDF5 up to 2.2 crashes on lists in compound types after one of two handles on a file
+        was closed, so there is only ever one.
         """
         try:
             status = os.stat(path)
@@ -86,7 +104,7 @@ class Hdf5File:
 
     @contextmanager
     def locked(self, name: str | None = None) -> Iterator[None]:
-        """Around calls of h5py: one at a time, and what they raise says where."""
+        """Hold the lock around calls of h5py, and say where in what they raise."""
         with self._lock:
             try:
                 yield
@@ -99,8 +117,9 @@ class Hdf5File:
                 ) from e
 
     def dataset(self, path: str) -> Any:
-        """The dataset at a path, opened again if others were used since; only while locked.
-        Columns hold no datasets themselves, because a file may have thousands of them.
+        """Open the dataset at a path, unless it is still open; call it only while locked.
+
+        Columns do not hold datasets themselves, because a file may have thousands.
         """
         dataset = self._datasets.pop(path, None)
         if dataset is None:
@@ -111,29 +130,29 @@ class Hdf5File:
         return dataset
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Bytes of the file, fewer where it ends before."""
+        """Read bytes of the file; fewer if the file ends first."""
         size = max(0, min(size, self.size - offset))
-        pieces = []
-        while size and (piece := os.pread(self._descriptor, size, offset)):
-            pieces.append(piece)
-            offset, size = offset + len(piece), size - len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        found = []
+        while size and (data := os.pread(self._descriptor, size, offset)):
+            found.append(data)
+            offset, size = offset + len(data), size - len(data)
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def for_each(self, items: Sequence[Item], work: Callable[[Item], None]) -> None:
-        """Does the work for all items, on as many threads as there are processors."""
+        """Call ``work`` with each item, on as many threads as there are CPUs."""
         threads = thread_count()
         if threads == 1 or len(items) < 2:
             for item in items:
                 work(item)
             return
-        portion = -(-len(items) // (threads * _PORTIONS))
+        count = -(-len(items) // (threads * _TASKS_PER_THREAD))
 
-        def some(start: int) -> None:
-            for item in items[start : start + portion]:
+        def task(start: int) -> None:
+            for item in items[start : start + count]:
                 work(item)
 
         pool = self._threads(pool_size())
-        futures = [pool.submit(some, start) for start in range(0, len(items), portion)]
+        futures = [pool.submit(task, start) for start in range(0, len(items), count)]
         try:
             for future in futures:
                 future.result()
@@ -144,7 +163,7 @@ class Hdf5File:
 
     def _threads(self, count: int) -> Threads:
         with self._lock:
-            # A process that was forked has none of the threads of the one before.
+            # The threads of a process do not survive in one forked from it.
             if self._pool is None or self._pool[0] != os.getpid():
                 self._pool = os.getpid(), Threads(count, "recmap-hdf5")
             return self._pool[1]
@@ -152,3 +171,58 @@ class Hdf5File:
 
 _opening = RLock()
 _open: weakref.WeakValueDictionary[tuple[int, ...], Hdf5File] = weakref.WeakValueDictionary()
+
+
+class Hdf5Output(io.FileIO):
+    """A new file that HDF5 writes to, and that never reports an error to it.
+
+    HDF5 1.14 crashes when it closes a file after a failed write, as on a full disk. So every
+    write appears to succeed; data that could not be written is held in memory, because HDF5
+    may read it again. ``check`` raises the error; write nothing more after that.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "x+")
+        self._error: BaseException | None = None
+        self._lost: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: Any) -> int:
+        """Write all of it, or appear to."""
+        view = memoryview(data).cast("B")
+        size = len(view)
+        at = self.tell()
+        try:
+            while view:
+                done = super().write(view) or 0
+                at, view = at + done, view[done:]
+        except BaseException as e:  # check() raises it, outside of HDF5
+            self._error = self._error or e
+            self._lost.append((at, bytes(view)))
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, with zeros beyond the end of the file."""
+        view = memoryview(buffer).cast("B")
+        at = self.tell()
+        done = 0
+        while done < len(view) and (count := super().readinto(view[done:])):
+            done += count
+        view[done:] = bytes(len(view) - done)
+        for begin, data in self._lost:
+            first, last = max(begin, at), min(begin + len(data), at + len(view))
+            if first < last:
+                view[first - at : last - at] = data[first - begin : last - begin]
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size of the file, or appear to."""
+        try:
+            return super().truncate(size)
+        except OSError as e:
+            self._error = self._error or e
+            return size or 0

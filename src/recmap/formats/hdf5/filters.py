@@ -1,19 +1,20 @@
-"""What HDF5 did to the bytes of a chunk before it wrote them, and how it is undone."""
+"""The filters HDF5 applies to a chunk before writing it, and how to undo them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.inflate import inflater
+from recmap.files.gzip import inflater
 from recmap.native import _core
 
 __all__ = [
     "FilterError",
-    "Pipeline",
+    "FilterPipeline",
     "filter_names",
     "filters_of",
     "fletcher32",
@@ -33,7 +34,7 @@ _NAMES = {
     LZO: "lzo",
     LZF: "lzf",
 }
-# Those in the package hdf5plugin, which has no others.
+# The filters in the package hdf5plugin.
 _PLUGINS = {
     307: "bzip2",
     32001: "blosc",
@@ -50,32 +51,32 @@ _PLUGINS = {
 }
 _NAMES |= _PLUGINS
 _CHECKSUM = 4
-# Words summed at a time: the weighted sum of so many stays far below 2**63.
+# Words summed at once: the weighted sum of so many stays far below 2**63.
 _WORDS = 1 << 16
 _WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.int64)
 
 Bytes = npt.NDArray[np.uint8]
-# The number of a filter, and what was given to it.
+# The number of a filter, and its parameters.
 Filter = tuple[int, tuple[int, ...]]
 
 
 class FilterError(ValueError):
-    """Why the bytes of a chunk cannot be those that were written."""
+    """A chunk whose bytes cannot be those that were written."""
 
 
 def filters_of(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
-    """The number, flags, values and name of each filter of a dataset; h5py may be called."""
+    """Return the number, flags, parameters and name of each filter of a dataset. Calls h5py."""
     return [storage.get_filter(i) for i in range(storage.get_nfilters())]
 
 
 def filter_names(filters: Sequence[tuple[int, int, tuple[int, ...], bytes]]) -> str:
-    """Filters, for people: ``gzip+shuffle``."""
+    """Name filters for people, like ``gzip+shuffle``."""
     names = {n: name.decode("utf-8", "replace") or f"filter {n}" for n, _, _, name in filters}
     return "+".join(_NAMES.get(n, names[n]) for n in sorted(names))
 
 
 def how_to_get(number: int) -> str:
-    """What to do about a filter that the library does not have."""
+    """Say what to do about a filter that the library does not have."""
     if number in _PLUGINS:
         return "pip install hdf5plugin and import it"
     repack = "h5repack -f GZIP=4 old.h5 new.h5"
@@ -93,29 +94,34 @@ def how_to_get(number: int) -> str:
     )
 
 
-class Pipeline:
-    """The filters of a dataset, in the order they were applied in, and the bytes of a
-    chunk without them.
-    """
+class FilterPipeline:
+    """The filters of a dataset, in the order in which they were applied."""
 
     def __init__(self, filters: Sequence[Filter], nbytes: int) -> None:
+        """``nbytes`` is the size of a decoded chunk."""
         self._filters = list(filters)
         self._nbytes = nbytes
+
+    @classmethod
+    def of(cls, storage: Any, chunk: tuple[int, ...], dtype: np.dtype[Any]) -> FilterPipeline:
+        """Return the filters of a dataset with chunks of this shape. Calls h5py."""
+        filters = [(number, values) for number, _, values, _ in filters_of(storage)]
+        return cls(filters, math.prod(chunk) * dtype.itemsize)
 
     def __bool__(self) -> bool:
         return bool(self._filters)
 
     @property
     def known(self) -> bool:
-        """Whether the filters are such as can be undone here. Of two that compress, no
-        one knows the size in between.
+        """Whether recmap can undo the filters. Only one may compress: with two, the size in
+        between is not known.
         """
         numbers = [number for number, _ in self._filters]
         compressed = sum(number in _EXPAND for number in numbers)
         return {*numbers} <= {SHUFFLE, FLETCHER32, *_EXPAND} and compressed <= 1
 
     def undo(self, stored: bytes, mask: int) -> Bytes:
-        """The bytes of a chunk. Filter ``i`` was left out if bit ``i`` of its mask is set."""
+        """Decode a chunk. Filter ``i`` was not applied if bit ``i`` of its mask is set."""
         data: Bytes = np.frombuffer(stored, np.uint8)
         used = [f for i, f in enumerate(self._filters) if not mask >> i & 1]
         while used:
@@ -135,7 +141,7 @@ class Pipeline:
 def _inflate(data: Bytes, size: int) -> Bytes:
     engine, error = inflater("zlib", whole=True)
     try:
-        # One byte more than there may be, so that a stream that goes on is noticed.
+        # One byte more than allowed, so that a longer stream is noticed.
         out = engine.decompress(data, size + 1)
     except error as e:
         raise FilterError(f"its deflate stream is damaged: {e}") from e
@@ -147,7 +153,7 @@ def _inflate(data: Bytes, size: int) -> Bytes:
 
 
 def _expand_lzf(data: Bytes, size: int) -> Bytes:
-    # Sizes come from the file: none is allocated that the stream could not fill.
+    # The size comes from the file: do not allocate more than the stream could fill.
     if size > len(data) * _core.LZF_MOST_GROWTH:
         raise FilterError(f"{len(data):,} bytes of LZF cannot make {size:,}")
     out = np.empty(size, np.uint8)
@@ -159,15 +165,15 @@ def _expand_lzf(data: Bytes, size: int) -> Bytes:
 
 _EXPAND = {DEFLATE: _inflate, LZF: _expand_lzf}
 _LZF_FAULTS = {
-    _core.LzfFault.cut: "is cut",
-    _core.LzfFault.too_long: "goes on",
+    _core.LzfFault.cut: "is cut off",
+    _core.LzfFault.too_long: "overflows",
     _core.LzfFault.too_short: "ends",
-    _core.LzfFault.before_start: "repeats what is not there",
+    _core.LzfFault.before_start: "points before its start",
 }
 
 
 def unshuffle(data: Bytes, size: int) -> Bytes:
-    """Items of ``size`` bytes, of which the file has all first bytes, then all second.
+    """Undo the shuffle filter, which stores the first bytes of all items, then the second.
 
     >>> unshuffle(np.frombuffer(b"aceXbdfY?", np.uint8), 2).tobytes()
     b'abcdefXY?'
@@ -195,7 +201,7 @@ def _without_checksum(data: Bytes) -> Bytes:
     data, end = data[:-_CHECKSUM], data[-_CHECKSUM:]
     stored = int.from_bytes(end.tobytes(), "little")
     found = fletcher32(data)
-    # HDF5 1.6.2 and before wrote the two bytes of each half the other way round.
+    # HDF5 up to 1.6.2 wrote the two bytes of each half in the other order.
     if stored not in (found, _swapped(found)):
         raise FilterError(f"its checksum is {found:#010x}, but {stored:#010x} was written")
     return data
@@ -206,7 +212,7 @@ def _swapped(number: int) -> int:
 
 
 def fletcher32(data: Bytes) -> int:
-    """HDF5's checksum, of big-endian words; a byte left over is the first of a word.
+    """Return HDF5's checksum of big-endian words; an odd last byte is the high one of a word.
 
     >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
     '0x4ff029c7'
@@ -225,5 +231,5 @@ def fletcher32(data: Bytes) -> int:
 
 
 def _folded(number: int) -> int:
-    # Carries are added again, so that only nothing at all sums up to 0.
+    # Carries are added back, so that only empty or all-zero data sums to 0.
     return (number - 1) % 0xFFFF + 1 if number else 0

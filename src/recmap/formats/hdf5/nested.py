@@ -1,8 +1,8 @@
-"""Lists of lists in HDF5, which has one list in a row: a group of the column's parts.
+"""Lists of lists in HDF5, whose rows hold one list only: a group of arrays is the column.
 
-The group of ``x`` holds ``x/values``, ``x/offsets`` and, by their depth, ``x/steps`` and
-so on, as ``parts`` has them. Its attribute ``recmap`` is the field; without it, a group
-is just a group.
+The group ``x`` holds ``x/values``, ``x/offsets`` and, by depth, ``x/steps`` and so on, as
+``ragged_layout`` describes. Its attribute ``recmap`` is the field; a group without it is just
+a group.
 """
 
 from __future__ import annotations
@@ -13,75 +13,76 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.column_source import ColumnReader
-from recmap.formats.hdf5.column_writer import WrittenColumn
-from recmap.formats.hdf5.columns import columns_of
-from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.library import h5py
-from recmap.formats.hdf5.refusal import refusal
-from recmap.formats.hdf5.types import MARK, ORDER, leaves, marked
+from recmap.formats.column_readers import ColumnReader
+from recmap.formats.hdf5.column_writer import ColumnWriter
+from recmap.formats.hdf5.columns import columns_of, refusal
+from recmap.formats.hdf5.file import Hdf5File, h5py
+from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE, leaves, written_field
 from recmap.formats.ragged_layout import VALUES, Part, Splitter, join, levels_of
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column
-from recmap.model.schema import Field
 
-__all__ = ["NestedColumn", "is_nested", "nested_column", "nested_field"]
+__all__ = ["NestedWriter", "is_nested", "nested_column", "nested_field"]
 
 
 def is_nested(field: Field) -> bool:
-    """Whether the rows are lists of lists; a string is a list, too."""
+    """Tell whether the rows are lists of lists; a string counts as a list."""
     return field.ragged + field.is_bytes > 1 and field.ragged > 0
 
 
-class NestedColumn:
-    """A column of lists of lists on its way into a file."""
+class NestedWriter:
+    """Writes a column of lists of lists."""
 
     def __init__(
         self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any], room: int
     ) -> None:
         self._splitter = Splitter(name, field)
         group = file.create_group(name)
-        group.attrs[MARK] = str(Field(field.dtype, field.shape))
-        group.attrs[ORDER] = np.int64(position)
-        self._parts = {part.key: _Part(group, part, filters, room) for part in self._splitter.parts}
+        group.attrs[FIELD_ATTRIBUTE] = str(Field(field.dtype, field.shape))
+        group.attrs[ORDER_ATTRIBUTE] = np.int64(position)
+        self._arrays = {
+            part.key: _ArrayWriter(group, part, filters, room) for part in self._splitter.parts
+        }
         for key, first in self._splitter.head().items():
-            self._parts[key].add(first)
+            self._arrays[key].add(first)
         self._rows = 0
         # The last offset of each level.
         self._last = dict.fromkeys(levels_of(field), 0)
 
     @property
-    def parts(self) -> list[WrittenColumn]:
-        """What is to be written."""
-        return list(self._parts.values())
+    def writers(self) -> list[ColumnWriter]:
+        """The writers of its arrays."""
+        return list(self._arrays.values())
 
     def add(self, column: Column) -> None:
-        """Takes rows, which may be views until the parts keep them."""
-        pieces = self._splitter.split(column)
+        """Add rows. They may be views until ``keep`` is called on the writers."""
+        split = self._splitter.split(column)
         ends, first = np.arange(self._rows, self._rows + len(column)) + 1, self._rows
         for key, last in self._last.items():
-            self._parts[key].grow(self._rows, ends + 1)  # there is one offset more
-            offsets = np.concatenate([[last], pieces[key]])
+            self._arrays[key].grow(self._rows, ends + 1)  # there is one offset more
+            offsets = np.concatenate([[last], split[key]])
             ends, first = offsets[ends - first], last
             self._last[key] = int(offsets[-1])
-        self._parts[VALUES].grow(self._rows, ends)
+        self._arrays[VALUES].grow(self._rows, ends)
         self._rows += len(column)
-        for key, piece in pieces.items():
-            if len(piece):
-                self._parts[key].add(piece.view(np.uint8) if piece.dtype == BYTE else piece)
+        for key, values in split.items():
+            if len(values):
+                self._arrays[key].add(values.view(np.uint8) if values.dtype == BYTE else values)
 
 
-class _Part(WrittenColumn):
-    """Values that are not one for each row of the table."""
+class _ArrayWriter(ColumnWriter):
+    """Writes values or offsets, of which there is not one per row of the table."""
 
     def __init__(self, group: Any, part: Part, filters: dict[str, Any], room: int) -> None:
         field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
         super().__init__(group, part.key, field, None, None, filters, room, None)
-        # Rows of the table with which the values became more, and how many they then were.
+        # Rows of the table that added values, and how many values there were after each.
         self._grown: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
 
     def grow(self, rows: int, ends: npt.NDArray[np.int64]) -> None:
-        """Says how many values there are after each of the rows that are added now,
-        behind so many ``rows`` of the table.
+        """Note how many values there are after each of the rows being added.
+
+        The table has ``rows`` rows before them.
         """
         grew = np.flatnonzero(np.diff(ends, prepend=self._written + self._held))
         if len(grew):
@@ -89,7 +90,6 @@ class _Part(WrittenColumn):
 
     @property
     def next(self) -> int | None:
-        """The row of the table with which a whole piece is there."""
         end = self._end
         if end is None:
             return None
@@ -100,23 +100,23 @@ class _Part(WrittenColumn):
 
 
 def nested_field(group: Any) -> Field | None:
-    """The field of a group that is a column."""
-    field = marked(group)
+    """Return the field of a group that is a column; None for any other group."""
+    field = written_field(group)
     if field is None or not is_nested(field):
         return None
-    parts = (group.get(key) for key in (VALUES, *levels_of(field)))
-    return field if all(isinstance(part, h5py.Dataset) for part in parts) else None
+    items = (group.get(key) for key in (VALUES, *levels_of(field)))
+    return field if all(isinstance(item, h5py.Dataset) for item in items) else None
 
 
 def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) -> ColumnReader:
-    """The column that a group is."""
+    """Make a reader for a group that is a column."""
     with file.locked(name):
         field = nested_field(group)
         assert field is not None
         keys = (VALUES, *levels_of(field))
-        parts = {key: _part(file, f"{name}/{key}", group[key], direct) for key in keys}
-    # Not locked: offsets are read, and that may be on other threads.
-    column = join(file.path, name, parts.pop(VALUES), parts, field.is_bytes, field)
+        arrays = {key: _array(file, f"{name}/{key}", group[key], direct) for key in keys}
+    # Not locked: this reads offsets, perhaps on other threads.
+    column = join(file.path, name, arrays.pop(VALUES), arrays, field.is_bytes, field)
     if column.field != field:
         raise DataError(
             f"{file.path}: {name!r} is {column.field}, not {field} as it says",
@@ -126,7 +126,7 @@ def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) ->
     return column
 
 
-def _part(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
+def _array(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
     why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:

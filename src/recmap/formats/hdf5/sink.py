@@ -1,4 +1,4 @@
-"""HDF5 files, written: a dataset for each column."""
+"""Writes HDF5 files: one dataset per column."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
-from recmap.formats.hdf5.column_writer import WrittenColumn
-from recmap.formats.hdf5.library import h5py, keep_little
-from recmap.formats.hdf5.nested import NestedColumn, is_nested
-from recmap.formats.hdf5.output_file import Hdf5Output
+from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.temporary import remove, temporary_path
+from recmap.formats.hdf5.column_writer import ColumnWriter
+from recmap.formats.hdf5.file import Hdf5Output, h5py, limit_metadata_cache
+from recmap.formats.hdf5.nested import NestedWriter, is_nested
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
 __all__ = ["Hdf5Sink"]
 
-
-# Bytes of rows that wait until they fill a chunk, of all columns.
+# Bytes of rows that may wait until they fill a chunk, all columns together.
 _HELD = 16 << 20
-# The library's own cache of each column, at most; chunks are written whole.
+# Bytes of the library's own cache per column, at most; chunks are written whole.
 _CACHE = 1 << 20
 
 
-class Hdf5Sink:
-    """Datasets named like the columns; ``group/x`` is ``x`` in a group.
+class Hdf5Sink(Sink):
+    """Writes datasets named like the columns; ``group/x`` is ``x`` in a group.
 
-    Ragged columns and byte strings are lists of variable length, which HDF5 does not
-    compress; lists of lists are groups of their values and offsets. ``level`` is that of
-    gzip, 0 to 9; ``shuffle`` is on where there is compression.
+    Ragged columns and byte strings become lists of variable length, which HDF5 does not
+    compress; lists of lists become groups of values and offsets. ``level`` is that of gzip,
+    0 to 9. ``shuffle`` defaults to True with compression.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Hdf5Sink:
         self._file: Any = None
         try:
             room = _HELD // len(schema)
-            # Each dataset has a cache of its own.
+            # Each dataset gets a cache of this size.
             self._file = h5py.File(
                 self._output,
                 "w",
@@ -66,11 +66,11 @@ class Hdf5Sink:
                 rdcc_nbytes=min(room, _CACHE),
                 rdcc_nslots=101,
             )
-            keep_little(self._file)
-            self._columns: dict[str, WrittenColumn | NestedColumn] = {
-                name: NestedColumn(self._file, name, field, i, filters, room)
+            limit_metadata_cache(self._file)
+            self._columns: dict[str, ColumnWriter | NestedWriter] = {
+                name: NestedWriter(self._file, name, field, i, filters, room)
                 if is_nested(field)
-                else WrittenColumn(self._file, name, field, i, chunk_rows, filters, room, expected)
+                else ColumnWriter(self._file, name, field, i, chunk_rows, filters, room, expected)
                 for i, (name, field) in enumerate(schema.items())
             }
             self._output.check()
@@ -79,36 +79,36 @@ class Hdf5Sink:
             raise
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        """Appends rows."""
+        """Append rows."""
         columns, rows = fit(as_columns(batch), self.schema)
         if rows == 0:
             return
         for name, column in columns.items():
             self._columns[name].add(column)
         self.rows += rows
-        # Pieces are written in the order in which their last rows come, so that it is
-        # the same however the rows are dealt into batches.
-        order = self._order
-        ready = [(end, i) for i, c in enumerate(order) if (end := c.next) is not None]
+        # Write spans in the order of their last rows. That order does not depend on how the
+        # rows are divided into batches.
+        writers = self._writers
+        ready = [(end, i) for i, writer in enumerate(writers) if (end := writer.next) is not None]
         heapq.heapify(ready)
         while ready:
             _, i = heapq.heappop(ready)
-            order[i].write()
+            writers[i].write()
             self._output.check()
-            if (end := order[i].next) is not None:
+            if (end := writers[i].next) is not None:
                 heapq.heappush(ready, (end, i))
-        for written in order:
-            written.keep()
+        for writer in writers:
+            writer.keep()
 
     @property
-    def _order(self) -> list[WrittenColumn]:
-        return [part for column in self._columns.values() for part in column.parts]
+    def _writers(self) -> list[ColumnWriter]:
+        return [writer for column in self._columns.values() for writer in column.writers]
 
     def finish(self) -> str:
-        """Writes what is left; the temporary name."""
+        """Write what is left, and return the temporary name."""
         if not self._finished:
-            for column in self._order:
-                column.write()
+            for writer in self._writers:
+                writer.write()
                 self._output.check()
             self._file.close()
             self._output.check()
@@ -119,7 +119,7 @@ class Hdf5Sink:
         return self._temporary
 
     def commit(self) -> None:
-        """Finishes the file and gives it its name."""
+        """Finish the file and give it its name."""
         self.finish()
         with writing(self.path):
             put_in_place(self._temporary, self.path)
@@ -127,7 +127,7 @@ class Hdf5Sink:
                 sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything written so far."""
         try:
             if self._file is not None:
                 self._file.close()
@@ -153,13 +153,13 @@ def _check_names(path: str, schema: Schema) -> None:
     if not schema:
         raise ColumnError(f"{path}: there are no columns to write")
     for name in schema:
-        parts = name.split("/")
-        if "\0" in name or "" in parts or "." in parts:
+        names = name.split("/")
+        if "\0" in name or "" in names or "." in names:
             raise ColumnError(f"{path}: {name!r} cannot be a path in an HDF5 file; rename it")
-        for end in range(1, len(parts)):
-            outer = "/".join(parts[:end])
+        for end in range(1, len(names)):
+            outer = "/".join(names[:end])
             if outer in schema:
                 raise ColumnError(
-                    f"{path}: {name!r} would lie in {outer!r}, which is a column and so no group; "
+                    f"{path}: {name!r} would lie in {outer!r}, which is a column, not a group; "
                     "rename one of them"
                 )

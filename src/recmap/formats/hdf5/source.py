@@ -1,8 +1,7 @@
 """HDF5 files: datasets of equal length are columns.
 
-A column has the path of its dataset as its name, ``group/x``. The fields of a compound
-dataset are columns of their own, ``table.field``, those inside of others
-``table.outer.inner``.
+A column is named after the path of its dataset, ``group/x``. The fields of a compound dataset
+are columns of their own, ``table.field``; nested ones are ``table.outer.inner``.
 """
 
 from __future__ import annotations
@@ -15,40 +14,39 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
-from recmap.formats.column_source import ColumnReader, ColumnsSource
-from recmap.formats.hdf5.columns import columns_of
-from recmap.formats.hdf5.file import Hdf5File
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.column_readers import ColumnReader
+from recmap.formats.column_source import ColumnsSource
+from recmap.formats.hdf5.columns import columns_of, refusal
+from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column
-from recmap.formats.hdf5.refusal import refusal
 from recmap.formats.hdf5.tree import find, walk
-from recmap.formats.hdf5.types import ORDER, leaves
+from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
 from recmap.formats.pick_columns import common_length
 
 __all__ = ["open_hdf5"]
 
-# Names listed in a message.
+# Names listed in a message, at most.
 _LISTED = 20
 
 
 def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True) -> ColumnsSource:
-    """The datasets of a file, or those ``names`` asks for.
+    """Open the datasets of a file, or those in ``names``.
 
-    Without names, all datasets are taken if they have equally many rows, else those
-    that share the most common number; what is left out is named in a LeftOutWarning.
-    Without ``direct``, h5py reads all values.
+    Without names, these are all datasets, or those with the most common number of rows; a
+    LeftOutWarning names the others. Without ``direct``, h5py reads all values.
     """
     file = Hdf5File.of(path)
     columns = _all(file) if names is None else _named(file, names, direct)
-    # By name, so that what is left out is not warned of again.
+    # Reopen by name, so that nothing is left out and warned about again.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
     return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other)
 
 
 class _Table:
-    """A dataset, or a group that is a column: its columns by name, and why some of it
-    cannot be one.
+    """The columns of a dataset, or of a group that is a column.
+
+    ``refused`` says why other fields of it are not columns.
     """
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, direct: bool = True) -> None:
@@ -56,7 +54,7 @@ class _Table:
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
         with file.locked(name):
-            self.order = dataset.attrs.get(ORDER)
+            self.order = dataset.attrs.get(ORDER_ATTRIBUTE)
         if isinstance(dataset, h5py.Group):
             self.columns[name] = nested_column(file, name, dataset, direct)
             return
@@ -65,21 +63,21 @@ class _Table:
             if why:
                 self.refused[name] = why
                 return
-            sound = []
+            readable = []
             for leaf in leaves(dataset):
                 column = ".".join([name, *leaf.path])
                 if leaf.reason:
                     self.refused[column] = leaf.reason
                 else:
-                    sound.append((column, leaf))
-            readers = columns_of(file, name, dataset, [leaf for _, leaf in sound], direct)
-            for (column, _), reader in zip(sound, readers, strict=True):
+                    readable.append((column, leaf))
+            readers = columns_of(file, name, dataset, [leaf for _, leaf in readable], direct)
+            for (column, _), reader in zip(readable, readers, strict=True):
                 self.columns[column] = reader
 
 
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     tables, refused = [], {}
-    for name, item in _found(file):
+    for name, item in _walk(file):
         if isinstance(item, str):
             refused[name] = item
             continue
@@ -93,7 +91,7 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
             tables.append(table)
     if not tables:
         raise DataError(
-            f"{file.path}: no dataset that could be a column{_listing(refused)}"
+            f"{file.path}: no dataset can be a column{_listing(refused)}"
             if refused
             else f"{file.path}: the HDF5 file holds no datasets",
             file=file.path,
@@ -114,8 +112,8 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     return columns
 
 
-def _found(file: Hdf5File) -> Iterator[tuple[str, Any]]:
-    """What lies in the file, opened one by one."""
+def _walk(file: Hdf5File) -> Iterator[tuple[str, Any]]:
+    """Walk the tree of the file, and lock it only while the next item is opened."""
     entries = walk(file.root)
     while True:
         with file.locked():
@@ -134,7 +132,7 @@ def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str,
         for name, column in table.columns.items():
             if length != rows:
                 refused[name] = f"it has {length:,} rows, not {rows:,}"
-            # A dataset "a.b" goes before the field "b" of "a", as it does when it is asked for.
+            # A dataset "a.b" wins over the field "b" of "a", as it does when asked for by name.
             elif name in columns or (name != table.name and name in datasets):
                 refused[name] = "another column has that name"
             else:
@@ -149,7 +147,7 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
         with file.locked(name):
             found = find(file.root, name.strip("/"))
         if found is None:
-            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_there(file)}")
+            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file)}")
         path, dataset = found
         if path not in tables:
             tables[path] = _Table(file, path, dataset, direct)
@@ -170,7 +168,7 @@ def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
     raise FieldNotFoundError(f"{file.path}: no column {name!r}; its table has: {listed}")
 
 
-def _there(file: Hdf5File) -> str:
+def _available(file: Hdf5File) -> str:
     with file.locked():
         names = [name for name, item in walk(file.root) if not isinstance(item, str)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""

@@ -1,38 +1,39 @@
-"""What lies where in an HDF5 file: datasets, and groups that are columns."""
+"""The tree of an HDF5 file: finds the datasets and groups that are columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.file import h5py
 from recmap.formats.hdf5.nested import nested_field
 
 __all__ = ["find", "walk"]
 
-# What programs keep beside the data of their users: how the name of the group begins,
-# the attribute that their files have, and what it is.
+# Groups that programs keep for themselves: how the name begins, the attribute that a file
+# of the program has, and what the group is.
 _PRIVATE = (
-    ("_i_", "PYTABLES_FORMAT_VERSION", "an index that PyTables keeps"),
-    ("_p_", "PYTABLES_FORMAT_VERSION", "what PyTables keeps for itself"),
-    ("#refs#", None, "what cells of MATLAB refer to"),
-    ("#subsystem#", None, "what MATLAB keeps for itself"),
+    ("_i_", "PYTABLES_FORMAT_VERSION", "an index of PyTables"),
+    ("_p_", "PYTABLES_FORMAT_VERSION", "internal data of PyTables"),
+    ("#refs#", None, "the contents of MATLAB cells"),
+    ("#subsystem#", None, "internal data of MATLAB"),
 )
 
 
 def walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """All of them by their paths, each once; of what cannot be opened, or should not be,
-    why.
+    """Yield each dataset or group that is a column once, with its path.
+
+    What cannot or should not be opened comes as a string that says why.
     """
     seen = {h5py.h5o.get_info(root.id).addr}
     pending = [(_text(name), root, name) for name in reversed(list(root))]
     while pending:
         path, group, name = pending.pop()
         if isinstance(name, bytes):
-            yield path, "its name is no UTF-8"
+            yield path, "its name is not UTF-8"
             continue
         try:
-            why = _elsewhere(group, name)
+            why = _not_followed(group, name)
             if why is not None:
                 if why:
                     yield path, why
@@ -44,10 +45,10 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
         except (KeyError, OSError, RuntimeError, TypeError, ValueError) as e:
             yield path, f"it cannot be opened: {e}"
             continue
-        place = h5py.h5o.get_info(item.id).addr
-        if place in seen:
+        address = h5py.h5o.get_info(item.id).addr
+        if address in seen:
             continue
-        seen.add(place)
+        seen.add(address)
         if column or why:
             yield path, why or item
         else:
@@ -58,28 +59,30 @@ def _text(name: str | bytes) -> str:
     return name if isinstance(name, str) else name.decode("utf-8", "replace")
 
 
-def _elsewhere(group: Any, name: str) -> str | None:
-    """Why a link is not followed; "" if it leads to what is found anyway."""
+def _not_followed(group: Any, name: str) -> str | None:
+    """Say why a link is not followed; "" if its target is in the tree anyway, None to follow."""
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.HardLink):
         return None
     if isinstance(link, h5py.ExternalLink):
         return f"it lies in another file, {link.filename}; open that one"
-    return "" if group.get(name) is not None else f"it is a link to {link.path}, where nothing is"
+    return (
+        "" if group.get(name) is not None else f"it is a link to {link.path}, which does not exist"
+    )
 
 
 def _private(root: Any, name: str) -> str:
-    for begin, mark, what in _PRIVATE:
-        if name.startswith(begin) and (mark is None or mark in root.attrs):
+    for prefix, attribute, what in _PRIVATE:
+        if name.startswith(prefix) and (attribute is None or attribute in root.attrs):
             return what
     return ""
 
 
 def find(root: Any, name: str) -> tuple[str, Any] | None:
-    """The dataset of a column: the longest part of its name that is one."""
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        path = ".".join(parts[:end])
+    """Find the dataset of a column: the longest prefix of its name that is one."""
+    names = name.split(".")
+    for end in range(len(names), 0, -1):
+        path = ".".join(names[:end])
         item = root.get(path) if path else None
         if _is_column(item):
             return path, item

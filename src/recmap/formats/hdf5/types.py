@@ -1,4 +1,4 @@
-"""What the types of HDF5 mean as fields, and how their values become columns."""
+"""HDF5 types as fields, and their values as columns."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError
-from recmap.formats.hdf5.library import h5py
+from recmap.formats.hdf5.file import h5py
 from recmap.model.coerce import empty_column, string_column
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
-from recmap.model.schema import Field
 
-__all__ = ["MARK", "ORDER", "Leaf", "leaves", "marked"]
+__all__ = ["FIELD_ATTRIBUTE", "ORDER_ATTRIBUTE", "Leaf", "leaves", "written_field"]
 
-# The attribute of a dataset that says which field it is, where HDF5 has no such type.
-MARK = "recmap"
-# The one that says which of the columns it is. Without it, columns come in the order
-# of the file, which mostly is that of their names.
-ORDER = "recmap_column"
+# The attribute of a dataset that holds its field, where HDF5 has no such type.
+FIELD_ATTRIBUTE = "recmap"
+# The attribute that holds the position of the column. Without it, columns are in the order
+# of the file, which is usually that of their names.
+ORDER_ATTRIBUTE = "recmap_column"
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of a dataset: the names that lead to it inside a compound type, and its
-    field; or why it cannot be one.
+    """A column of a dataset: the path to it inside a compound type, and its field.
+
+    ``reason`` says why it cannot be a column; "" if it can.
     """
 
     path: tuple[str, ...]
@@ -37,30 +38,32 @@ class Leaf:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row, about."""
+        """Bytes of a row in memory; a guess for lists and strings."""
         return self.field.row_bytes or 16 * max(self.field.count, 1)
 
     def in_dtype(self, dataset: Any) -> np.dtype[Any]:
-        """The dtype that h5py gives one value of the leaf; objects are lists or strings."""
-        part: np.dtype[Any] = dataset.dtype
+        """Return the dtype that h5py gives the leaf; objects are lists or strings."""
+        dtype: np.dtype[Any] = dataset.dtype
         for name in self.path:
-            part = part.base[name]
-        return part.base
+            dtype = dtype.base[name]
+        return dtype.base
 
     def pick(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The leaf in rows of the whole type."""
+        """Pick the leaf out of rows of the whole type."""
         for name in self.path:
             rows = rows[name]
         return rows
 
     def plain(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Numbers with the dtype of the field: without h5py's notes on it, and what was
-        stored as integers of the same size as what it is.
+        """View numbers as the dtype of the field.
+
+        It drops the metadata h5py attaches to dtypes, and restores types that were stored as
+        integers of the same size.
         """
         return rows.view(self.field.dtype)
 
     def column(self, rows: npt.NDArray[Any]) -> Column:
-        """Values as h5py or the file has them, as a column."""
+        """Turn values as h5py or the file has them into a column."""
         if self.field.is_bytes and rows.dtype.kind == "S":
             return string_column(rows)
         if rows.dtype.kind != "O":
@@ -79,20 +82,20 @@ class Leaf:
 
     def _lists(self, cells: list[Any], dtype: np.dtype[Any], inner: tuple[int, ...]) -> Ragged:
         lengths = np.array([cell.size for cell in cells], np.int64)
-        # Their bytes: h5py 3 takes big-endian items of lists for native ones.
+        # Join their bytes: h5py 3 labels big-endian items of lists as native.
         values = np.frombuffer(b"".join(cells), dtype)
         width = math.prod(inner)
         if width != 1 and (lengths % width).any():
-            raise DataError(f"a row that is not made of {inner} values, as its field is")
+            raise DataError(f"a row does not divide into items of shape {inner}, as its field says")
         ends = np.concatenate([[0], np.cumsum(lengths // width)])
         return Ragged(values.reshape(-1, *inner), ends)
 
 
 def leaves(dataset: Any) -> list[Leaf]:
-    """The columns of a dataset, without its first axis."""
+    """Return the columns of a dataset."""
     dtype, inner = dataset.dtype, dataset.shape[1:]
     found = list(_leaves(dtype, inner, ()))
-    field = marked(dataset) if dtype.names is None else None
+    field = written_field(dataset) if dtype.names is None else None
     if field is not None and _stored_as(field, dtype, inner):
         return [Leaf((), field)]
     return found
@@ -133,9 +136,9 @@ def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
-def marked(item: Any) -> Field | None:
-    """The field that a dataset or a group was written as, if it says so."""
-    text = item.attrs.get(MARK)
+def written_field(item: Any) -> Field | None:
+    """Return the field that a dataset or group was written as, if its attribute says so."""
+    text = item.attrs.get(FIELD_ATTRIBUTE)
     if not isinstance(text, str):
         return None
     try:
@@ -145,7 +148,7 @@ def marked(item: Any) -> Field | None:
 
 
 def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bool:
-    """Whether a field can have been stored like this."""
+    """Tell whether a field may have been stored like this."""
     item = h5py.check_vlen_dtype(dtype)
     if field.is_bytes:
         return item == np.uint8 and field.shape == inner

@@ -1,4 +1,4 @@
-"""NumPy's .npz files: a zip of arrays, stored or deflated."""
+"""NumPy's .npz files: arrays of equal length in a zip are columns."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError
-from recmap.files.cpus import size_text
 from recmap.files.mapped import Guard, MappedFile
-from recmap.formats.column_source import Checksum, ColumnReader, ColumnsSource, array_columns
+from recmap.formats.column_readers import ColumnReader, array_columns
+from recmap.formats.column_source import Checksum, ColumnsSource
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
-from recmap.formats.npz.checksum import StoredSum
-from recmap.formats.npz.deflated import Deflated
-from recmap.formats.npz.streamed import MAX_LOADED, StreamedRows
-from recmap.formats.npz.zipfile_reader import Unzipped, ZipReader
+from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedRows
+from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.row_columns import rows_columns
+from recmap.model.byte_size import size_text
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE
-from recmap.model.schema import Field
 
-__all__ = ["FIELD_MARK", "check_members", "open_npz"]
+__all__ = ["FIELD_PREFIX", "check_members", "open_npz"]
 
-# Before the field in the comment of a member whose header cannot tell it.
-FIELD_MARK = "recmap: "
+# Precedes the field in the comment of a member whose header cannot hold it.
+FIELD_PREFIX = "recmap: "
 _LOCAL_MAGIC = b"PK\x03\x04"
 _LOCAL_SIZE = 30
-# Flags, method, both sizes and the size of the name; between them version, time and CRC.
+# Flags, method, both sizes and the length of the name; skips version, time and CRC.
 _LOCAL = struct.Struct("<6xHH8xIIH")
-# Encrypted in the old way or in the new one, or a patch to be applied to other data.
+# Flags: encrypted (two ways) or a patch to other data; sizes follow the data; UTF-8 name.
 _ENCRYPTED, _DESCRIBED_LATER, _UTF8 = 0x61, 8, 0x800
-# A size that is in the extra field, where it has 64 bits.
+# In place of a size that the extra field holds in 64 bits.
 _IN_EXTRA = 0xFFFFFFFF
 _END_SIZE = 22
-# In place of a number of members that takes more than 16 bits.
+# In place of a number of members that needs more than 16 bits.
 _MANY = 0xFFFF
-_PIECE = 1 << 20
+_READ_SIZE = 1 << 20
 _BROKEN = (
     zipfile.BadZipFile,
     EOFError,
@@ -61,13 +60,15 @@ _BROKEN = (
 def open_npz(
     path: str, names: Sequence[str] | None, *, verify: bool = True, direct: bool = True
 ) -> ColumnsSource:
-    """The arrays of equal length, or those asked for: stored ones mapped in place,
-    deflated ones inflated as they are read. Without ``verify`` the CRCs of stored ones are
-    not checked; without ``direct``, zipfile and numpy read all values.
+    """Open the arrays of equal length, or those in ``names``.
+
+    Stored arrays are mapped, deflated ones inflated while they are read. Without ``verify``,
+    the CRCs of stored arrays are not checked; without ``direct``, zipfile and NumPy read all
+    values.
     """
     file = MappedFile(path)
     reader = None if direct else ZipReader(path)
-    # Of two members of one name the last one counts, as for numpy.
+    # Of two members with one name the last one counts, as in NumPy.
     members = {m.name: m for m in (_Member(file, info, reader) for info in _directory(path))}
     found: dict[str, ColumnReader] = {}
     sums: dict[str, list[Checksum]] = {}
@@ -79,7 +80,7 @@ def open_npz(
             if end == VALUES:
                 offsets = {key: members[f"{stem}/{key}"] for key in keys}
                 found[stem] = _ragged(path, stem, values, offsets)
-                sums[stem] = [*values.sums, *(s for part in offsets.values() for s in part.sums)]
+                sums[stem] = [s for m in (values, *offsets.values()) for s in m.sums]
         elif member.refusal:
             refused[name] = member.refusal
         else:
@@ -87,7 +88,7 @@ def open_npz(
             found |= columns
             sums |= dict.fromkeys(columns, member.sums)
     columns = choose_columns(path, found, refused, names)
-    # By name, so that what is left out is not warned of again.
+    # Reopen by name, so that nothing is left out and warned about again.
     again = partial(open_npz, path, list(columns), verify=verify, direct=direct)
     other = partial(open_npz, path, list(columns), verify=verify, direct=False)
     checked = sums if verify else None
@@ -97,9 +98,7 @@ def open_npz(
 
 
 def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
-    """All members of the zip by name, whether they can be columns or not, each with what is
-    wrong with it.
-    """
+    """Check every member of the zip, column or not; yield its name and what is wrong with it."""
     file = MappedFile(path)
     for info in _directory(path):
         wrong: DataError | None = None
@@ -110,17 +109,17 @@ def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
                 if member.checksum is not None:
                     member.checksum.check()
                 else:
-                    _inflate(path, info)
+                    _check_with_zipfile(path, info)
         except DataError as e:
             wrong = e
         yield info.filename, wrong
 
 
-def _inflate(path: str, info: zipfile.ZipInfo) -> None:
-    """Have zipfile check a member that is compressed in another way."""
+def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
+    """Check a member that recmap cannot inflate."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(info) as member:
-            while member.read(_PIECE):
+            while member.read(_READ_SIZE):
                 pass
     except (*_BROKEN, RuntimeError, zlib.error, lzma.LZMAError) as e:
         raise DataError(f"{path}: {info.filename}: {e}", file=path, byte=info.header_offset) from e
@@ -147,7 +146,7 @@ def _ragged(path: str, name: str, values: _Member, offsets: Mapping[str, _Member
     strings = values.header.dtype == BYTE
     dtype = np.dtype(np.uint8) if strings else values.header.dtype
     readers = {key: _only(member, member.header.dtype) for key, member in offsets.items()}
-    return join(path, name, _only(values, dtype), readers, strings, values.told)
+    return join(path, name, _only(values, dtype), readers, strings, values.field)
 
 
 def _only(member: _Member, dtype: np.dtype[Any]) -> ColumnReader:
@@ -163,25 +162,27 @@ class _Member:
     def __init__(
         self, file: MappedFile, info: zipfile.ZipInfo, reader: ZipReader | None = None
     ) -> None:
-        self._other = None if reader is None else Unzipped(reader, info)
+        self._unzipped = None if reader is None else UnzippedMember(reader, info)
         self.name = info.filename.removesuffix(".npy")
         self._file, self._info = file, info
         self._start = self._data_offset()
-        self._packed: Deflated | None = None
-        place = file, info.filename, self._start
+        self._deflated: Deflated | None = None
+        where = file, info.filename, self._start
         encrypted = info.flag_bits & _ENCRYPTED
         if info.compress_type == zipfile.ZIP_DEFLATED and not encrypted:
-            self._packed = Deflated(*place, info.compress_size, info.file_size, info.CRC)
+            self._deflated = Deflated(*where, info.compress_size, info.file_size, info.CRC)
         stored = info.compress_type == zipfile.ZIP_STORED and not encrypted
-        #: What checks its bytes; None if they are compressed in a way that is not read.
-        self.checksum: StoredSum | Deflated | None = (
-            StoredSum(*place, info.file_size, info.CRC, self.name) if stored else self._packed
+        # None if recmap cannot read the bytes.
+        self.checksum: StoredChecksum | Deflated | None = (
+            StoredChecksum(*where, info.file_size, info.CRC, self.name)
+            if stored
+            else self._deflated
         )
         self.refusal = self._why_not()
 
     @property
     def sums(self) -> list[Checksum]:
-        """The same, in a list."""
+        """The checksum in a list; an empty list if there is none."""
         return [] if self.checksum is None else [self.checksum]
 
     def error(self, why: str) -> DataError:
@@ -193,7 +194,7 @@ class _Member:
         )
 
     def _data_offset(self) -> int:
-        """Where the bytes of the member begin, behind its local header."""
+        """Return where the bytes of the member begin, after its local header."""
         info, data = self._info, self._file.bytes
         local = data[info.header_offset : info.header_offset + _LOCAL_SIZE].tobytes()
         if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
@@ -209,30 +210,30 @@ class _Member:
         return start
 
     def _check_local(self, local: bytes) -> None:
-        """Compare what the header before the member says with what the directory says."""
+        """Compare the header before the member with the directory of the zip."""
         info = self._info
         flags, method, packed, size, name_size = _LOCAL.unpack_from(local)
         at = info.header_offset + _LOCAL_SIZE
         name = self._file.bytes[at : at + name_size].tobytes()
         encoding = "utf-8" if flags & _UTF8 else "cp437"
-        said: dict[str, tuple[Any, Any]] = {
+        pairs: dict[str, tuple[Any, Any]] = {
             "name": (name.decode(encoding, "replace"), info.orig_filename),
             "method of compression": (method, info.compress_type),
         }
         if not flags & _DESCRIBED_LATER:
             if packed != _IN_EXTRA:
-                said["compressed size"] = (packed, info.compress_size)
+                pairs["compressed size"] = (packed, info.compress_size)
             if size != _IN_EXTRA:
-                said["size"] = (size, info.file_size)
-        for what, (here, there) in said.items():
-            if here != there:
+                pairs["size"] = (size, info.file_size)
+        for what, (local_value, value) in pairs.items():
+            if local_value != value:
                 raise self.error(
-                    f"the {what} before it is {here!r}, and {there!r} in the directory: the zip is "
-                    "damaged; make it anew, or copy it again"
+                    f"the {what} before it is {local_value!r}, and {value!r} in the directory: the "
+                    "zip is damaged; save or copy it again"
                 )
 
     def _why_not(self) -> str:
-        """Why this is no column; "" if it is."""
+        """Say why this cannot be a column; "" if it can."""
         info = self._info
         if info.flag_bits & _ENCRYPTED:
             return "is encrypted or a patch; save it again without a password"
@@ -243,8 +244,8 @@ class _Member:
             )
         head = self._head()
         if not info.filename.endswith(".npy") and not head.startswith(b"\x93NUMPY"):
-            return "is no array"
-        self.header = self._told_header(parse_header(head, f"{self._file.path}: {info.filename}"))
+            return "is not an array"
+        self.header = self._restored(parse_header(head, f"{self._file.path}: {info.filename}"))
         if self.header.refusal:
             return self.header.refusal
         size = math.prod(self.header.shape) * self.header.dtype.itemsize
@@ -253,7 +254,7 @@ class _Member:
                 f"cut: {self.header.shape} of {self.header.dtype} need {size:,} bytes, but there "
                 f"are {info.file_size - self.header.size:,}"
             )
-        if self._packed is not None and self.header.fortran and size > MAX_LOADED:
+        if self._deflated is not None and self.header.fortran and size > MAX_LOADED:
             return (
                 f"is deflated in Fortran order, so that {size_text(size)} would have to be "
                 "inflated for any row; save it with np.savez, or in C order"
@@ -261,39 +262,40 @@ class _Member:
         return ""
 
     def _head(self) -> bytes:
-        if self._packed is not None:
-            return self._packed.read(0, min(MAX_HEADER, self._packed.size)).tobytes()
+        if self._deflated is not None:
+            return self._deflated.read(0, min(MAX_HEADER, self._deflated.size)).tobytes()
         if self._info.file_size != self._info.compress_size:
             raise self.error("a stored member whose sizes differ")
         stop = self._start + min(MAX_HEADER, self._info.file_size)
         return self._file.bytes[self._start : stop].tobytes()
 
     @property
-    def told(self) -> Field | None:
-        """The field that its comment tells."""
+    def field(self) -> Field | None:
+        """The field in its comment, if there is one."""
         comment = self._info.comment.decode("utf-8", "replace")
-        if not comment.startswith(FIELD_MARK):
+        if not comment.startswith(FIELD_PREFIX):
             return None
         try:
-            return Field.parse(comment.removeprefix(FIELD_MARK))
+            return Field.parse(comment.removeprefix(FIELD_PREFIX))
         except FieldTextError as e:
             raise self.error(f"its comment: {e}") from e
 
-    def _told_header(self, header: NpyHeader) -> NpyHeader:
-        told = self.told
+    def _restored(self, header: NpyHeader) -> NpyHeader:
+        """Give a header the dtype in the comment, if the header itself could not hold it."""
+        field = self.field
         lost = header.dtype.kind == "V" and header.dtype.names is None
-        if told is not None and lost and told.dtype.itemsize == header.dtype.itemsize:
-            return replace(header, dtype=told.dtype)
+        if field is not None and lost and field.dtype.itemsize == header.dtype.itemsize:
+            return replace(header, dtype=field.dtype)
         return header
 
     def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:
-        """Its columns by name, the values of another dtype of the same size if given."""
+        """Return its columns by name, with another dtype of the same size if given."""
         header = self.header if dtype is None else replace(self.header, dtype=dtype)
-        other = self._other_rows(header.dtype)
-        if other is not None:
-            columns = rows_columns("", other)
-        elif self._packed is not None:
-            columns = rows_columns("", StreamedRows(self._packed, header))
+        unzipped = self._unzipped_rows(header.dtype)
+        if unzipped is not None:
+            columns = rows_columns("", unzipped)
+        elif self._deflated is not None:
+            columns = rows_columns("", StreamedRows(self._deflated, header))
         else:
             order = "F" if header.fortran else "C"
             at = self._start + header.size
@@ -301,15 +303,15 @@ class _Member:
             columns = array_columns("", array, self._file)
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
 
-    def _other_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
-        """Its rows without recmap's own reader, if they can be read so."""
-        found = None if self._other is None else self._other.header()
-        if self._other is None or found is None:
+    def _unzipped_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
+        """Return its rows as zipfile and NumPy read them, if that was asked for and works."""
+        found = None if self._unzipped is None else self._unzipped.header()
+        if self._unzipped is None or found is None:
             return None
         if found.fortran and math.prod(found.shape) * dtype.itemsize > MAX_LOADED:
-            return None  # it would be held whole
-        # To numpy, bfloat16 and its kin are just so many bytes.
+            return None  # it would be loaded whole
+        # For NumPy, bfloat16 and similar types are opaque bytes.
         same = found.dtype.kind == "V" or found.dtype == self.header.dtype
         if not same or found.shape != self.header.shape:
-            raise self.error(f"numpy reads {found.shape} of {found.dtype}, not {self.header}")
-        return StreamedRows(self._other, replace(found, dtype=dtype))
+            raise self.error(f"NumPy reads {found.shape} of {found.dtype}, not {self.header}")
+        return StreamedRows(self._unzipped, replace(found, dtype=dtype))

@@ -1,4 +1,4 @@
-"""Members of a .npz file as zipfile and numpy read them, to compare with what recmap reads."""
+"""Reads the members of a .npz file with zipfile and NumPy, to check what recmap reads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.formats.npy_header import MAX_HEADER, NpyHeader
 
-__all__ = ["Unzipped", "ZipReader"]
+__all__ = ["UnzippedMember", "ZipReader"]
 
-# Members that are inflated as they are read; each has a window of 32 kB.
+# Members kept open; each has a window of 32 kB.
 _OPEN = 256
 _LOCAL_SIZE = 30
 _BROKEN = (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError)
 
 
 class ZipReader:
-    """Bytes of the members of a zip, from any thread."""
+    """Reads the members of a zip, from any thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class ZipReader:
         self._lock = Lock()
 
     def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
-        """Bytes of a member, fewer where it ends before."""
+        """Read bytes of a member; fewer if it ends first."""
         try:
             if info.compress_type == zipfile.ZIP_STORED:
                 return self._stored(info, offset, min(size, info.file_size - offset))
@@ -51,15 +51,15 @@ class ZipReader:
             raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e
 
     def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
-        # zipfile would read all that lies before.
+        # zipfile would read all bytes before the offset.
         local = os.pread(self._descriptor, _LOCAL_SIZE, info.header_offset)
         name, extra = struct.unpack_from("<HH", local, 26)
         at = info.header_offset + _LOCAL_SIZE + name + extra + offset
-        pieces = []
-        while size > 0 and (piece := os.pread(self._descriptor, size, at)):
-            pieces.append(piece)
-            at, size = at + len(piece), size - len(piece)
-        return b"".join(pieces)
+        found = []
+        while size > 0 and (data := os.pread(self._descriptor, size, at)):
+            found.append(data)
+            at, size = at + len(data), size - len(data)
+        return b"".join(found)
 
     def _member(self, info: zipfile.ZipInfo) -> IO[bytes]:
         member = self._members.pop(info.header_offset, None)
@@ -78,14 +78,14 @@ def _close(archive: zipfile.ZipFile, members: OrderedDict[int, IO[bytes]], file:
     os.close(file)
 
 
-class Unzipped:
-    """The bytes of one member, and its header as numpy reads it."""
+class UnzippedMember:
+    """The bytes of one member, and its header as NumPy reads it."""
 
     def __init__(self, reader: ZipReader, info: zipfile.ZipInfo) -> None:
         self._reader, self._info = reader, info
 
     def header(self) -> NpyHeader | None:
-        """None for a version that numpy has no public function for."""
+        """Read the header; None for a version that NumPy has no public function for."""
         file = io.BytesIO(self._reader.read(self._info, 0, MAX_HEADER))
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
@@ -99,7 +99,7 @@ class Unzipped:
         return NpyHeader(dtype.base, (*shape, *dtype.shape), fortran, file.tell())
 
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        """So many bytes."""
+        """Read exactly ``size`` bytes."""
         data = self._reader.read(self._info, offset, size)
         if len(data) < size:
             path, name = self._reader.path, self._info.filename

@@ -1,1 +1,5 @@
-"""Zarr: the source and the sink, and what they are made of."""
+"""Zarr: the source, the sink, and what they are made of.
+
+Only ``sink`` and ``store`` import zarr: a conversion asks ``attributes`` who wrote a folder,
+and needs no zarr for that.
+"""

@@ -1,4 +1,7 @@
-"""Rows of a Zarr array."""
+"""The arrays of a Zarr store: their rows, and values whose type Zarr does not have.
+
+Such values are stored as unsigned integers of the same size, or as bytes on one more axis.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,24 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.cpus import pool_size
+from recmap.formats.row_columns import Rows
+from recmap.model.field import Field
 
-__all__ = ["PICKLED", "ZarrRows", "is_pickled"]
+__all__ = ["PICKLED", "ZarrRows", "is_pickled", "restored", "stored", "stored_as"]
 
 PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 
-# Rows of larger chunks are not kept: what was asked for is read, and no more.
+# Larger row groups are not cached: a read decodes only what it needs of them.
 _MAX_KEPT = 128 << 20
+_FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
+_UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 class ZarrRows:
-    """Rows, read through the zarr package, which decodes chunks in parallel.
+    """Rows of an array, read through the zarr package, which decodes chunks in parallel.
 
-    A band is the rows of one chunk. Those cut by a read are kept, so that the next
-    read does not decode them again.
+    A row group is all chunks that hold the same rows. Row groups that were read in part are
+    cached, so that the next read does not decode them again.
     """
 
     def __init__(self, path: str, name: str, array: Any) -> None:
@@ -37,16 +44,16 @@ class ZarrRows:
         self._strings = array.dtype.kind in "OT"
         self.dtype: np.dtype[Any] = np.dtype("O") if self._strings else np.dtype(array.dtype)
         self.chunk_rows = max(1, int(array.chunks[0]))
-        self._bands: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._groups: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._lock = Lock()
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, however few rows there are.
         self.band_bytes = self.chunk_rows * row
-        band = min(self.chunk_rows, self.shape[0]) * row
-        self._most = self._asked = _MAX_KEPT // max(band, 1)
+        group = min(self.chunk_rows, self.shape[0]) * row
+        self._most = self._asked = _MAX_KEPT // max(group, 1)
 
-    def keep(self, bands: int | None) -> None:
-        self._asked = self._most if bands is None else min(self._most, bands)
+    def keep(self, groups: int | None) -> None:
+        self._asked = self._most if groups is None else min(self._most, groups)
 
     @property
     def _kept(self) -> int:
@@ -64,69 +71,125 @@ class ZarrRows:
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         if not self._kept:
             return self._load(slice(start, stop))
-        parts = []
+        read = []
         while start < stop:
-            band = start // self.chunk_rows
-            first = band * self.chunk_rows
+            group = start // self.chunk_rows
+            first = group * self.chunk_rows
             end = min(first + self.chunk_rows, self.shape[0])
             if start > first or stop < end:
                 upto = min(stop, end)
-                parts.append(self._band(band)[start - first : upto - first])
+                read.append(self._group(group)[start - first : upto - first])
             else:
-                # Whole bands are not asked for again.
+                # Whole row groups are not cached: a pass does not read them again.
                 upto = stop if stop == self.shape[0] else stop - stop % self.chunk_rows
-                parts.append(self._load(slice(start, upto)))
+                read.append(self._load(slice(start, upto)))
             start = upto
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else self._load(slice(0, 0))
+        if len(read) == 1:
+            return read[0]
+        return np.concatenate(read) if read else self._load(slice(0, 0))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         if not len(rows):
             return self._load(slice(0, 0))
         first, last = int(rows.min()) // self.chunk_rows, int(rows.max()) // self.chunk_rows
         if first == last and self._kept:
-            return self._band(first)[rows - first * self.chunk_rows]
+            return self._group(first)[rows - first * self.chunk_rows]
         wanted, order = np.unique(rows, return_inverse=True)
         return self._load(wanted)[order]
 
-    def _band(self, band: int) -> npt.NDArray[Any]:
+    def _group(self, group: int) -> npt.NDArray[Any]:
         with self._lock:
-            rows = self._bands.get(band)
+            rows = self._groups.get(group)
         if rows is None:
-            self._let_go(self._kept - 1)  # before the next is decoded
-            first = band * self.chunk_rows
+            self._shrink(self._kept - 1)  # make room before the next one is decoded
+            first = group * self.chunk_rows
             rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
         with self._lock:
-            self._bands[band] = rows
-            self._bands.move_to_end(band)
-        self._let_go(self._kept)
+            self._groups[group] = rows
+            self._groups.move_to_end(group)
+        self._shrink(self._kept)
         return rows
 
-    def _let_go(self, most: int) -> None:
+    def _shrink(self, most: int) -> None:
         with self._lock:
-            while len(self._bands) > most:
-                self._bands.popitem(last=False)
+            while len(self._groups) > most:
+                self._groups.popitem(last=False)
 
     def _load(self, rows: Any) -> npt.NDArray[Any]:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
-        except Exception as e:  # codecs raise what they like
+        except Exception as e:  # codecs may raise anything
             raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
         read = read.astype(self.dtype, copy=False)
         if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
-            raise self._error("holds objects that are no strings")
+            raise self._error("holds objects that are not strings")
         return read
 
 
 def is_pickled(array: Any) -> bool:
-    """Whether to decode it would be to unpickle it."""
+    """Tell whether decoding the array would unpickle it."""
     codecs = [*array.filters, *array.compressors]
     return any("pickle" in _codec_name(codec) for codec in codecs)
 
 
 def _codec_name(codec: Any) -> str:
-    """Of numcodecs' codecs and zarr's own."""
+    """Name a codec of numcodecs or of zarr itself."""
     name = getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec")
     return str(name).lower()
+
+
+def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype that a store holds in place of this one, and any extra axis."""
+    known = dtype.kind in "biu" or (dtype.kind in "fc" and dtype.name in _FLOATS)
+    dated = dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic"
+    if known or dated:
+        return _native(dtype), ()
+    if dtype.itemsize in _UINTS:
+        return np.dtype(_UINTS[dtype.itemsize]), ()
+    return np.dtype(np.uint8), (dtype.itemsize,)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    # bfloat16 and similar types have no other byte order.
+    return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
+
+
+def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return values in the dtype in which they are stored."""
+    dtype, more = stored_as(values.dtype)
+    native = np.ascontiguousarray(values, _native(values.dtype))
+    if native.dtype == dtype:
+        return native
+    return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
+
+
+def restored(rows: Rows, field: Field) -> Rows:
+    """Give rows the dtype of the field they were stored for, if they can be its values."""
+    dtype, more = stored_as(field.dtype)
+    if (rows.dtype, rows.shape[1:]) != (dtype, (*field.inner, *more)):
+        return rows
+    return rows if rows.dtype == field.dtype and not more else _RestoredRows(rows, field)
+
+
+class _RestoredRows:
+    def __init__(self, rows: Rows, field: Field) -> None:
+        self._rows = rows
+        self.dtype, self.shape = field.dtype, (rows.shape[0], *field.inner)
+        self.chunk_rows, self.note, self.band_bytes = rows.chunk_rows, rows.note, rows.band_bytes
+
+    def keep(self, groups: int | None) -> None:
+        self._rows.keep(groups)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        return self._restored(self._rows.read(start, stop))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return self._restored(self._rows.gather(rows))
+
+    def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        native = _native(self.dtype)
+        if values.dtype != native:
+            flat = np.ascontiguousarray(values).reshape(-1)
+            values = flat.view(native).reshape(len(values), *self.shape[1:])
+        return values.astype(self.dtype, copy=False)

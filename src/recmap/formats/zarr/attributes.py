@@ -1,55 +1,59 @@
-"""What a Zarr store we wrote says of its columns, in the attributes of its group.
+"""The attribute recmap writes to the group of a Zarr store, and what it tells.
 
-``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}``: their
-order, their names where a folder cannot have them, and their types where Zarr has no
-such type: those values are stored as unsigned integers, or as bytes on one more axis.
+``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}``: the order of
+the columns, their names where a folder cannot have them, and their types where Zarr has none
+(``arrays`` says how such values are stored). It also tells whether recmap wrote a folder.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from recmap.errors import DataError, FieldTextError, OutputExistsError
+from recmap.files.atomic_write import read_whole
+from recmap.formats.ragged_layout import VALUES, levels_of
+from recmap.model.field import Field
 
-from recmap.errors import DataError, FieldTextError
-from recmap.formats.row_columns import Rows
-from recmap.model.schema import Field
-
-__all__ = ["Mark", "marks", "read_marks", "restored", "stored", "stored_as"]
+__all__ = ["StoredColumn", "column_attributes", "not_ours", "read_columns", "refuse_foreign"]
 
 _KEY = "recmap"
-_FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
-_UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+_GROUP_FILES = {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}
+_ARRAY_FILES = {"zarr.json", ".zarray", ".zattrs"}
+# Chunks are files, or folders of files, named by numbers; those of version 3 lie in "c".
+_CHUNK = re.compile(r"\d+(\.\d+)*")
+_MAX_SIZE = 256 << 20
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Where a column is, and what it is."""
+class StoredColumn:
+    """The name, the path in the store and the field of a column."""
 
     name: str
     path: str
     field: Field
 
 
-def marks(columns: Sequence[Mark]) -> dict[str, Any]:
-    """The attributes of a group."""
+def column_attributes(columns: Sequence[StoredColumn]) -> dict[str, Any]:
+    """Return the attributes of a group with these columns."""
     listed = [
-        {"name": m.name, "path": m.path, "field": str(Field(m.field.dtype, m.field.shape))}
-        for m in columns
+        {"name": c.name, "path": c.path, "field": str(Field(c.field.dtype, c.field.shape))}
+        for c in columns
     ]
     return {_KEY: {"columns": listed}}
 
 
-def read_marks(path: str, attributes: Mapping[str, Any]) -> list[Mark]:
-    """The columns that the attributes tell; none if the store is not ours."""
+def read_columns(path: str, attributes: Mapping[str, Any]) -> list[StoredColumn]:
+    """Return the columns that the attributes tell; none if recmap did not write the store."""
     if _KEY not in attributes:
         return []
     try:
         return [
-            Mark(str(c["name"]), str(c["path"]), Field.parse(str(c["field"])))
+            StoredColumn(str(c["name"]), str(c["path"]), Field.parse(str(c["field"])))
             for c in attributes[_KEY]["columns"]
         ]
     except (FieldTextError, KeyError, TypeError) as e:
@@ -60,57 +64,77 @@ def read_marks(path: str, attributes: Mapping[str, Any]) -> list[Mark]:
         ) from e
 
 
-def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The dtype that stands for one in a store, and the axis it needs more."""
-    known = dtype.kind in "biu" or (dtype.kind in "fc" and dtype.name in _FLOATS)
-    dated = dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic"
-    if known or dated:
-        return _native(dtype), ()
-    if dtype.itemsize in _UINTS:
-        return np.dtype(_UINTS[dtype.itemsize]), ()
-    return np.dtype(np.uint8), (dtype.itemsize,)
+def refuse_foreign(path: str) -> None:
+    """Raise if a folder that is to be replaced holds what recmap did not write."""
+    if not os.path.isdir(path):
+        return
+    found = not_ours(path)
+    if found:
+        raise OutputExistsError(
+            f"{path} is not replaced: overwrite=True deletes a folder only if recmap wrote all "
+            f"that is in it, and {found} is not recmap's. Move it away, or write elsewhere"
+        )
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # bfloat16 and its kin have no other order.
-    return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
+def not_ours(path: str) -> str:
+    """Name the first thing in a folder that is not part of a store recmap wrote; "" if
+    there is none.
+    """
+    if not os.listdir(path):
+        return ""
+    attributes = _attributes(path)
+    arrays = _arrays(attributes)
+    if not arrays:
+        return path
+    if set(attributes) != {_KEY}:
+        return f"the attribute {min(set(attributes) - {_KEY})!r} of {path}"
+    groups = {
+        "/".join(names[:i]) for a in arrays if (names := a.split("/")) for i in range(len(names))
+    }
+    for folder, folders, files in os.walk(path):
+        at = "" if folder == path else os.path.relpath(folder, path).replace(os.sep, "/")
+        added = _attributes(folder) if at and (at in groups or at in arrays) else {}
+        if added:
+            return f"the attribute {min(added)!r} of {folder}"
+        for name in sorted([*files, *folders]):
+            inner = f"{at}/{name}" if at else name
+            whole = os.path.join(folder, name)
+            known = _is_known(at, name, inner, name in folders, groups, arrays)
+            if os.path.islink(whole) or not known:
+                return whole
+    return ""
 
 
-def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values as they are stored."""
-    dtype, more = stored_as(values.dtype)
-    native = np.ascontiguousarray(values, _native(values.dtype))
-    if native.dtype == dtype:
-        return native
-    return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
+def _is_known(
+    at: str, name: str, inner: str, is_folder: bool, groups: set[str], arrays: set[str]
+) -> bool:
+    if at in groups:
+        return (inner in groups or inner in arrays) if is_folder else name in _GROUP_FILES
+    if at in arrays:
+        top = name == "c" and is_folder
+        return top or _CHUNK.fullmatch(name) is not None or (not is_folder and name in _ARRAY_FILES)
+    return _CHUNK.fullmatch(name) is not None  # deeper in the chunks of an array
 
 
-def restored(rows: Rows, told: Field) -> Rows:
-    """Rows as they were before they were stored, if they are what is stored for ``told``."""
-    dtype, more = stored_as(told.dtype)
-    if (rows.dtype, rows.shape[1:]) != (dtype, (*told.inner, *more)):
-        return rows
-    return rows if rows.dtype == told.dtype and not more else _Restored(rows, told)
+def _arrays(attributes: Mapping[str, Any]) -> set[str]:
+    """Return the paths of the arrays that recmap says it wrote; none if it does not."""
+    arrays: set[str] = set()
+    try:
+        for column in attributes[_KEY]["columns"]:
+            path, keys = str(column["path"]), levels_of(Field.parse(str(column["field"])))
+            arrays |= {f"{path}/{key}" for key in (VALUES, *keys)} if keys else {path}
+    except (FieldTextError, KeyError, TypeError):
+        return set()
+    return arrays
 
 
-class _Restored:
-    def __init__(self, rows: Rows, told: Field) -> None:
-        self._rows = rows
-        self.dtype, self.shape = told.dtype, (rows.shape[0], *told.inner)
-        self.chunk_rows, self.note, self.band_bytes = rows.chunk_rows, rows.note, rows.band_bytes
-
-    def keep(self, bands: int | None) -> None:
-        self._rows.keep(bands)
-
-    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._restored(self._rows.read(start, stop))
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._restored(self._rows.gather(rows))
-
-    def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        native = _native(self.dtype)
-        if values.dtype != native:
-            flat = np.ascontiguousarray(values).reshape(-1)
-            values = flat.view(native).reshape(len(values), *self.shape[1:])
-        return values.astype(self.dtype, copy=False)
+def _attributes(path: str) -> Mapping[str, Any]:
+    for name, key in (("zarr.json", "attributes"), (".zattrs", None)):
+        try:
+            content = json.loads(read_whole(os.path.join(path, name), _MAX_SIZE))
+        except (OSError, ValueError, RecursionError):
+            continue
+        found = content.get(key) if key and isinstance(content, dict) else content
+        if isinstance(found, dict):
+            return found
+    return {}

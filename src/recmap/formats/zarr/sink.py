@@ -1,7 +1,10 @@
-"""Columns as the arrays of a Zarr store."""
+"""Writes Zarr stores: one array per column."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import io
 import math
 import os
 import re
@@ -13,18 +16,19 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.temporary import make_folder, remove, sync, temporary_path
+from recmap.files.atomic_write import make_folder, sync
+from recmap.files.temporary import remove, temporary_path
 from recmap.formats.ragged_layout import Part, Splitter, check_names
-from recmap.formats.zarr.attributes import Mark, marks, stored, stored_as
-from recmap.formats.zarr.gzip_codec import TimelessGzip2, TimelessGzip3
-from recmap.formats.zarr.ownership import refuse_foreign
+from recmap.formats.zarr.arrays import stored, stored_as
+from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
 from recmap.formats.zarr.store import limit_threads
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
 __all__ = ["ZarrSink"]
 
@@ -35,26 +39,27 @@ _CODECS: dict[int, dict[str | None, Any]] = {
     3: {
         "zstd": lambda: ZstdCodec(level=3),
         "blosc": lambda: BloscCodec(cname="zstd", clevel=5, shuffle="shuffle"),
-        "gzip": lambda: TimelessGzip3(level=_GZIP_LEVEL),
+        "gzip": lambda: _TimelessGzip3(level=_GZIP_LEVEL),
         None: lambda: None,
     },
     2: {
         "zstd": lambda: numcodecs.Zstd(level=3),
         "blosc": lambda: numcodecs.Blosc("zstd", 5, numcodecs.Blosc.SHUFFLE),
-        "gzip": lambda: TimelessGzip2(level=_GZIP_LEVEL),
+        "gzip": lambda: _TimelessGzip2(level=_GZIP_LEVEL),
         None: lambda: None,
     },
 }
 _CHUNK, _LEAST_CHUNK = 1 << 20, 1 << 10
-# Bytes of rows that wait until they fill a chunk, of all columns.
+# Bytes of rows that may wait until they fill a chunk, all columns together.
 _HELD = 32 << 20
-# Codecs take no more than 2 GB at a time, and readers would rather have less.
+# Codecs take at most 2 GB at once, and smaller chunks are easier to read.
 _MAX_ROW = 64 << 20
 
 
-class ZarrSink:
-    """A group with an array for each column, ragged ones as their values and offsets, in
-    a folder that has another name until it is whole.
+class ZarrSink(Sink):
+    """Writes a group with one array per column; ragged columns are values and offsets.
+
+    The folder has a temporary name until it is complete.
     """
 
     def __init__(
@@ -90,14 +95,16 @@ class ZarrSink:
             group = zarr.create_group(
                 self._temporary,
                 zarr_format=number,
-                attributes=marks([Mark(n, paths[n], f) for n, f in schema.items()]),
+                attributes=column_attributes(
+                    [StoredColumn(name, paths[name], field) for name, field in schema.items()]
+                ),
             )
             for column, splitter in self._splitters.items():
                 for part in splitter.parts:
-                    at = f"{paths[column]}/{part.key}" if part.key else paths[column]
+                    name = f"{paths[column]}/{part.key}" if part.key else paths[column]
                     self._arrays[column, part.key] = _Array(
                         group,
-                        at,
+                        name,
                         part,
                         codec,
                         None if part.key else chunk_rows,
@@ -110,17 +117,17 @@ class ZarrSink:
             raise
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        """Appends rows."""
+        """Append rows."""
         columns, rows = fit(as_columns(batch), self.schema)
         for name, column in columns.items() if rows else ():
             self._append(name, self._splitters[name].split(column))
 
-    def _append(self, name: str, pieces: Mapping[str, npt.NDArray[Any]]) -> None:
-        for key, rows in pieces.items():
+    def _append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        for key, rows in arrays.items():
             self._arrays[name, key].append(rows)
 
     def finish(self) -> str:
-        """Writes what is left; the temporary name."""
+        """Write what is left, and return the temporary name."""
         if not self._finished:
             for array in self._arrays.values():
                 array.finish()
@@ -132,40 +139,40 @@ class ZarrSink:
         return self._temporary
 
     def commit(self) -> None:
-        """Finishes the store and gives it its name; an older one of recmap's goes."""
+        """Finish the store and give it its name. It replaces an older store of recmap's."""
         self.finish()
-        # A link stays a link: what it leads to is replaced.
+        # Replace the target of a link, not the link.
         target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
-        whole = _beside(target, self._temporary)
-        before = temporary_path(target) if os.path.lexists(target) else None
-        if before is not None:
+        finished = _on_same_file_system(target, self._temporary)
+        previous = temporary_path(target) if os.path.lexists(target) else None
+        if previous is not None:
             refuse_foreign(target)
-            os.rename(target, before)
-        os.rename(whole, target)
-        for left in (before, self._temporary):
-            if left is not None:
-                remove(left)
+            os.rename(target, previous)
+        os.rename(finished, target)
+        for old in (previous, self._temporary):
+            if old is not None:
+                remove(old)
         if self._durable:
             sync(os.path.dirname(target))
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything written so far."""
         remove(self._temporary)
 
 
-def _beside(path: str, folder: str) -> str:
-    """A folder, copied beside the path if it lies on another file system."""
+def _on_same_file_system(path: str, folder: str) -> str:
+    """Return the folder, or a copy next to ``path`` if it is on another file system."""
     parent = os.path.dirname(path) or "."
     os.makedirs(parent, exist_ok=True)
     if os.stat(parent).st_dev == os.stat(folder).st_dev:
         return folder
-    near = temporary_path(path)
+    copy = temporary_path(path)
     try:
-        shutil.copytree(folder, near)
+        shutil.copytree(folder, copy)
     except BaseException:
-        remove(near)
+        remove(copy)
         raise
-    return near
+    return copy
 
 
 class _Array:
@@ -174,42 +181,42 @@ class _Array:
     def __init__(
         self,
         group: Any,
-        at: str,
+        name: str,
         part: Part,
         codec: Any,
         rows: int | None,
         expected: int | None,
         size: int,
     ) -> None:
-        """Chunks have so many ``rows``; if that is None, about ``size`` bytes, and no more
-        rows than are ``expected``.
+        """Chunks have ``rows`` rows; if that is None, about ``size`` bytes, and no more rows
+        than ``expected``.
         """
         dtype, more = stored_as(part.dtype) if part.dtype.kind != "S" else (np.dtype("u1"), ())
         inner = (*part.inner, *more)
         chunk = _chunk(inner, dtype.itemsize, rows, expected, size)
-        self._rows = chunk[0]
-        self._written = self._pending = 0
-        self._pieces: list[npt.NDArray[Any]] = []
+        self._chunk_rows = chunk[0]
+        self._written = self._held = 0
+        self._pending: list[npt.NDArray[Any]] = []
         self._bytes = part.dtype.kind == "S"
         self._array = group.create_array(
-            at,
+            name,
             shape=(0, *inner),
             chunks=chunk,
             dtype=dtype,
             compressors=codec,
-            # Zarr takes a chunk of -0j for an empty one.
+            # Zarr would take a chunk of -0j for an empty one.
             config={"write_empty_chunks": True},
         )
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        self._pieces.append(rows.view(np.uint8) if self._bytes else stored(rows))
-        self._pending += len(rows)
-        if self._pending >= self._rows:
-            held = np.concatenate(self._pieces)
-            whole = len(held) - len(held) % self._rows
+        self._pending.append(rows.view(np.uint8) if self._bytes else stored(rows))
+        self._held += len(rows)
+        if self._held >= self._chunk_rows:
+            held = np.concatenate(self._pending)
+            whole = len(held) - len(held) % self._chunk_rows
             self._write(held[:whole])
-            # A copy, so that the rest does not hold on to all of it.
-            self._pieces, self._pending = [held[whole:].copy()], len(held) - whole
+            # A copy, so that the remaining rows do not keep all of them alive.
+            self._pending, self._held = [held[whole:].copy()], len(held) - whole
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
         start, stop = self._written, self._written + len(rows)
@@ -218,15 +225,15 @@ class _Array:
         self._written = stop
 
     def finish(self) -> None:
-        if self._pending:
-            self._write(np.concatenate(self._pieces))
-            self._pieces, self._pending = [], 0
+        if self._held:
+            self._write(np.concatenate(self._pending))
+            self._pending, self._held = [], 0
 
 
 def _chunk(
     inner: tuple[int, ...], itemsize: int, rows: int | None, expected: int | None, size: int
 ) -> tuple[int, ...]:
-    """The shape of a chunk: about so many bytes of whole rows. Only a very large row is cut."""
+    """Choose the shape of a chunk: ``size`` bytes of whole rows. Only very large rows are cut."""
     axes = [max(1, axis) for axis in inner]
     for i in range(len(axes)):
         while axes[i] > 1 and math.prod(axes) * itemsize > _MAX_ROW:
@@ -238,14 +245,42 @@ def _chunk(
 
 
 def _paths(schema: Schema) -> dict[str, str]:
-    """Where columns are in the store: under their names, where a folder may be called so."""
+    """Choose a path for each column: its name, if a folder can have that name."""
     paths: dict[str, str] = {}
     names = {name.casefold() for name in schema}
     for number, name in enumerate(schema):
         folders = name.split("/")
         plain = all(re.fullmatch(r"(?!__)\w[\w\-+=@ ]{0,80}", folder) for folder in folders)
         above = {"/".join(folders[:i]).casefold() for i in range(1, len(folders))}
-        # Some file systems do not tell "x" from "X".
+        # Some file systems do not distinguish "x" from "X".
         twin = name.casefold() in {path.casefold() for path in paths.values()}
         paths[name] = name if plain and not twin and not above & names else f"column.{number}"
     return paths
+
+
+class _TimelessGzip2(numcodecs.GZip):  # type: ignore[misc]
+    """gzip of version 2 without the time of writing, so that equal rows give equal bytes.
+
+    The store names it like the original codec.
+    """
+
+    def encode(self, buf: Any) -> bytes:
+        return _gzipped(numcodecs.compat.ensure_contiguous_ndarray(buf), self.level)
+
+
+class _TimelessGzip3(GzipCodec):  # type: ignore[misc]
+    """The same for version 3."""
+
+    def _encode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        packed = _gzipped(chunk_bytes.as_numpy_array(), self.level)
+        return chunk_spec.prototype.buffer.from_bytes(packed)
+
+    async def _encode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        return await asyncio.to_thread(self._encode_sync, chunk_bytes, chunk_spec)
+
+
+def _gzipped(data: Any, level: int) -> bytes:
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=level, mtime=0) as stream:
+        stream.write(data)
+    return out.getvalue()

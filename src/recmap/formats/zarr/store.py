@@ -1,4 +1,4 @@
-"""The arrays of a Zarr store, each opened on its own: one that is damaged costs no other."""
+"""The arrays of a Zarr store, opened so that a damaged one does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _NODES = ("zarr.json", ".zarray", ".zgroup")
 
 
 def limit_threads() -> None:
-    """Has zarr start as many threads as recmap may: by itself it takes more than there are
-    processors, and fails where they cannot start. What the user has set stays.
+    """Make zarr start no more threads than recmap does, unless the user set a number.
+
+    By default it starts more than there are CPUs, and fails if they cannot start.
     """
     if zarr.config.get("threading.max_workers") is None:
         zarr.config.set({"threading.max_workers": thread_count()})
 
 
 class Store:
-    """What a store holds: its attributes, its arrays by their paths ("" for a store that
-    is one), and why others cannot be opened.
+    """The attributes of a store, its arrays by path, and why others cannot be opened.
+
+    The path of an array that is the whole store is "".
     """
 
     def __init__(self, path: str) -> None:
@@ -33,11 +35,11 @@ class Store:
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
-            # Chunks that are not found read as zeros: the store must not move with the
-            # working directory.
+            # An absolute path: if the working directory changed, no chunk would be found, and
+            # missing chunks read as zeros.
             node = self._open(os.path.abspath(path))
             self.attributes = dict(node.attrs)
-        except Exception as e:  # whatever is in the metadata, or is not
+        except Exception as e:  # damaged metadata may raise anything
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
 
     def _open(self, path: str) -> Any:
@@ -47,26 +49,26 @@ class Store:
                 self.arrays = {"": node}
             else:
                 members = node.members(max_depth=None)
-                self.arrays = {at: a for at, a in members if isinstance(a, zarr.Array)}
+                self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
         except Exception:
-            # All metadata in one place, or in any order: who knows which is damaged.
+            # The consolidated metadata, or that of any array, is damaged.
             node = zarr.open(path, mode="r", use_consolidated=False)
             if isinstance(node, zarr.Array):
                 raise
             self._walk(path, node, "", {os.path.realpath(path)})
         return node
 
-    def _walk(self, path: str, root: Any, at: str, seen: set[str]) -> None:
-        for entry in sorted(os.listdir(os.path.join(path, at))):
-            inner = f"{at}/{entry}" if at else entry
+    def _walk(self, path: str, root: Any, group: str, seen: set[str]) -> None:
+        for entry in sorted(os.listdir(os.path.join(path, group))):
+            inner = f"{group}/{entry}" if group else entry
             folder = os.path.join(path, inner)
-            there = os.path.realpath(folder)  # links may lead in circles
-            if there in seen or not any(os.path.exists(os.path.join(folder, n)) for n in _NODES):
+            real = os.path.realpath(folder)  # links may lead in circles
+            if real in seen or not any(os.path.exists(os.path.join(folder, n)) for n in _NODES):
                 continue
-            seen.add(there)
+            seen.add(real)
             try:
                 node = root[inner]
-            except Exception as e:  # whatever is in the metadata, or is not
+            except Exception as e:  # damaged metadata may raise anything
                 self.broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
                 continue
             if isinstance(node, zarr.Array):

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.arguments import check_choice
+from recmap.model.batch import PaddedRows, PadSpec
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.native import _core
 from recmap.pipeline.row_source import Positions, Rows, SourceRows
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
-from recmap.tfrecord.padded_decoder import PaddedRows
 
 __all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
 
@@ -192,11 +191,11 @@ class Padding:
                 batch[f"{name}_mask"] = filled < lengths[:, None]
         return batch
 
-    def _native(self, name: str, pad: Pad, field: Field) -> _core.Pad:
+    def _native(self, name: str, pad: Pad, field: Field) -> PadSpec:
         (length,) = pad.lengths(1, name)
         item = np.full(field.inner, pad.fill, field.dtype).tobytes()
         width = None if length == "longest" else length
-        return _core.Pad(width, pad.multiple or 1, item, pad.side == "left", pad.cut == "left")
+        return PadSpec(width, pad.multiple or 1, item, pad.side == "left", pad.cut == "left")
 
     def _dense(
         self, column: Ragged, widths: tuple[int, ...], pad: Pad, fill: Any

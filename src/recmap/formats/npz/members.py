@@ -1,0 +1,356 @@
+"""The members of a .npz file: their checksums, and how deflated ones are read.
+
+Stored members are mapped, so only their CRC needs work here. Deflated ones are inflated while
+they are read, and their CRC is checked on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from isal import isal_zlib
+
+from recmap.errors import CompressionError, CorruptRecordError
+from recmap.files.cpus import thread_count
+from recmap.files.mapped import MappedFile
+from recmap.formats.npy_header import NpyHeader
+
+__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedRows"]
+
+# A read so close behind the bytes already checked still belongs to the same pass: threads
+# read several blocks at once, not in order.
+_NEAR = 64 << 20
+# Bytes checked at once.
+_CHECKED = 16 << 20
+# Bytes inflated at once.
+_INFLATED = 1 << 18
+# Bytes behind a pass that can be read again: offsets of ragged rows are read with an overlap
+# of one, which must not start the pass over.
+_LOOK_BACK = 1 << 12
+# Deflate cannot compress better, so a member that claims to only makes us allocate memory.
+_MAX_RATIO = 1032
+# A deflated array in Fortran order is inflated whole, because its rows are scattered.
+MAX_LOADED = 256 << 20
+# Bytes inflated at once to gather rows from them.
+_GATHERED = 4 << 20
+
+
+class StoredChecksum:
+    """The CRC of ``size`` bytes of a file, starting at ``start``.
+
+    Spans of them may be checked in any order, on any thread; after the last one, the CRCs are
+    combined and compared.
+    """
+
+    def __init__(
+        self, file: MappedFile, name: str, start: int, size: int, crc: int, field: str
+    ) -> None:
+        self._file, self._name, self._field = file, name, field
+        self._start, self._size, self._crc = start, size, crc
+        self._lock = Lock()
+        # Spans that do not overlap, in order, and their CRCs; None while one is computed.
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._crcs: list[int | None] = []
+        # Whether the CRC is right, once it is known.
+        self._correct: bool | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the CRC has been compared and was right."""
+        return self._correct is True
+
+    @property
+    def ahead(self) -> int:
+        """All bytes: reading mapped bytes checks nothing."""
+        return self._size
+
+    def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
+        """Check the same fraction of the bytes as these rows are of all rows."""
+        if rows:
+            begin, end = self._size * start // rows, self._size * stop // rows
+            self._pass(begin, end, near=not in_order)
+        else:
+            self.check()
+
+    def _pass(self, begin: int, end: int, *, near: bool) -> None:
+        """Check the bytes from ``begin`` to ``end``.
+
+        With ``near``, check them only if bytes shortly before them have been checked.
+        """
+        if self._correct is True:
+            return
+        while self._correct is None and (span := self._reserve(begin, end, near)) is not None:
+            self._compute(*span)
+            begin, near = span[1], False
+        if self._correct is False:
+            raise self._error()
+
+    def check(self) -> None:
+        """Check all bytes, unless that has been done."""
+        crc = 0
+        for begin in range(0, 0 if self.known else self._size, _CHECKED):
+            at, end = self._start + begin, self._start + min(begin + _CHECKED, self._size)
+            crc = isal_zlib.crc32(self._file.bytes[at:end], crc)
+            self._file.have_read(at, end)
+        self._correct = self.known or crc == self._crc
+        if not self._correct:
+            raise self._error()
+
+    def _reserve(self, begin: int, end: int, near: bool) -> tuple[int, int] | None:
+        """Reserve the first span from ``begin`` to ``end`` that no thread has checked."""
+        with self._lock:
+            i = bisect_right(self._begins, begin)
+            if i and self._ends[i - 1] > begin:
+                begin = self._ends[i - 1]
+                # Skip the spans that follow without a gap.
+                while i < len(self._begins) and self._begins[i] == begin:
+                    begin, i = self._ends[i], i + 1
+            if near and begin > _NEAR + (self._ends[i - 1] if i else 0):
+                return None
+            if i < len(self._begins):
+                end = min(end, self._begins[i])
+            if begin >= end:
+                return None
+            self._begins.insert(i, begin)
+            self._ends.insert(i, end)
+            self._crcs.insert(i, None)
+            return begin, end
+
+    def _compute(self, begin: int, end: int) -> None:
+        data = self._file.bytes[self._start + begin : self._start + end]
+        computed = isal_zlib.crc32(data)
+        with self._lock:
+            self._crcs[self._begins.index(begin)] = computed
+            self._join()
+            if (self._begins, self._ends) == ([0], [self._size]) and self._crcs[0] is not None:
+                self._correct = self._crcs[0] == self._crc
+
+    def _join(self) -> None:
+        i = 1
+        while i < len(self._begins):
+            left, right = self._crcs[i - 1], self._crcs[i]
+            if self._ends[i - 1] != self._begins[i] or left is None or right is None:
+                i += 1
+                continue
+            size = self._ends[i] - self._begins[i]
+            self._crcs[i - 1] = isal_zlib.crc32_combine(left, right, size)
+            self._ends[i - 1] = self._ends[i]
+            del self._begins[i], self._ends[i], self._crcs[i]
+
+    def _error(self) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self._file.path}: {self._name}: the CRC of its {self._size:,} bytes from byte "
+            f"{self._start:,} on is not {self._crc:#010x}, as the zip says: it is damaged; save "
+            "or copy it again (verify=False reads it as it is)",
+            file=self._file.path,
+            byte=self._start,
+            field=self._field,
+        )
+
+
+class Deflated:
+    """A deflated member: ``size`` bytes in ``packed`` bytes of a file, starting at ``start``.
+
+    A read continues where an earlier one ended, so that a pass inflates every byte once; a
+    read that goes back starts over. Each thread can have a pass of its own.
+    """
+
+    def __init__(
+        self, file: MappedFile, name: str, start: int, packed: int, size: int, crc: int
+    ) -> None:
+        self.file, self.name = file, name
+        self.start, self.packed, self.size, self.crc = start, packed, size, crc
+        self._passes: list[_Pass] = []
+        self._lock = Lock()
+        self._known = size == 0
+        if size > (packed + 16) * _MAX_RATIO:
+            raise self.error(f"{packed:,} bytes cannot inflate to {size:,}")
+
+    def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read inflated bytes; ``offset + size`` must not be beyond the end."""
+        out = np.empty(size, np.uint8)
+        nearest = self._nearest_pass(offset)
+        nearest.read(offset, out)
+        with self._lock:
+            self._passes.append(nearest)
+            del self._passes[: -thread_count()]
+        return out
+
+    @property
+    def known(self) -> bool:
+        """Whether one pass has inflated all bytes, and their CRC was right."""
+        return self._known
+
+    @property
+    def ahead(self) -> int:
+        """0: the bytes would be inflated twice."""
+        return 0
+
+    def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
+        """Do nothing: bytes are checked when they are inflated."""
+
+    def check(self) -> None:
+        """Inflate all bytes, unless that has been done."""
+        whole = _Pass(self)
+        buffer = np.empty(_INFLATED, np.uint8)
+        while not self._known and whole.position < self.size:
+            whole.read(whole.position, buffer[: self.size - whole.position])
+
+    def finished(self, crc: int) -> None:
+        """Compare the CRC of all bytes, at the end of a pass."""
+        if crc != self.crc:
+            raise self.error(
+                f"the CRC is {crc:#010x}, expected {self.crc:#010x}: it is damaged; save or copy "
+                "it again"
+            )
+        self._known = True
+
+    def _nearest_pass(self, offset: int) -> _Pass:
+        """Take the pass that has the least to skip to reach ``offset``."""
+        with self._lock:
+            fit = [p for p in self._passes if p.earliest <= offset]
+            if not fit:
+                return _Pass(self)
+            best = max(fit, key=lambda p: p.position)
+            self._passes.remove(best)
+            return best
+
+    def error(self, why: str) -> CompressionError:
+        return CompressionError(
+            f"{self.file.path}: {self.name}: {why}", file=self.file.path, byte=self.start
+        )
+
+
+class _Pass:
+    """Inflates a member from its start; belongs to one thread at a time."""
+
+    def __init__(self, source: Deflated) -> None:
+        self._source = source
+        self._engine = isal_zlib.decompressobj(wbits=-15)
+        self._at = source.start
+        self._pending = b""
+        self._crc = 0
+        self._tail = b""
+        # Bytes inflated so far.
+        self.position = 0
+
+    @property
+    def earliest(self) -> int:
+        """The first byte that can be read without starting over."""
+        return self.position - len(self._tail)
+
+    def read(self, offset: int, out: npt.NDArray[np.uint8]) -> None:
+        while self.position < offset:
+            self._next(min(_INFLATED, offset - self.position))
+        held = self._tail[offset - self.earliest :][: len(out)]
+        out[: len(held)] = np.frombuffer(held, np.uint8)
+        filled = len(held)
+        while filled < len(out):
+            data = self._next(min(_INFLATED, len(out) - filled))
+            out[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
+            filled += len(data)
+
+    def _next(self, most: int) -> bytes:
+        """Inflate the next bytes: at least one, at most ``most``."""
+        source = self._source
+        end = source.start + source.packed
+        data = b""
+        while not data:
+            ended = self._engine.eof or (not self._pending and self._at == end)
+            if not self._pending:
+                stop = min(self._at + _INFLATED, end)
+                self._pending = source.file.bytes[self._at : stop].tobytes()
+                self._at = stop
+            try:
+                # After the last byte of the file, the engine may still hold some.
+                data = b"" if self._engine.eof else self._engine.decompress(self._pending, most)
+            except isal_zlib.error as e:  # type: ignore[misc]  # isal's stub errs
+                raise source.error(f"damaged deflate stream near byte {self._at:,}: {e}") from e
+            self._pending = self._engine.unconsumed_tail
+            if ended and not data:
+                raise source.error(
+                    f"the deflate stream ends after {self.position:,} of {source.size:,} bytes"
+                )
+        self._advance(data)
+        return data
+
+    def _advance(self, data: bytes) -> None:
+        self.position += len(data)
+        self._tail = (self._tail + data[-_LOOK_BACK:])[-_LOOK_BACK:]
+        self._crc = isal_zlib.crc32(data, self._crc)
+        if self.position == self._source.size:
+            self._source.finished(self._crc)
+
+
+class _Inflated(Protocol):
+    """The bytes of a member, inflated while they are read."""
+
+    def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
+
+
+class StreamedRows:
+    """Rows of a deflated array."""
+
+    note = "deflated, read in order"
+
+    def __init__(self, member: _Inflated, header: NpyHeader) -> None:
+        self._member, self._header = member, header
+        self.dtype, self.shape = header.dtype, header.shape
+        self.row_size = header.dtype.itemsize * math.prod(header.shape[1:])
+        self._scattered = header.fortran and sum(axis > 1 for axis in header.shape) > 1
+        self._whole: npt.NDArray[Any] | None = None
+        self._lock = Lock()
+
+    @property
+    def chunk_rows(self) -> int:
+        # Reading a row inflates all rows before it.
+        return max(1, self.shape[0])
+
+    @property
+    def band_bytes(self) -> int:
+        return self.shape[0] * self.row_size if self._scattered else 0
+
+    def keep(self, groups: int | None) -> None:
+        """Do nothing: no rows are cached."""
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if self._scattered:
+            return self._loaded()[start:stop]
+        return self._rows(start, stop)
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        if self._scattered:
+            return self._loaded()[rows]
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        order = np.argsort(rows, kind="stable")
+        wanted = rows[order]
+        step = max(1, _GATHERED // max(self.row_size, 1))
+        done = 0
+        while done < len(wanted):
+            first = int(wanted[done])
+            upto = int(np.searchsorted(wanted, first + step))
+            some = wanted[done:upto]
+            out[order[done:upto]] = self._rows(first, int(some[-1]) + 1)[some - first]
+            done = upto
+        return out
+
+    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        shape = (stop - start, *self.shape[1:])
+        if math.prod(shape) == 0:
+            return np.empty(shape, self.dtype)
+        offset = self._header.size + start * self.row_size
+        data = self._member.read(offset, (stop - start) * self.row_size)
+        return data.view(self.dtype).reshape(shape)
+
+    def _loaded(self) -> npt.NDArray[Any]:
+        with self._lock:
+            if self._whole is None:
+                data = self._member.read(self._header.size, self.shape[0] * self.row_size)
+                self._whole = data.view(self.dtype).reshape(self.shape, order="F")
+            return self._whole

@@ -1,0 +1,116 @@
+"""TFRecord files as units of work for a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from recmap.errors import DataError
+from recmap.model.schema import Batch
+from recmap.model.source import Partition, RowReader
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import ExampleDecoder
+from recmap.tfrecord.index import Index
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.survey import survey
+
+__all__ = ["record_partitions"]
+
+# Anchors that are sent to a task with its rows, at most: some 256 KB.
+_MAX_ANCHORS = 1 << 14
+
+
+def record_partitions(
+    files: Sequence[RecordFile], decoder: ExampleDecoder, verify: bool, skip: bool
+) -> list[Partition]:
+    """Return a partition for each file. Those of plain files know where records are."""
+    return [_partition(file, decoder, verify, skip) for file in files]
+
+
+def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bool) -> Partition:
+    path = os.path.abspath(file.path)
+    if isinstance(file, PlainFile):
+        file.count()  # so that a task can begin at any record
+        return _PlainPartition(path, file.size, decoder, verify, file.index)
+    count = file.known_count()
+    assert file.compression is not None
+    return _CompressedPartition(path, file.compression, decoder, verify, count, skip)
+
+
+@dataclass(frozen=True)
+class _PlainPartition:
+    """A plain file, and where its records are."""
+
+    path: str
+    size: int
+    decoder: ExampleDecoder
+    verify: bool
+    index: Index
+    unit: int = 1
+
+    @property
+    def files(self) -> list[str]:
+        return [self.path]
+
+    @property
+    def rows(self) -> int | None:
+        return self.index.count
+
+    def part(self, start: int, stop: int) -> Partition:
+        return replace(self, index=self.index.span(start, stop, _MAX_ANCHORS))
+
+    def open(self, columns: Sequence[str]) -> RowReader:
+        file = PlainFile(self.path, self.verify, self.index)
+        if file.size != self.size:
+            raise DataError(
+                f"{self.path}: it has {file.size:,} bytes, but had {self.size:,} when it was "
+                "opened; open it again",
+                file=self.path,
+            )
+        return _RecordReader(file, _selected(self.decoder, columns))
+
+
+@dataclass(frozen=True)
+class _CompressedPartition:
+    """A compressed file, which can only be read from its beginning."""
+
+    path: str
+    compression: Literal["gzip", "zlib"]
+    decoder: ExampleDecoder
+    verify: bool
+    rows: int | None
+    skip: bool
+
+    @property
+    def files(self) -> list[str]:
+        return [self.path]
+
+    @property
+    def unit(self) -> int:
+        return max(1, self.rows or 1)
+
+    def part(self, start: int, stop: int) -> Partition:
+        del start, stop
+        return self
+
+    def open(self, columns: Sequence[str]) -> RowReader:
+        file = CompressedFile(self.path, self.compression, self.verify, None)
+        if self.skip:
+            # With all columns: a record is bad if any of them is.
+            survey(file, self.decoder, None, True)
+        return _RecordReader(file, _selected(self.decoder, columns))
+
+
+def _selected(decoder: ExampleDecoder, columns: Sequence[str]) -> ExampleDecoder:
+    return decoder if list(columns) == list(decoder.schema) else decoder.select(columns)
+
+
+class _RecordReader:
+    def __init__(self, file: RecordFile, decoder: ExampleDecoder) -> None:
+        self._file, self._decoder = file, decoder
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return self._file.read(self._decoder, start, stop, limit)

@@ -1,0 +1,216 @@
+"""Field: the type of one column."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import FieldTextError, OptionError
+from recmap.model.arguments import as_dtype, as_whole, is_iterable
+from recmap.model.casting import exact_array, first_lost
+
+__all__ = ["BYTES", "Field", "FieldLike", "as_field"]
+
+# The dtype of a field of byte strings: NumPy's strings without a length.
+BYTES = np.dtype("S")
+
+Shape: TypeAlias = tuple[int | None, ...]
+FieldLike: TypeAlias = "Field | str"
+
+_TEXT = re.compile(
+    r"""\s*(?P<dtype>[<>=|]?[A-Za-z_]\w*(\[\s*\d*\s*[A-Za-z]+\s*\])?)
+        \s*(\[(?P<shape>[\d\s,*]*)\])?
+        \s*(=\s*(?P<fill>\S.*?))?\s*""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """The type of one column: what a row holds.
+
+    ``shape`` is that of one row; ``None`` is an axis whose length differs from row to row.
+    ``fill`` is the value of rows that have none in the file. Without it, a missing value is
+    an error (or an empty row, if the first axis is ragged).
+
+    >>> Field.parse("float32[10]")
+    Field('float32[10]')
+    >>> Field.parse("int64[*, 4]").shape
+    (None, 4)
+    >>> Field.parse("int64 = -1").fill
+    -1
+    """
+
+    dtype: np.dtype[Any]
+    shape: Shape = ()
+    fill: Any = None
+
+    def __init__(self, dtype: npt.DTypeLike, shape: Shape | int = (), fill: Any = None) -> None:
+        object.__setattr__(self, "dtype", _dtype(dtype))
+        object.__setattr__(self, "shape", _shape(shape))
+        object.__setattr__(self, "fill", fill)
+        self._check()
+
+    def _check(self) -> None:
+        ragged = self.ragged
+        if ragged and None in self.shape[ragged:]:
+            raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
+        if None in self.shape and not ragged:
+            raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
+        if ragged and 0 in self.shape:
+            raise FieldTextError(f"field {self}: an axis of 0 below a ragged one holds nothing")
+        if self.fill is not None:
+            if ragged:
+                raise FieldTextError(f"field {self}: a missing ragged row is empty, not filled")
+            self.fill_row()
+
+    @classmethod
+    def parse(cls, text: Any) -> Field:
+        """Make a field from its text: ``float32[10]``, ``int64[*]``, ``bytes``, ``int64 = 0``."""
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise FieldTextError(
+                f"cannot read the field {text!r}: write it like 'float32[10]', 'int64[*]', "
+                "'float32[*,4]', 'bytes' or 'int64 = 0'"
+            )
+        shape = []
+        for axis in map(str.strip, (match["shape"] or "").split(",")):
+            if axis and axis != "*" and not axis.isdigit():
+                raise FieldTextError(f"cannot read the shape of the field {text!r}")
+            if axis:
+                shape.append(None if axis == "*" else int(axis))
+        dtype = _dtype(match["dtype"])
+        return cls(dtype, tuple(shape), _fill(dtype, match["fill"], text))
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the values are byte strings."""
+        return self.dtype == BYTES
+
+    @property
+    def ragged(self) -> int:
+        """The number of leading axes whose length differs from row to row."""
+        count = 0
+        while count < len(self.shape) and self.shape[count] is None:
+            count += 1
+        return count
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The axes below the ragged ones."""
+        return tuple(axis for axis in self.shape if axis is not None)
+
+    @property
+    def count(self) -> int:
+        """The number of values below the ragged axes."""
+        return math.prod(self.inner)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row in memory; None if rows differ in size."""
+        return None if self.ragged or self.is_bytes else self.count * self.dtype.itemsize
+
+    def fill_row(self) -> npt.NDArray[Any] | bytes:
+        """Return the row that stands for a missing one."""
+        if self.is_bytes:
+            if not isinstance(self.fill, bytes):
+                raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
+            return self.fill
+        try:
+            given = np.broadcast_to(exact_array(self.fill), self.inner)
+            lost = first_lost(given, self.dtype, rounds=True)
+            if lost is not None and self.dtype.kind not in "mM":
+                raise ValueError(f"{self.dtype} cannot hold {lost[1]!r}")
+            return given.astype(self.dtype)
+        except (TypeError, ValueError) as e:
+            raise FieldTextError(f"field {self}: {self.fill!r} cannot fill a row: {e}") from e
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Field):
+            return NotImplemented
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if self.fill is None or other.fill is None:
+            return self.fill is other.fill
+        # Compare the rows they make: a fill may be an array, and NaN is not equal to itself.
+        return _plain(self.fill_row()) == _plain(other.fill_row())
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
+
+    def __str__(self) -> str:
+        name = "bytes" if self.is_bytes else _dtype_text(self.dtype)
+        axes = ",".join("*" if axis is None else str(axis) for axis in self.shape)
+        text = f"{name}[{axes}]" if self.shape else name
+        if self.fill is None:
+            return text
+        fill = self.fill
+        if isinstance(fill, bytes):
+            fill = fill.decode("utf-8", "backslashreplace")
+        return f"{text} = {fill}"
+
+    def __repr__(self) -> str:
+        return f"Field({str(self)!r})"
+
+
+def _plain(row: npt.NDArray[Any] | bytes) -> bytes:
+    return row if isinstance(row, bytes) else row.tobytes()
+
+
+def as_field(field: FieldLike) -> Field:
+    """Return a field as it is, or parse its text."""
+    if not isinstance(field, Field | str):
+        raise FieldTextError(f"a field is a text such as 'float32[10]', not {field!r}")
+    return field if isinstance(field, Field) else Field.parse(field)
+
+
+def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
+        return BYTES
+    try:
+        made = as_dtype("dtype", dtype)
+    except OptionError:
+        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+    if made == BYTES:
+        return BYTES
+    if made.hasobject or made.names is not None or made.kind in "SU":
+        raise FieldTextError(f"dtype {made} is not one a field can have; use bytes for strings")
+    return made.newbyteorder("=") if made.byteorder == "=" else made
+
+
+def _shape(shape: Any) -> Shape:
+    axes = (shape,) if isinstance(shape, int | np.integer) else shape
+    if not is_iterable(axes) or isinstance(axes, str | bytes):
+        raise FieldTextError(f"shape={shape!r}: give the axes of a row, such as (10,) or (None, 4)")
+    try:
+        return tuple(None if axis is None else as_whole("axis", axis) for axis in axes)
+    except OptionError as e:
+        raise FieldTextError(f"shape={shape!r}: {e}, or None for a ragged axis") from None
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> str:
+    return str(dtype) if dtype.isnative else dtype.str
+
+
+def _fill(dtype: np.dtype[Any], text: str | None, field: str) -> Any:
+    if text is None:
+        return None
+    if dtype == BYTES:
+        return text.encode()
+    try:
+        if dtype.kind in "iu":
+            return int(text, 0)
+        if dtype.kind == "b":
+            return {"0": False, "1": True, "false": False, "true": True}[text.lower()]
+        if dtype.kind == "c":
+            return complex(text)
+        if dtype.kind in "mM":
+            return dtype.type(text)
+        return float(text)
+    except (KeyError, ValueError):
+        raise FieldTextError(f"cannot read the fill value of the field {field!r}") from None

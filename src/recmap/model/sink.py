@@ -1,0 +1,51 @@
+"""Sink: where rows are written. Every format that recmap writes has one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["Sink"]
+
+
+class Sink(ABC):
+    """Writes rows to a file, which appears under its name when it is committed."""
+
+    @abstractmethod
+    def write(self, batch: Mapping[str, Any]) -> None:
+        """Append the rows of a batch: columns of equal length by name."""
+
+    @abstractmethod
+    def finish(self) -> str:
+        """Write what is left, and return the temporary name of the file."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Finish, if that has not been done, and give the file its name."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Remove everything that was written."""
+
+    def records_written(self) -> tuple[str, int] | None:
+        """Return the temporary file and how many bytes of whole records are in it.
+
+        None if the file cannot be checked record by record while it is written.
+        """
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
