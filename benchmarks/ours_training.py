@@ -31,10 +31,13 @@ def _shuffled(path: str, batch: int) -> rm.Pipeline:
     return rm.open(path).shuffle(seed=1).batch(batch)
 
 
-def pad(path: str, batch: int, check: bool = False) -> Measure:
-    """A pass in batches of sequences, filled up to the longest."""
+def pad(path: str, batch: int, column: str | None = None, check: bool = False) -> Measure:
+    """A pass in batches of sequences, padded to the longest; ``column`` opens the file as a
+    column of that name.
+    """
     with Clock() as clock:
-        rows, total = _consume(rm.open(path).batch(batch, pad="longest"), "tokens", check)
+        dataset = rm.open(path if column is None else {column: path})
+        rows, total = _consume(dataset.batch(batch, pad="longest"), column or "tokens", check)
     return Measure(clock.seconds, rows, total if check else None)
 
 

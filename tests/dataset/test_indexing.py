@@ -204,7 +204,7 @@ def test_raw_bytes_get_a_type_from_fields() -> None:
     ("fields", "message"),
     [
         ({"data": "float32[11]"}, r"40 raw bytes, expected 44: the field is float32\[11\]"),
-        ({"data": "float64[*,2]"}, r"size of 5, no multiple of 2"),
+        ({"data": "float64[*,2]"}, r"size of 5, not a multiple of 2"),
         (
             {"dta": "float32[10]"},
             r"no feature 'dta'.*they hold: 'data' \(bytes_list, 1 values of 40",

@@ -18,7 +18,7 @@ def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def test_memory_is_used_again_when_the_array_is_garbage() -> None:
+def test_memory_is_reused_when_the_array_is_freed() -> None:
     buffers = Buffers()
     first = buffers.empty(_LARGE, _FLOAT)
     where = _address(first)
@@ -34,7 +34,7 @@ def test_an_array_that_is_held_keeps_its_memory() -> None:
     assert (held == 7).all()
 
 
-def test_a_view_of_a_view_keeps_it_too() -> None:
+def test_a_view_of_a_view_keeps_the_memory() -> None:
     buffers = Buffers()
     view = buffers.empty(_LARGE, _FLOAT).reshape(-1)[10:].view(np.uint32)[::2]
     view[:] = 7
@@ -43,7 +43,7 @@ def test_a_view_of_a_view_keeps_it_too() -> None:
     assert (view == 7).all()
 
 
-def test_a_memoryview_keeps_it() -> None:
+def test_a_memoryview_keeps_the_memory() -> None:
     buffers = Buffers()
     array = buffers.empty(_LARGE, _FLOAT)
     array[:] = 7
@@ -53,7 +53,7 @@ def test_a_memoryview_keeps_it() -> None:
     assert (np.asarray(shared) == 7).all()
 
 
-def test_a_smaller_batch_fits_and_a_much_smaller_one_does_not_hold_a_large_buffer() -> None:
+def test_a_smaller_batch_reuses_a_buffer_but_not_a_much_larger_one() -> None:
     buffers = Buffers()
     where = _address(buffers.empty((1024, 1024), _FLOAT))
     smaller = buffers.empty((1000, 1024), _FLOAT)
@@ -62,16 +62,16 @@ def test_a_smaller_batch_fits_and_a_much_smaller_one_does_not_hold_a_large_buffe
     assert _address(buffers.empty((100, 1024), _FLOAT)) != where
 
 
-def test_small_and_huge_arrays_are_plain_ones() -> None:
+def test_small_and_huge_arrays_are_not_pooled() -> None:
     for rows in (0, 1, 1 << 15):
         assert Buffers().empty((rows, 256), _FLOAT).base is None
 
 
-def test_they_travel_to_other_processes_empty() -> None:
+def test_a_pickled_pool_is_empty() -> None:
     assert pickle.loads(pickle.dumps(Buffers())).empty((2,), _FLOAT).shape == (2,)
 
 
-def test_kept_batches_of_a_mapped_file_stay_as_they_are() -> None:
+def test_batches_of_a_mapped_file_do_not_change_while_held() -> None:
     values = np.random.default_rng(0).random((4096, 1024), np.float32)
     np.save("x.npy", values)
     train = rm.open("x.npy").shuffle(seed=1).batch(256)
@@ -79,7 +79,7 @@ def test_kept_batches_of_a_mapped_file_stay_as_they_are() -> None:
     assert np.array_equal(np.sort(kept, 0), np.sort(values, 0))
 
 
-def test_kept_batches_of_records_stay_as_they_are() -> None:
+def test_batches_of_records_do_not_change_while_held() -> None:
     rows = [np.full(n, n) for n in range(1000)]
     with rm.TFRecordWriter("x.tfrecord") as writer:
         writer.write({"x": rm.Ragged.from_rows(rows), "y": np.ones((1000, 200), np.float32)})
@@ -90,7 +90,7 @@ def test_kept_batches_of_records_stay_as_they_are() -> None:
     assert all((batch["y"] == 1).all() for batch in batches)
 
 
-def test_a_little_more_fits_too_and_no_more_than_asked_is_kept() -> None:
+def test_a_slightly_larger_batch_fits_and_the_pool_is_bounded() -> None:
     buffers = Buffers(kept=3 << 20)
     where = _address(buffers.empty((1000, 1001), _FLOAT))
     assert _address(buffers.empty((1000, 1010), _FLOAT)) == where

@@ -91,7 +91,7 @@ next(numbers)
 """
 
 
-def test_a_program_that_ends_waits_for_reads_ahead() -> None:
+def test_a_program_waits_at_exit_for_reads_ahead() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
     assert done.stderr == ""

@@ -162,7 +162,7 @@ def test_a_file_truncated_during_a_read_is_an_error(kind: str) -> None:
     assert not Path("out.npz").exists()
 
 
-def test_a_view_of_a_truncated_file_raises_the_signal_of_the_system() -> None:
+def test_a_view_of_a_truncated_file_raises_a_bus_error() -> None:
     # Zeros would be worse: nobody would notice.
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, write("npy"), "0", "held.sum()"],
@@ -182,7 +182,7 @@ def test_a_file_that_lost_its_last_bytes_is_an_error(kind: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3200])
-def test_workers_notice_that_rows_are_gone(size: int) -> None:
+def test_workers_report_rows_that_are_gone(size: int) -> None:
     (said,) = run(write("raw"), size, [WAYS["processes"]])
     assert "d.bin: the data changed while it was read: it had 4,000 rows" in said
 
@@ -223,7 +223,7 @@ def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
     assert np.array_equal(ds[:]["data"], X)
 
 
-def test_a_file_is_known_by_its_place_and_not_by_the_folder_one_works_in(
+def test_a_file_is_still_found_after_changing_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save("d.npy", X)

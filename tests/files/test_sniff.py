@@ -247,9 +247,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_of_another_format_is_called_by_its_name(
-    kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_format_is_named(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, make, what = KINDS[kind]
     Path(name).write_bytes(make())
     with pytest.raises(rm.UnknownFormatError) as caught:
@@ -309,7 +307,7 @@ def test_the_advice_for_mnist_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Give --dtype uint8 --shape 3,4,4, --offset 16" in capsys.readouterr().err
 
 
-def test_what_recmap_reads_is_read_under_any_name() -> None:
+def test_files_recmap_reads_are_read_under_any_name() -> None:
     arrays = {"x": np.arange(5), "y": np.arange(5) / 2}
     np.save("one.npy", arrays["x"])
     np.savez("two.npz", **arrays)  # type: ignore[arg-type]
@@ -326,7 +324,7 @@ def test_what_recmap_reads_is_read_under_any_name() -> None:
 
 
 @pytest.mark.parametrize("byte", range(256))
-def test_a_file_of_one_byte_is_not_called_anything(byte: int) -> None:
+def test_a_file_of_one_byte_is_not_recognised(byte: int) -> None:
     Path("x").write_bytes(bytes([byte]))
     with pytest.raises(rm.UnknownFormatError, match="neither its name nor its first bytes tell"):
         rm.open("x")
@@ -334,7 +332,7 @@ def test_a_file_of_one_byte_is_not_called_anything(byte: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord-00000-of-00002", "x", "x.bin", "x.dat"])
-def test_a_damaged_tfrecord_file_is_still_called_one(name: str) -> None:
+def test_a_damaged_tfrecord_file_is_still_recognised(name: str) -> None:
     damaged = bytearray(RECORDS)
     damaged[3] ^= 0xFF
     Path(name).write_bytes(damaged)
@@ -347,14 +345,14 @@ def test_a_damaged_tfrecord_file_is_still_called_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("left", [13, 17, 61, len(RECORDS) - 1])
-def test_a_cut_tfrecord_file_is_still_called_one(left: int) -> None:
+def test_a_truncated_tfrecord_file_is_still_recognised(left: int) -> None:
     for name in ("x.tfrecord", "x", "x.bin"):
         Path(name).write_bytes(RECORDS[:left])
         with pytest.raises(rm.CorruptRecordError):
             rm.open(name)[:]
 
 
-def test_a_tfrecord_file_without_a_sound_record_is_known_by_its_name_alone() -> None:
+def test_a_tfrecord_file_without_a_sound_record_is_recognised_by_its_name() -> None:
     content = np.random.default_rng(0).bytes(5000)
     Path("x.tfrecord").write_bytes(content)
     Path("x.anything").write_bytes(content)
@@ -408,7 +406,7 @@ def test_a_pipe_is_not_waited_for() -> None:
 
 
 @given(st.binary(max_size=600), st.sampled_from(["x", "x.bin", "x.npy", "x.tfrecord", "x.csv.gz"]))
-def test_no_bytes_raise_anything_but_an_error_of_recmap(content: bytes, name: str) -> None:
+def test_arbitrary_bytes_raise_only_recmap_errors(content: bytes, name: str) -> None:
     Path(name).write_bytes(content)
     with suppress(rm.RecmapError):
         rm.open(name)

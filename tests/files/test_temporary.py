@@ -17,7 +17,7 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.files.temporary import Process, acting_for, process_of, temporary_path, this_process
 
 
-def test_temporary_names_are_never_the_same_and_tell_whose_they_are() -> None:
+def test_temporary_names_are_unique_and_tell_their_process() -> None:
     names = {temporary_path("out/x.npy") for _ in range(100)}
     assert len(names) == 100
     assert {process_of(name) for name in names} == {this_process()}
@@ -27,7 +27,7 @@ def test_temporary_names_are_never_the_same_and_tell_whose_they_are() -> None:
     assert process_of(temporary_path("x.npy")) == this_process()
 
 
-def test_what_a_dead_process_left_is_cleared_and_the_number_is_not_all_that_counts() -> None:
+def test_files_of_a_dead_process_are_removed_even_if_its_number_is_reused() -> None:
     # The process before this one lives, but the file is from another machine.
     elsewhere = Process("elsewhere", os.getppid())
     with acting_for(elsewhere):
@@ -57,7 +57,7 @@ def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("mark", ["", ".recmap", ".running", ".shuffle", ".write-0123456789ab"])
-def test_those_of_a_longer_name_are_not_cleared(mark: str) -> None:
+def test_temporary_files_of_a_longer_name_are_kept(mark: str) -> None:
     own = temporary_path("a.tfrecord", mark)
     Path(own).touch()
     other = temporary_path("a.tfrecord.gz", mark)
@@ -66,13 +66,13 @@ def test_those_of_a_longer_name_are_not_cleared(mark: str) -> None:
     assert os.listdir() == [other]
 
 
-def test_a_description_that_was_cut_is_cleared_with_its_file() -> None:
+def test_a_truncated_description_is_removed_with_its_file() -> None:
     Path(temporary_path("x.bin.recmap.json")).touch()
     clear_temporary(["x.bin"])
     assert os.listdir() == []
 
 
-def test_names_of_which_one_begins_the_other_are_written_at_a_time() -> None:
+def test_files_whose_names_share_a_prefix_are_written_at_once() -> None:
     def meanwhile(_: object) -> None:
         if not os.path.exists("a.tfrecord"):
             rm.from_arrays({"x": np.arange(5)}).save("a.tfrecord")
@@ -83,7 +83,7 @@ def test_names_of_which_one_begins_the_other_are_written_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("end", ["fghij", "abcdE", "abcde.example.org", "abcd-e", "abcd_e"])
-def test_machines_whose_names_begin_alike_are_told_apart(end: str) -> None:
+def test_hosts_whose_names_begin_alike_are_told_apart(end: str) -> None:
     program = f"""
 import socket
 socket.gethostname = lambda: "raycluster-prod-worker-group-{end}"
@@ -112,7 +112,7 @@ def test_a_name_may_be_as_long_as_the_system_allows(letter: str, size: int) -> N
     assert np.array_equal(np.load(name), values)
 
 
-def test_those_of_long_names_are_cleared_and_told_apart() -> None:
+def test_temporary_files_of_long_names_are_removed_and_told_apart() -> None:
     one, other = "x" * 230 + "1.npy", "x" * 230 + "2.npy"
     for name in (one, f"{one}.recmap.json"):
         Path(temporary_path(name)).touch()
@@ -139,19 +139,19 @@ def stranger() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("mark", ["", ".running", ".shuffle"])
-def test_a_number_that_another_process_has_now_keeps_nothing(stranger: int, mark: str) -> None:
+def test_a_reused_process_number_keeps_nothing(stranger: int, mark: str) -> None:
     left_by(replace(this_process(), number=stranger), mark=mark)
     rm.from_arrays({"data": np.arange(3)}).save("x.npy")
     assert os.listdir() == ["x.npy"]
 
 
-def test_a_number_is_told_from_the_one_before_a_reboot() -> None:
+def test_a_process_is_told_apart_from_one_before_a_reboot() -> None:
     left_by(Process(this_process().machine, os.getppid(), "01234567"))
     clear_temporary(["x.npy"])
     assert os.listdir() == []
 
 
-def test_a_conversion_that_runs_is_named_and_left_alone() -> None:
+def test_a_running_conversion_is_named_and_left_alone() -> None:
     program = (
         "import sys\nfrom recmap.files.temporary import temporary_path\n"
         "open(temporary_path('x.npy', '.running'), 'w').close()\nprint(flush=True)\n"
@@ -173,7 +173,7 @@ def test_a_conversion_that_runs_is_named_and_left_alone() -> None:
     assert os.listdir() == []
 
 
-def test_nobody_is_told_to_stop_a_process_that_may_be_another(stranger: int) -> None:
+def test_advice_never_names_a_process_that_may_be_another(stranger: int) -> None:
     # As recmap 0.1 named them.
     old = f".x.npy.running.{this_process().machine}-{stranger}-0123456789ab.tmp"
     Path(old).touch()
@@ -184,7 +184,7 @@ def test_nobody_is_told_to_stop_a_process_that_may_be_another(stranger: int) -> 
 
 
 @pytest.mark.parametrize("number", [0, 99_999_999, 10**17])
-def test_names_of_an_older_version_are_cleared_when_their_process_is_gone(number: int) -> None:
+def test_files_of_an_older_version_are_removed_when_their_process_is_gone(number: int) -> None:
     old = f".x.npy.{this_process().machine}-{number}-0123456789ab.tmp"
     Path(old).touch()
     assert process_of(old) == Process(this_process().machine, number)
@@ -192,14 +192,14 @@ def test_names_of_an_older_version_are_cleared_when_their_process_is_gone(number
     assert os.listdir() == []
 
 
-def test_what_an_older_version_left_under_the_number_of_this_process_is_cleared() -> None:
+def test_files_of_an_older_version_under_this_process_number_are_removed() -> None:
     # As in a container, whose first process always has the number 1.
     Path(f".x.npy.{this_process().machine}-{os.getpid()}-0123456789ab.tmp").touch()
     clear_temporary(["x.npy"])
     assert os.listdir() == []
 
 
-def test_a_forked_process_is_another_than_its_parent() -> None:
+def test_a_fork_is_a_different_process() -> None:
     parent = this_process()
     child = os.fork()
     if child == 0:

@@ -36,7 +36,7 @@ def as_on_many_processors(monkeypatch: pytest.MonkeyPatch, count: int = 64) -> N
     monkeypatch.setenv("RECMAP_THREADS", str(count))
 
 
-def test_the_environment_says_how_many_threads_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECMAP_THREADS", "5")
     assert thread_count() == pool_size() == 5
     for wrong in ("0", "many", "-1", "2.5"):
@@ -45,7 +45,7 @@ def test_the_environment_says_how_many_threads_to_use(monkeypatch: pytest.Monkey
             thread_count()
 
 
-def test_a_budget_of_little_memory_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_memory_budget_uses_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     as_on_many_processors(monkeypatch)
     small = Budget(28 * 10**6, 1, 1, 8, "")
     large = Budget(10**9, 8, 1, 8, "")
@@ -64,7 +64,7 @@ def test_a_budget_of_little_memory_has_few_threads(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
 @pytest.mark.parametrize("shards", [1, 16])
-def test_many_processors_do_not_take_more_than_the_budget(
+def test_many_cpus_do_not_exceed_the_budget(
     folder: Path, name: str, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_on_many_processors(monkeypatch)
@@ -89,7 +89,7 @@ print(sum(len(batch["x"]) for batch in ds.batch(1000).prefetch(memory="10MB")))"
 
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
 @pytest.mark.parametrize("what", BODIES)
-def test_a_limit_on_memory_that_has_no_room_for_so_many_threads(
+def test_a_memory_limit_without_room_for_all_threads_is_respected(
     folder: Path, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_on_many_processors(monkeypatch)
@@ -108,7 +108,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_threads")
-def test_without_any_thread_the_caller_does_it_all(folder: Path) -> None:
+def test_without_threads_the_caller_does_the_work(folder: Path) -> None:
     rm.convert(folder / "x.h5", "y.tfrecord.gz", shards=2, durable=False, verify="full")
     found = rm.open("y-*.tfrecord.gz")
     assert np.array_equal(found[:]["x"], rm.open(folder / "x.h5")[:]["x"])
@@ -119,7 +119,7 @@ def test_without_any_thread_the_caller_does_it_all(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_threads")
-def test_an_error_of_work_that_the_caller_does_is_that_of_its_result() -> None:
+def test_an_error_in_work_done_by_the_caller_is_raised_by_its_result() -> None:
     def fails() -> None:
         raise ValueError("no good")
 
@@ -131,7 +131,7 @@ def test_an_error_of_work_that_the_caller_does_is_that_of_its_result() -> None:
         list(jobs.pool_of(jobs.third_fails, "threads:2").run(jobs.requests(9), ahead=3))
 
 
-def test_a_pool_whose_next_thread_cannot_start_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_works_on_if_its_next_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start, count = threading.Thread.start, 0
 
     def one_only(self: threading.Thread) -> None:

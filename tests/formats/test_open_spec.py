@@ -16,7 +16,7 @@ from recmap.conversion.transform import transformed
 from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.source import Source
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import same
 
 ROWS = 5000
@@ -96,8 +96,8 @@ def test_records_that_were_found_are_not_looked_for_again() -> None:
     assert len(source) == ROWS
     received = sent(source)
     assert isinstance(received, TFRecordSource)
-    (shard,) = received.shards()
-    assert isinstance(shard, PlainShard)
+    (shard,) = received.record_files
+    assert isinstance(shard, PlainFile)
     assert shard.known_count() == ROWS
 
 

@@ -13,7 +13,7 @@ import recmap as rm
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.npz.deflated import Deflated
-from recmap.formats.registry import OpenOptions, open_source
+from recmap.formats.open_spec import OpenOptions, open_source
 
 VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
 

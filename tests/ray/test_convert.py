@@ -23,7 +23,7 @@ import recmap as rm
 from recmap.model.progress import Progress
 from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from tests import command
 from tests.jobs import alive, deadline, meanwhile, until
 
@@ -443,10 +443,10 @@ def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
         rm.tfrecord.write_records("inner.tfrecord", words[:200])
         words = [Path("inner.tfrecord").read_bytes()] * 20 + words
     rm.from_arrays({"word": words}).save("x.tfrecord", options={"index": False})
-    local = PlainShard("x.tfrecord", verify=True)
+    local = PlainFile("x.tfrecord", verify=True)
     source = rm.open("x.tfrecord").source
     find_records(ray, Driver.here(), source, span_bytes=10_000)
-    (shard,) = source.shards()  # type: ignore[attr-defined]
+    (shard,) = source.record_files  # type: ignore[attr-defined]
     assert shard.known_count() == local.count() == len(words)
     rows = np.arange(local.count())
     data = np.fromfile("x.tfrecord", np.uint8)

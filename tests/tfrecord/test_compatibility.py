@@ -97,13 +97,13 @@ def write_with_recmap(columns: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_our_bytes_are_tensorflows_bytes(case: str) -> None:
+def test_files_are_identical_to_tensorflows(case: str) -> None:
     columns = {"x": CASES[case]}
     write_with_tensorflow("theirs.tfrecord", examples(columns))
     assert Path(write_with_recmap(columns)).read_bytes() == Path("theirs.tfrecord").read_bytes()
 
 
-def test_our_bytes_are_tensorflows_bytes_with_many_columns() -> None:
+def test_files_with_many_columns_are_identical_to_tensorflows() -> None:
     write_with_tensorflow("theirs.tfrecord", examples(CASES))
     assert Path(write_with_recmap(CASES)).read_bytes() == Path("theirs.tfrecord").read_bytes()
 
@@ -138,7 +138,7 @@ def feature_lists() -> tuple[dict[str, Any], list[bytes]]:
     return columns, records
 
 
-def test_our_sequence_examples_are_tensorflows() -> None:
+def test_sequence_examples_are_identical_to_tensorflows() -> None:
     columns, records = feature_lists()
     write_with_tensorflow("theirs.tfrecord", records)
     encoding = dict.fromkeys(["frames", "labels", "nested", "fixed"], "feature_list")
@@ -158,7 +158,7 @@ def test_our_sequence_examples_are_tensorflows() -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_tensorflow_writes_is_read(case: str, compression: str) -> None:
+def test_files_written_by_tensorflow_are_read(case: str, compression: str) -> None:
     column = CASES[case][0]
     write_with_tensorflow("x.tfrecord", examples({"x": CASES[case]}), compression)
     field = case.split(maxsplit=1)[0]
@@ -171,7 +171,7 @@ def test_what_tensorflow_writes_is_read(case: str, compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_what_we_compress_tensorflow_reads(compression: Any) -> None:
+def test_tensorflow_reads_compressed_files(compression: Any) -> None:
     columns = {"x": CASES["float32[3,2]"]}
     path = write_with_recmap(columns, compression=compression)
     read = tf.data.TFRecordDataset(path, compression.upper())
@@ -179,7 +179,7 @@ def test_what_we_compress_tensorflow_reads(compression: Any) -> None:
 
 
 @pytest.mark.parametrize("buffer", [100, None, 8 << 20])
-def test_records_that_span_members_are_read_by_tensorflow(buffer: int | None) -> None:
+def test_tensorflow_reads_records_that_span_gzip_members(buffer: int | None) -> None:
     rng = np.random.default_rng(0)
     records = [rng.bytes(int(size)) for size in rng.integers(0, 600_000, 10)]
     rm.tfrecord.write_records("x.gz", records, compression="gzip")
@@ -194,7 +194,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("align", [8, 64, 4096])
-def test_aligned_files_are_read_by_tensorflow(align: int) -> None:
+def test_tensorflow_reads_aligned_files(align: int) -> None:
     path = write_with_recmap(FIXED, align=align)
     records = [record.numpy() for record in tf.data.TFRecordDataset(path)]
     spec = {
@@ -217,7 +217,7 @@ def test_aligned_files_are_read_by_tensorflow(align: int) -> None:
         assert message == tf.train.Example.FromString(theirs)
 
 
-def test_aligned_files_are_read_by_the_tfrecord_package() -> None:
+def test_the_tfrecord_package_reads_aligned_files() -> None:
     # In a process of its own: its protobuf messages clash with TensorFlow's.
     path = write_with_recmap(FIXED, align=64)
     rm.index(path, text=True)

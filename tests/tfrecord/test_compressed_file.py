@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.files.inflate import inflater
+from recmap.files.gzip import inflater
 from tests import wire
 
 DATA = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(20_000))
 
 
-def test_rows_in_any_order_are_right() -> None:
+def test_rows_are_read_in_any_order() -> None:
     Path("x.gz").write_bytes(gzip.compress(DATA))
     ds = rm.open("x.gz")
     assert ds[19_999]["a"] == 19_999
@@ -57,12 +57,12 @@ def test_a_flipped_bit_in_the_stream_is_an_error() -> None:
     assert len(ds.skipped) >= 1
 
 
-def test_zeros_behind_the_last_member_are_ignored() -> None:
+def test_trailing_zeros_are_ignored() -> None:
     Path("x.gz").write_bytes(gzip.compress(DATA) + bytes(512))
     assert len(rm.open("x.gz")) == 20_000
 
 
-def test_other_bytes_behind_the_last_member_are_an_error() -> None:
+def test_other_trailing_bytes_are_an_error() -> None:
     Path("x.gz").write_bytes(gzip.compress(DATA) + b"garbage")
     with pytest.raises(
         rm.CompressionError, match=r"follows the gzip stream at byte [\d,]+ is not gzip"
@@ -72,7 +72,7 @@ def test_other_bytes_behind_the_last_member_are_an_error() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 17, 18, 300_000])
 @pytest.mark.parametrize("kind", ["gzip", "members", "zlib"])
-def test_any_byte_behind_the_stream_is_an_error_behind_all_rows(kind: str, size: int) -> None:
+def test_a_trailing_byte_is_an_error_after_all_rows(kind: str, size: int) -> None:
     pack: Any = {"gzip": gzip.compress, "members": members, "zlib": zlib.compress}[kind]
     data = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(200))
     for junk in (b"x" * size, b"\x78\x9c" * size, b"\x1f\x8b\x08" * size):
@@ -91,7 +91,7 @@ def test_any_byte_behind_the_stream_is_an_error_behind_all_rows(kind: str, size:
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 512, 300_000])
-def test_zeros_are_padding_between_gzip_members_but_not_behind_zlib(zeros: int) -> None:
+def test_zeros_pad_gzip_members_but_not_zlib_streams(zeros: int) -> None:
     half = len(DATA) // 2
     one, two = gzip.compress(DATA[:half]), gzip.compress(DATA[half:])
     Path("x.gz").write_bytes(one + bytes(zeros) + two + bytes(zeros))
@@ -116,7 +116,7 @@ def test_zeros_are_padding_between_gzip_members_but_not_behind_zlib(zeros: int) 
     level=st.integers(0, 9),
     kind=st.sampled_from([("gzip", 31), ("zlib", 15)]),
 )
-def test_a_stream_ends_where_zlib_says_however_it_is_cut(
+def test_a_stream_ends_where_zlib_says_however_it_is_split(
     data: bytes, behind: bytes, read: int, most: int, level: int, kind: tuple[Any, int]
 ) -> None:
     packer = zlib.compressobj(level, wbits=kind[1])
@@ -143,7 +143,7 @@ def test_a_gzip_of_nothing_has_no_rows() -> None:
     assert len(rm.open("x.gz")) == 0
 
 
-def test_a_stream_without_end_is_read_in_bounded_memory() -> None:
+def test_an_endless_stream_is_read_in_bounded_memory() -> None:
     # A record that claims 2 GiB in a file of a few bytes, and a bomb of zeros.
     Path("x.tfrecord.gz").write_bytes(gzip.compress(bytes(64 << 20)))
     with pytest.raises(rm.CorruptRecordError, match="length CRC"):
@@ -180,14 +180,14 @@ def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: in
 
 
 @pytest.mark.parametrize("name", [b"IG", b"BC"])
-def test_members_that_say_their_size_are_read(name: bytes) -> None:
+def test_members_that_tell_their_size_are_read(name: bytes) -> None:
     Path("x.gz").write_bytes(members(DATA, name))
     assert gzip.decompress(Path("x.gz").read_bytes()) == DATA
     assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
 
 
 @pytest.mark.parametrize("size", [1, 21, 28, 29, 40, 3000, 1 << 20, (1 << 20) + 1, 0xFFFFFFFF])
-def test_a_size_that_is_not_true_changes_nothing(size: int) -> None:
+def test_a_wrong_member_size_changes_nothing(size: int) -> None:
     Path("x.gz").write_bytes(members(DATA, size=size))
     assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
 
@@ -209,7 +209,7 @@ def test_a_member_that_ends_early_is_an_error(left: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["of known size", "of unknown size"])
-def test_a_damaged_member_is_named_and_what_lies_around_it_is_kept(kind: str) -> None:
+def test_a_damaged_member_is_named_and_the_others_are_kept(kind: str) -> None:
     blocks = [DATA[at : at + 5000] for at in range(0, len(DATA), 5000)]
     known = kind == "of known size"
     packed = bytearray(members(DATA) if known else b"".join(map(gzip.compress, blocks)))
@@ -238,7 +238,7 @@ def inflated(packed: bytes, wbits: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_damage_costs_no_more_records_than_in_the_plain_bytes(seed: int) -> None:
+def test_damage_loses_no_more_records_than_in_a_plain_file(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes = random.choice([0, 5, 100, 3000], 40)
     records = [
@@ -283,7 +283,7 @@ def in_order(rows: Iterator[Any]) -> tuple[list[Any], bool]:
 @pytest.mark.parametrize("what", ["length", "data", "not an example", "cut", "wrong field"])
 @pytest.mark.parametrize("kind", ["plain", "gzip"])
 @pytest.mark.parametrize("bad", [1, 1024, 2500])
-def test_the_rows_in_front_of_a_bad_one_are_delivered(kind: str, what: str, bad: int) -> None:
+def test_the_rows_before_a_bad_one_are_returned(kind: str, what: str, bad: int) -> None:
     records = [wire.example(a=wire.int64_list(i)) for i in range(3000)]
     if what == "wrong field":
         records[bad] = wire.example(b=wire.int64_list(1))
@@ -318,7 +318,7 @@ def test_the_rows_in_front_of_a_bad_one_are_delivered(kind: str, what: str, bad:
         assert [a for batch in batches for a in batch["a"].tolist()] == list(range(bad))
 
 
-def test_a_bad_file_does_not_keep_back_the_rows_of_the_files_before_it() -> None:
+def test_a_bad_file_does_not_hide_the_rows_of_earlier_files() -> None:
     frame = wire.frame(wire.example(a=wire.int64_list(1)))
     Path("a.tfrecord").write_bytes(frame * 10)
     Path("b.tfrecord").write_bytes(frame * 3 + frame[:-1])
@@ -327,7 +327,7 @@ def test_a_bad_file_does_not_keep_back_the_rows_of_the_files_before_it() -> None
     assert len(rows) == 13
 
 
-def test_what_we_write_is_read_by_gzip_and_is_cut_into_members() -> None:
+def test_gzip_reads_what_is_written_in_members() -> None:
     blocks = [bytes([i]) * 100_000 for i in range(20)]
     rm.tfrecord.write_records("x.gz", blocks, compression="gzip")
     packed = Path("x.gz").read_bytes()
@@ -336,14 +336,14 @@ def test_what_we_write_is_read_by_gzip_and_is_cut_into_members() -> None:
     assert list(rm.tfrecord.records("x.gz")) == blocks
 
 
-def test_nothing_is_one_empty_member() -> None:
+def test_an_empty_file_is_one_empty_member() -> None:
     rm.tfrecord.write_records("x.gz", [], compression="gzip")
     assert gzip.decompress(Path("x.gz").read_bytes()) == b""
     assert list(rm.tfrecord.records("x.gz")) == []
 
 
 @pytest.mark.parametrize("packed", ["members", "one member"])
-def test_rows_far_apart_are_right_in_a_file_of_many_windows(packed: str) -> None:
+def test_distant_rows_of_a_large_file_are_right(packed: str) -> None:
     x = np.random.default_rng(0).random((4000, 1024), np.float32)
     with rm.TFRecordWriter("x.gz", compression="gzip") as w:
         w.write({"x": x})
@@ -359,7 +359,7 @@ def test_rows_far_apart_are_right_in_a_file_of_many_windows(packed: str) -> None
     assert np.array_equal(ds[:]["x"], x)
 
 
-def test_a_pass_that_is_dropped_ends_its_thread() -> None:
+def test_an_abandoned_pass_ends_its_thread() -> None:
     Path("x.gz").write_bytes(members(DATA * 20))
     before = set(threading.enumerate())
     ds = rm.open("x.gz")
@@ -372,7 +372,7 @@ def test_a_pass_that_is_dropped_ends_its_thread() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.gz", "x.members.gz"])
-def test_the_first_record_may_be_larger_than_what_is_inflated_at_a_time(name: str) -> None:
+def test_the_first_record_may_be_larger_than_a_window(name: str) -> None:
     rows = [3_000_000, 1, 5_000_000]
     data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in rows)
     Path(name).write_bytes(members(data) if "members" in name else gzip.compress(data))
@@ -381,7 +381,7 @@ def test_the_first_record_may_be_larger_than_what_is_inflated_at_a_time(name: st
     assert len(ds[2]["a"]) == 5_000_000
 
 
-def test_a_record_that_is_too_large_is_refused_and_can_be_asked_for_again() -> None:
+def test_a_record_over_the_limit_is_refused_and_can_be_read_later() -> None:
     rows = [10, 20, 3_000_000, 30]
     data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in rows)
     Path("x.gz").write_bytes(members(data))
@@ -393,7 +393,7 @@ def test_a_record_that_is_too_large_is_refused_and_can_be_asked_for_again() -> N
     assert len(source.read(2, 4, 4_000_000)["a"][0]) == 3_000_000
 
 
-def test_sizes_of_rows_far_apart_are_found_member_by_member() -> None:
+def test_sizes_of_distant_rows_are_found_by_member() -> None:
     data = b"".join(wire.frame(wire.example(a=wire.bytes_list(b"a" * n))) for n in range(3000))
     Path("x.gz").write_bytes(members(data))
     source = rm.open("x.gz").source
@@ -406,7 +406,7 @@ def test_sizes_of_rows_far_apart_are_found_member_by_member() -> None:
 
 
 @pytest.mark.parametrize("byte", [3, 15])
-def test_a_first_record_that_is_left_out_does_not_take_the_columns_along(byte: int) -> None:
+def test_skipping_the_first_record_keeps_the_columns(byte: int) -> None:
     with rm.TFRecordWriter("x.tfrecord", index=False) as writer:
         writer.write({"x": np.arange(5000)})
     damaged = bytearray(Path("x.tfrecord").read_bytes())

@@ -121,7 +121,7 @@ def test_a_copied_file_keeps_its_types(field: str, compression: Any) -> None:
 
 
 @pytest.mark.parametrize("field", TOLD)
-def test_types_that_records_tell_add_nothing(field: str) -> None:
+def test_types_that_records_tell_are_not_embedded(field: str) -> None:
     write({field: TOLD[field]})
     write({field: TOLD[field]}, "plain.tfrecord", describe=False)
     assert Path("x.tfrecord").read_bytes() == Path("plain.tfrecord").read_bytes()
@@ -139,7 +139,7 @@ def test_all_columns_at_once_keep_their_types_and_their_order() -> None:
     assert len(ds) == ROWS
 
 
-def test_without_a_description_only_the_first_record_differs() -> None:
+def test_a_description_changes_only_the_first_record() -> None:
     write({"uint8[4,5]": DESCRIBED["uint8[4,5]"]})
     write({"uint8[4,5]": DESCRIBED["uint8[4,5]"]}, "plain.tfrecord", describe=False)
     ours = list(rm.tfrecord.records("x.tfrecord"))
@@ -187,7 +187,7 @@ def test_a_long_name_does_not_break_the_alignment() -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 60, 200])
 @pytest.mark.parametrize("describe", [True, False])
-def test_a_longer_first_row_moves_no_column(first: int, describe: bool) -> None:
+def test_a_longer_first_row_keeps_columns_mapped(first: int, describe: bool) -> None:
     # Lengths of the first string around that of the description, so that its record is as
     # long as the others, or the others as it would be.
     for more in range(first, first + 60):
@@ -248,7 +248,7 @@ def test_tensorflow_skips_the_description_of_a_sequence() -> None:
     assert rm.open(copied("x.tfrecord")).schema == {"s": "float32[*,2]", "id": "int32"}
 
 
-def test_files_put_together_or_compressed_keep_their_types() -> None:
+def test_concatenated_or_compressed_files_keep_their_types() -> None:
     one, two = {"uint8[4,5]": DESCRIBED["uint8[4,5]"]}, {"uint8[4,5]": DESCRIBED["uint8[4,5]"] ^ 1}
     write(one, "a.tfrecord")
     write(two, "b.tfrecord")
@@ -301,7 +301,7 @@ def put_together(rows: int, *columns: Any, compression: Any = None) -> str:
 @pytest.mark.parametrize("way", READS)
 # With one row each, all records are equally long, and the columns could be mapped.
 @pytest.mark.parametrize("rows", [1, 2])
-def test_files_of_other_types_put_together_are_an_error(
+def test_concatenated_files_of_different_types_are_an_error(
     way: str, compression: Any, rows: int
 ) -> None:
     first = np.arange(rows * 4, dtype=np.float16).reshape(rows, 4)
@@ -317,7 +317,7 @@ def test_files_of_other_types_put_together_are_an_error(
     assert rm.open(path, fields=["y"])[:]["y"].tolist() == [0] * rows * 3
 
 
-def test_files_described_in_other_words_can_be_put_together() -> None:
+def test_files_described_in_other_words_can_be_concatenated() -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["int32"]}
     parts = []
     for align, names in ((None, "xy"), (64, "xy"), (None, "yx")):
@@ -329,7 +329,7 @@ def test_files_described_in_other_words_can_be_put_together() -> None:
     assert ds[:]["y"].tolist() == columns["y"].tolist() * 3
 
 
-def test_a_damaged_description_of_a_later_record_is_an_error_or_passed_over() -> None:
+def test_a_damaged_description_in_a_later_record_is_an_error_or_skipped() -> None:
     record = wire.example(a=wire.int64_list(5))
     good = with_lead(record, described(b'{"schema":{"a":"int8"}}'))
     bad = with_lead(record, described(b'{"schema":{"a":"int8"}}', 1))
@@ -341,7 +341,7 @@ def test_a_damaged_description_of_a_later_record_is_an_error_or_passed_over() ->
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_an_index_of_a_file_without_rows_contradicts_nothing(compression: Any) -> None:
+def test_the_index_of_an_empty_file_never_conflicts(compression: Any) -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"][:1]}
     with rm.TFRecordWriter("x.tfrecord", shards=3, compression=compression) as w:
         w.write(columns)
@@ -373,7 +373,7 @@ def test_repair_keeps_the_types_when_the_first_record_is_damaged(compression: An
 
 
 @pytest.mark.parametrize("align", [None, 64])
-def test_an_index_made_of_a_described_file_is_the_one_its_writer_made(align: int | None) -> None:
+def test_indexing_a_described_file_gives_the_index_its_writer_made(align: int | None) -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["float64"]}
     with rm.TFRecordWriter("x.tfrecord", align=align) as w:
         w.write(columns)
@@ -391,7 +391,7 @@ def test_an_index_made_of_a_described_file_is_the_one_its_writer_made(align: int
     assert np.array_equal(rm.open("x.tfrecord")["x"], columns["x"])
 
 
-def test_a_manifest_tells_the_types_of_the_files_it_names() -> None:
+def test_a_manifest_tells_the_types_of_the_files_it_lists() -> None:
     columns = {"image": DESCRIBED["uint8[4,5]"], "x": DESCRIBED["float64"]}
     rm.from_arrays(columns).save("out/", shards=2, options={"describe": False})
     names = [f"out/data-{i:05}-of-00002.tfrecord" for i in range(2)]
@@ -404,7 +404,7 @@ def test_a_manifest_tells_the_types_of_the_files_it_names() -> None:
     assert rm.open("elsewhere/other.tfrecord").schema == {"image": "bytes", "x": "bytes"}
 
 
-def test_a_manifest_is_not_believed_of_a_file_that_was_replaced() -> None:
+def test_a_manifest_is_not_used_for_a_file_that_was_replaced() -> None:
     rm.from_arrays({"x": DESCRIBED["float64"]}).save("out/", options={"describe": False})
     copied("out/data.tfrecord", "out/_manifest.json")
     wire.write("elsewhere/data.tfrecord", wire.example(x=wire.int64_list(1)))
@@ -423,14 +423,14 @@ def test_a_manifest_is_not_believed_of_a_file_that_was_replaced() -> None:
         json.dumps(MANIFEST | {"states": [1, 2], "schema": {"x": "float64"}}),
     ],
 )  # fmt: skip
-def test_a_manifest_that_makes_no_sense_is_as_if_it_were_not_there(content: str) -> None:
+def test_a_manifest_that_makes_no_sense_is_ignored(content: str) -> None:
     wire.write("data.tfrecord", wire.example(x=wire.int64_list(1, 2)))
     Path("_manifest.json").write_text(content)
     assert rm.open("data.tfrecord").schema == {"x": "int64[2]"}
 
 
 @pytest.mark.parametrize("field", ["float64[1000000000000]", "V1000000000", "bytes[99999999]"])
-def test_a_manifest_that_claims_too_much_takes_no_memory(field: str) -> None:
+def test_a_manifest_with_huge_claims_takes_no_memory(field: str) -> None:
     wire.write("data.tfrecord", wire.example(x=wire.bytes_list(b"12345678")))
     Path("_manifest.json").write_text(json.dumps(MANIFEST | {"schema": {"x": field}}))
     with pytest.raises(rm.FieldMismatchError, match="too short"):
@@ -468,7 +468,7 @@ def test_files_that_describe_other_columns_are_an_error_that_names_them() -> Non
         rm.open(["a.tfrecord", "b.tfrecord"], {"x": "float64[2]"})[:]
 
 
-def test_of_many_files_one_of_other_types_is_noticed_when_it_is_read() -> None:
+def test_a_file_of_other_types_among_many_is_reported_when_it_is_read() -> None:
     for i in range(200):
         shape = 3 if i == 99 else 2
         write({"x": np.ones((2, shape))}, f"{i:03}.tfrecord", fields={"x": f"float64[{shape}]"},
@@ -479,7 +479,7 @@ def test_of_many_files_one_of_other_types_is_noticed_when_it_is_read() -> None:
         ds[195:210]
 
 
-def test_of_many_files_an_index_of_other_data_is_noticed_when_it_is_read() -> None:
+def test_an_index_of_other_data_among_many_is_reported_when_it_is_read() -> None:
     for i in range(200):
         write({"int32": np.full(2, i, np.int32)}, f"{i:03}.tfrecord", durable=False)
     write({"int32": np.full(2, 98, np.int32)}, "099.tfrecord", durable=False)
@@ -492,7 +492,7 @@ def test_of_many_files_an_index_of_other_data_is_noticed_when_it_is_read() -> No
             ds[rows]
 
 
-def test_a_file_without_a_description_joins_files_that_have_one() -> None:
+def test_a_file_without_a_description_is_read_with_files_that_have_one() -> None:
     write({"x": np.ones((2, 2))}, "a.tfrecord", fields={"x": "float64[2]"})
     write({"x": np.zeros((2, 2))}, "b.tfrecord", fields={"x": "float64[2]"}, describe=False,
           index=False)  # fmt: skip
@@ -503,7 +503,7 @@ def test_a_file_without_a_description_joins_files_that_have_one() -> None:
         rm.open(["a.tfrecord", "b.tfrecord"])
 
 
-def test_a_damaged_description_is_an_error_or_passed_over() -> None:
+def test_a_damaged_description_is_an_error_or_skipped() -> None:
     write({"uint8[4,5]": DESCRIBED["uint8[4,5]"]})
     data = bytearray(Path("x.tfrecord").read_bytes())
     data[40] ^= 1
@@ -563,7 +563,7 @@ def test_any_bytes_for_a_description_are_an_error_or_ignored(data: st.DataObject
     assert refused or found.schema in ({"a": "int64"}, {"a": "int32"})
 
 
-def test_a_description_in_another_field_or_place_is_none() -> None:
+def test_a_description_in_another_field_or_place_is_ignored() -> None:
     record = wire.example(a=wire.int64_list(5))
     content = described(b'{"schema": {"a": "int32"}}')
     wire.write("x.tfrecord", with_lead(record, content, 13), with_lead(record, content))
@@ -572,7 +572,7 @@ def test_a_description_in_another_field_or_place_is_none() -> None:
     assert rm.open("x.tfrecord").schema == {"a": "int32"}
 
 
-def test_fields_say_more_than_a_description() -> None:
+def test_fields_override_a_description() -> None:
     write({"uint8[4,5]": DESCRIBED["uint8[4,5]"], "int32": DESCRIBED["int32"]})
     path = copied("x.tfrecord")
     assert rm.open(path, {"uint8[4,5]": "bytes"}).schema == {"uint8[4,5]": "bytes"}
@@ -587,7 +587,7 @@ def test_a_fill_value_survives_a_copy(fill: str) -> None:
     assert str(rm.open(copied("x.tfrecord")).schema["x"]) == fill
 
 
-def test_no_rows_are_described_by_nothing() -> None:
+def test_a_file_without_rows_has_no_description() -> None:
     with rm.TFRecordWriter("x.tfrecord", {"x": "uint8[2]"}):
         pass
     assert os.path.getsize("x.tfrecord") == 0
@@ -605,7 +605,7 @@ def test_batches_of_any_size_make_the_same_file() -> None:
     assert len(contents) == 1
 
 
-def test_convert_describes_each_file_unless_it_is_told_not_to() -> None:
+def test_convert_describes_each_file_unless_told_not_to() -> None:
     np.save("x.npy", DESCRIBED["uint8[4,5]"])
     rm.convert("x.npy", "out/", shards=3, verify="full")
     rm.convert("x.npy", "plain/", shards=3, options={"describe": False})
@@ -615,7 +615,7 @@ def test_convert_describes_each_file_unless_it_is_told_not_to() -> None:
         assert rm.open(copied(f"plain/{name}")).schema == {"data": "bytes"}
 
 
-def test_bit_rot_behind_a_valid_index_is_noticed_by_every_pass() -> None:
+def test_bit_rot_despite_a_valid_index_is_noticed_by_every_read() -> None:
     rows = 3000
     images = RNG.integers(0, 256, (rows, 500)).astype(np.uint8)
     with rm.TFRecordWriter("x.tfrecord", align=64) as w:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap.files.mapped import MappedFiles
 from recmap.native import _core
-from recmap.tfrecord.file_group import Together
+from recmap.tfrecord.file_group import FileGroup
 from tests.jobs import same
 
 SIZES = (40, 0, 1, 25, 34)
@@ -72,26 +72,26 @@ def require(batch: Any, rows: Any) -> None:
 
 
 @given(rows=st.lists(st.integers(0, ROWS - 1), max_size=60))
-def test_any_rows_come_in_their_order(files: Path, rows: list[int]) -> None:
+def test_rows_come_in_the_order_asked_for(files: Path, rows: list[int]) -> None:
     require(opened(files)[rows], rows)
 
 
 @given(start=st.integers(0, ROWS), stop=st.integers(0, ROWS))
-def test_any_stretch_comes_whole(files: Path, start: int, stop: int) -> None:
+def test_any_span_is_complete(files: Path, start: int, stop: int) -> None:
     ds = opened(files)
     assert len(ds) == ROWS
     require(ds[start:stop], np.arange(start, stop))
 
 
-def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    gather = Together.gather
+    gather = FileGroup.gather
 
-    def counting(self: Together, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
+    def counting(self: FileGroup, codec: Any, rows: Any, verify: bool, **options: Any) -> Any:
         calls.append(len(rows))
         return gather(self, codec, rows, verify, **options)
 
-    monkeypatch.setattr(Together, "gather", counting)
+    monkeypatch.setattr(FileGroup, "gather", counting)
     ds = opened(files)
     assert len(ds) == ROWS
     rows = np.random.default_rng(0).permutation(ROWS)
@@ -105,9 +105,9 @@ def test_they_are_read_in_one_call(files: Path, monkeypatch: pytest.MonkeyPatch)
 def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Together, "gather", lambda *_, **__: pytest.fail("all at once"))
+    monkeypatch.setattr(FileGroup, "gather", lambda *_, **__: pytest.fail("all at once"))
     monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 4)
-    monkeypatch.setattr("recmap.tfrecord.file_group._FEW", 1)
+    monkeypatch.setattr("recmap.tfrecord.file_group._MAX_SPAN_FILES", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
     ds = opened(files)
     assert len(ds) == ROWS
@@ -115,7 +115,7 @@ def test_too_many_files_are_read_one_after_the_other(
     require(ds[30:90], np.arange(30, 90))
 
 
-def test_mappings_are_those_of_the_whole_process(
+def test_mappings_are_counted_for_the_whole_process(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recmap.files.mapped._MOST_HELD", 64)
@@ -125,16 +125,16 @@ def test_mappings_are_those_of_the_whole_process(
     for ds in datasets:
         assert len(ds) == ROWS
         require(ds[rows], rows)
-    held = [ds.source._gathering._together is not None for ds in datasets]  # type: ignore[attr-defined]
+    held = [ds.source._gathering._all is not None for ds in datasets]  # type: ignore[attr-defined]
     # Five files of each.
     assert sum(held) == 12
     del ds, datasets[:6]
     last = datasets[-1]
     require(last[rows], rows)
-    assert last.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert last.source._gathering._all is not None  # type: ignore[attr-defined]
 
 
-def test_descriptors_that_are_not_there_are_done_without(
+def test_reading_works_when_descriptors_run_out(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ds, rows = opened(files), [90, 52, 3]
@@ -151,12 +151,12 @@ def test_descriptors_that_are_not_there_are_done_without(
     monkeypatch.setattr(MappedFiles, "open", none_left)
     require(ds[rows], rows)
     assert refused
-    assert ds.source._gathering._together is None  # type: ignore[attr-defined]
+    assert ds.source._gathering._all is None  # type: ignore[attr-defined]
     require(ds[rows], rows)
-    assert ds.source._gathering._together is not None  # type: ignore[attr-defined]
+    assert ds.source._gathering._all is not None  # type: ignore[attr-defined]
 
 
-def test_files_that_are_not_wanted_may_be_damaged() -> None:
+def test_damage_in_files_that_are_not_read_does_not_matter() -> None:
     write()
     size = os.path.getsize("part-4.tfrecord")
     os.truncate("part-4.tfrecord", size - 3)
@@ -170,17 +170,17 @@ def test_files_that_are_not_wanted_may_be_damaged() -> None:
         ds[[ROWS - 1]]
 
 
-def test_columns_share_what_is_known(files: Path) -> None:
+def test_columns_share_the_group_of_files(files: Path) -> None:
     ds = opened(files)
     assert len(ds) == ROWS
     ds[[1]]
     chosen = ds.source.select(["id"])
     mine, theirs = (source._gathering for source in (ds.source, chosen))  # type: ignore[attr-defined]
     assert mine is theirs
-    assert mine._together is not None
+    assert mine._all is not None
 
 
-def test_threads_count_and_take_at_a_time(files: Path) -> None:
+def test_threads_count_and_gather_at_once(files: Path) -> None:
     for _ in range(20):
         ds = opened(files)
         sources = [ds.source.select([name]) for name in ("id", "x", "t", "id")]
@@ -202,7 +202,7 @@ def test_compressed_files_are_read_one_after_the_other() -> None:
     require(ds[30:90], np.arange(30, 90))
 
 
-def test_damage_is_told_by_file_and_record() -> None:
+def test_damage_is_reported_with_file_and_record() -> None:
     write()
     data = bytearray(Path("part-3.tfrecord").read_bytes())
     data[data.index(b"row 52")] ^= 1
@@ -215,7 +215,7 @@ def test_damage_is_told_by_file_and_record() -> None:
     assert ds[[90, 53, 3]]["id"].tolist() == [90, 53, 3]
 
 
-def test_a_file_that_shrank_is_said_so() -> None:
+def test_a_file_that_shrank_is_named() -> None:
     write()
     ds = rm.open("part-*.tfrecord", fields=FIELDS)
     assert ds[[90, 52, 3]]["id"].tolist() == [90, 52, 3]
@@ -224,7 +224,7 @@ def test_a_file_that_shrank_is_said_so() -> None:
         ds[[90, 52, 3]]
 
 
-def test_a_column_that_does_not_fit_is_told_by_file_and_record() -> None:
+def test_a_column_that_does_not_fit_is_reported_with_file_and_record() -> None:
     write()
     ds = rm.open("part-*.tfrecord", fields={"t": "int64[3]", "id": "int64"})
     with pytest.raises(rm.FieldMismatchError, match=r"part-4.tfrecord: record 3 .*'t'"):
@@ -241,7 +241,7 @@ def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
     require(ds[[90, 52, 3]], [90, 52, 3])
 
 
-def test_records_of_one_length_need_no_marks() -> None:
+def test_records_of_one_length_need_no_anchors() -> None:
     for number in range(3):
         with rm.TFRecordWriter(f"even-{number}.tfrecord", index=False) as writer:
             writer.write({"x": np.full((50, 9), number, np.float32)})
@@ -250,7 +250,7 @@ def test_records_of_one_length_need_no_marks() -> None:
     assert np.array_equal(taken, np.repeat(rows // 50, 9).reshape(-1, 9).astype(np.float32))
 
 
-def test_records_that_were_left_out_are_not_counted() -> None:
+def test_skipped_records_are_not_counted() -> None:
     write()
     data = bytearray(Path("part-3.tfrecord").read_bytes())
     data[data.index(b"row 52")] ^= 1
@@ -262,14 +262,14 @@ def test_records_that_were_left_out_are_not_counted() -> None:
     require(ds[rows], good[rows])
 
 
-def test_a_dataset_goes_to_another_process(files: Path) -> None:
+def test_a_dataset_can_be_sent_to_another_process(files: Path) -> None:
     ds = opened(files)
     rows = [90, 52, 3]
     require(ds[rows], rows)
     require(pickle.loads(pickle.dumps(ds))[rows], rows)
 
 
-def test_owners_that_are_no_files_are_refused(files: Path) -> None:
+def test_owners_that_are_not_files_are_refused(files: Path) -> None:
     bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
     columns, none = _core.Columns(), np.empty(0, np.uint64)
     offsets, rows = np.zeros(2, np.uint64), np.zeros(2, np.int64)
@@ -287,7 +287,7 @@ def test_owners_that_are_no_files_are_refused(files: Path) -> None:
         known.add(bytes_of, 0, none, offsets)
 
 
-def test_rows_beyond_the_marks_are_a_fault_not_a_crash(files: Path) -> None:
+def test_rows_beyond_the_anchors_are_a_fault_not_a_crash(files: Path) -> None:
     bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
     mark = np.zeros(1, np.uint64)
     known = _core.Files()

@@ -68,7 +68,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
     assert os.listdir() == []
 
 
-def test_existing_files_are_not_overwritten_unasked() -> None:
+def test_existing_files_are_not_overwritten_by_default() -> None:
     rm.tfrecord.write_records("x", [b"a"])
     with pytest.raises(rm.OutputExistsError):
         rm.tfrecord.write_records("x", [b"b"])

@@ -20,7 +20,7 @@ from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.progress import Progress
 from recmap.native import _core
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
 
@@ -75,7 +75,7 @@ def test_the_schema_in_an_index_holds_for_all_records() -> None:
 
 
 @pytest.mark.parametrize("touched", [False, True])
-def test_an_index_made_anew_keeps_the_types_of_raw_bytes(touched: bool) -> None:
+def test_a_new_index_keeps_the_types_of_raw_bytes(touched: bool) -> None:
     images = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"image": images, "label": np.arange(3, dtype=np.int32)})
@@ -88,7 +88,7 @@ def test_an_index_made_anew_keeps_the_types_of_raw_bytes(touched: bool) -> None:
 
 
 @pytest.mark.parametrize("old", ["a", "b"])
-def test_an_index_made_anew_for_other_data_forgets_the_old_types(old: str) -> None:
+def test_a_new_index_for_other_data_forgets_the_old_types(old: str) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({old: np.zeros((2, 3)) if old == "a" else [[1.5], [1.5, 2.5]]})
     wire.write("x.tfrecord", *mixed())
@@ -96,7 +96,7 @@ def test_an_index_made_anew_for_other_data_forgets_the_old_types(old: str) -> No
     assert rm.open("x.tfrecord").schema == {"a": "int64[*]"}
 
 
-def test_an_index_of_a_damaged_file_is_not_made() -> None:
+def test_a_damaged_file_is_not_indexed() -> None:
     data = bytearray(b"".join(map(wire.frame, mixed())))
     data[-1] ^= 1
     Path("x.tfrecord").write_bytes(data)
@@ -141,7 +141,7 @@ def test_a_damaged_index_is_not_used(at: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 24, 100])
-def test_a_cut_index_is_not_used(size: int) -> None:
+def test_a_truncated_index_is_not_used(size: int) -> None:
     wire.write("x.tfrecord", *mixed())
     rm.index("x.tfrecord")
     os.truncate(sidecar_path("x.tfrecord"), size)
@@ -212,7 +212,7 @@ def test_a_text_index_of_other_records_is_refused(text: str) -> None:
         rm.open("x.tfrecord", index="x.idx")
 
 
-def test_an_index_is_kept_by_copies_and_touched_files() -> None:
+def test_an_index_stays_valid_for_copies_and_touched_files() -> None:
     wire.write("x.tfrecord", *mixed())
     rm.index("x.tfrecord")
     os.utime("x.tfrecord", ns=(1, 1))
@@ -236,7 +236,7 @@ HOSTILE: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-def test_an_index_of_values_that_make_no_sense_is_not_used(key: str) -> None:
+def test_an_index_with_values_that_make_no_sense_is_not_used(key: str) -> None:
     column = np.arange(12, dtype=np.uint8).reshape(4, 3)
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": column})
@@ -253,7 +253,7 @@ def test_an_index_of_values_that_make_no_sense_is_not_used(key: str) -> None:
 @pytest.mark.parametrize(
     "field", ["float64[100000000]", "int64[100000000] = 0", "bytes[100000000]"]
 )
-def test_an_index_that_claims_too_much_takes_no_memory(field: str) -> None:
+def test_an_index_with_huge_claims_takes_no_memory(field: str) -> None:
     with rm.TFRecordWriter("x.tfrecord", describe=False) as w:
         w.write({"x": np.zeros((4, 3), np.uint8)})
     info, marks = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
@@ -310,8 +310,8 @@ def test_other_content_of_the_same_size_and_time_is_noticed(at: float, count: in
         assert load_sidecar("x.tfrecord") is None
 
 
-def test_marks_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recmap.tfrecord.index.MAX_MARKS", 8)
+def test_anchors_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recmap.tfrecord.index.MAX_ANCHORS", 8)
     monkeypatch.setattr("recmap.tfrecord.plain_file._SCAN_SIZE", 2000)
     data = bytearray(b"".join(map(wire.frame, mixed(2000))))
     Path("x.tfrecord").write_bytes(data)
@@ -341,12 +341,12 @@ def test_rows_written_one_by_one_are_indexed_like_those_written_together() -> No
             writer.write({"x": rm.Ragged.from_rows([row], dtype="int64")})
     assert alone.read_bytes() == together.read_bytes()
     indexes = [load_sidecar(str(path)) for path in (alone, together)]
-    (a, b) = (sidecar.index.marks for sidecar in indexes if sidecar is not None)
+    (a, b) = (sidecar.index.anchors for sidecar in indexes if sidecar is not None)
     assert np.array_equal(a, b)
     assert [len(row) for row in rm.open(alone)["x"][::-7]] == lengths[::-7].tolist()
 
 
-def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
+def test_progress_is_reported_and_starts_over_with_the_records() -> None:
     told: list[tuple[int, int | None]] = []
 
     def watch(now: Progress) -> None:
@@ -370,7 +370,7 @@ def test_progress_is_told_and_begins_anew_where_the_records_do() -> None:
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("most", [1, 4, 1000])
-def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
+def test_a_span_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
     with rm.TFRecordWriter("x.tfrecord", index=False) as w:
         w.write({"x": [b"." * (i % 5) for i in range(100)]})
     if skip:
@@ -379,26 +379,26 @@ def test_a_part_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         Path("x.tfrecord").write_bytes(content)
     with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
         source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
-    shard = source.shards()[0]
-    assert isinstance(shard, PlainShard)
+    shard = source.record_files[0]
+    assert isinstance(shard, PlainFile)
     rows = shard.count()
     assert rows == 100 - skip
     wanted = source.read(0, rows)["x"]
     for start, stop in [(0, 10), (45, 60), (rows - 1, rows), (0, rows)]:
-        part = pickle.loads(pickle.dumps(shard.index.part(start, stop, most)))
-        assert len(part.marks[0]) <= most + 2
-        alone = PlainShard("x.tfrecord", True, part)
-        assert alone.read(source.codec, start, stop)["x"] == wanted[start:stop]
+        part = pickle.loads(pickle.dumps(shard.index.span(start, stop, most)))
+        assert len(part.anchors[0]) <= most + 2
+        alone = PlainFile("x.tfrecord", True, part)
+        assert alone.read(source.decoder, start, stop)["x"] == wanted[start:stop]
 
 
 @pytest.mark.parametrize("length", [4096 - _core.FRAME_SIZE, 5000, 60_000])
-def test_every_large_record_is_marked(length: int) -> None:
+def test_every_large_record_is_an_anchor(length: int) -> None:
     sizes = [length, length + 1, length, length + 7, length]
     records = [bytes(size) for size in sizes]
     Path("d.tfrecord").write_bytes(_core.frame([np.frombuffer(r, np.uint8) for r in records]))
-    shard = PlainShard("d.tfrecord", verify=True)
+    shard = PlainFile("d.tfrecord", verify=True)
     assert shard.count() == 5
-    rows, offsets = shard.index.marks
+    rows, offsets = shard.index.anchors
     every = 1 if length >= 4096 else 4
     assert rows.tolist() == list(range(0, 5, every))
     starts = np.cumsum([0, *(size + _core.FRAME_SIZE for size in sizes)])
@@ -409,5 +409,5 @@ def test_every_large_record_is_marked(length: int) -> None:
     for window in shard.windows(skip=False):
         surveyed.add_good(window.scan, np.ones(len(window.offsets), bool))
     for index in (written, surveyed):
-        assert index.marks[0].tolist() == rows.tolist()
-        assert index.marks[1].tolist() == offsets.tolist()
+        assert index.anchors[0].tolist() == rows.tolist()
+        assert index.anchors[1].tolist() == offsets.tolist()

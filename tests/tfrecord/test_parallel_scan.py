@@ -13,8 +13,8 @@ import pytest
 import recmap as rm
 from recmap.native import _core
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.plain_file import PlainFile
 
 
 def write(records: list[bytes], name: str = "x.tfrecord") -> str:
@@ -28,13 +28,13 @@ def found(path: str, edges: list[int], every: int = 4) -> tuple[Index, int]:
     """
     again = 0
 
-    def find_again(begin: int, stop: int) -> Stretch:
+    def find_again(begin: int, stop: int) -> ScannedSpan:
         nonlocal again
         again += 1
-        return find_stretch(path, begin, stop, every, entered=True)
+        return scan_span(path, begin, stop, every, entered=True)
 
-    parts = [find_stretch(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
-    return join_stretches(edges[-1], every, edges[1:], parts, find_again), again
+    parts = [scan_span(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
+    return join_spans(edges[-1], every, edges[1:], parts, find_again), again
 
 
 def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
@@ -45,7 +45,7 @@ def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
 
 
 def same_as_local(path: str, index: Index) -> None:
-    shard = PlainShard(path, verify=True)
+    shard = PlainFile(path, verify=True)
     assert shard.count() == index.count
     local = shard.index
     assert (index.end, index.complete, index.length) == (local.end, local.complete, local.length)
@@ -64,7 +64,7 @@ NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:6]
     [RAGGED, EVEN, [*EVEN, b"longer than the others", *EVEN], NESTED, [*NESTED, *RAGGED], []],
     ids=["ragged", "even", "uneven", "nested", "mixed", "none"],
 )
-def test_wherever_the_file_is_cut_the_index_is_that_of_one_reader(records: list[bytes]) -> None:
+def test_the_index_is_the_same_wherever_the_file_is_split(records: list[bytes]) -> None:
     path = write(records)
     size = os.path.getsize(path)
     for piece in [*range(1, 60), size // 3 + 1, size // 2 + 1, size + 1]:
@@ -72,10 +72,10 @@ def test_wherever_the_file_is_cut_the_index_is_that_of_one_reader(records: list[
         same_as_local(path, index)
 
 
-def test_a_record_inside_of_another_is_not_taken_for_one_of_the_file() -> None:
+def test_a_record_inside_another_is_not_indexed() -> None:
     path = write(NESTED)
     middle = _core.HEADER_SIZE + 1  # in the first record, before the second one inside of it
-    entered = find_stretch(path, middle, os.path.getsize(path), 4, entered=False)
+    entered = scan_span(path, middle, os.path.getsize(path), 4, entered=False)
     assert entered.begin == _core.HEADER_SIZE + _core.FRAME_SIZE  # that is what it finds there
     assert not entered.sound
     index, again = found(path, [0, middle, os.path.getsize(path)])
@@ -83,7 +83,7 @@ def test_a_record_inside_of_another_is_not_taken_for_one_of_the_file() -> None:
     assert again == 1
 
 
-def test_a_record_that_spans_whole_stretches_is_one_record() -> None:
+def test_a_record_longer_than_a_span_is_one_record() -> None:
     path = write([b"a", bytes(1000), b"b"])
     index, again = found(path, [0, 10, 100, 500, 900, os.path.getsize(path)])
     assert index.count == 3
@@ -91,7 +91,7 @@ def test_a_record_that_spans_whole_stretches_is_one_record() -> None:
     same_as_local(path, index)
 
 
-def test_behind_damage_nothing_is_known_and_reading_on_says_what_it_is() -> None:
+def test_the_index_ends_at_damage_and_reading_on_reports_it() -> None:
     path = write(RAGGED)
     data = bytearray(Path(path).read_bytes())
     bad = int(offsets(path, found(path, [0, len(data)])[0])[20])
@@ -99,15 +99,15 @@ def test_behind_damage_nothing_is_known_and_reading_on_says_what_it_is() -> None
     Path(path).write_bytes(data)
     index, _ = found(path, [*range(0, len(data), 50), len(data)])
     assert (index.count, index.end, index.complete) == (20, bad, False)
-    shard = PlainShard(path, verify=True, index=index)
+    shard = PlainFile(path, verify=True, index=index)
     with pytest.raises(rm.CorruptRecordError, match=f"record 20 at byte {bad}"):
         shard.count()
 
 
-def test_marks_are_few_however_many_records_there_are() -> None:
+def test_anchors_stay_few_however_many_records_there_are() -> None:
     assert choose_every(10**6, 100) == 4
     assert 500 * 10**9 // 56 // choose_every(500 * 10**9, 56) <= 1 << 20
     path = write(RAGGED)
     index, _ = found(path, [0, 100, os.path.getsize(path)], every=16)
-    assert len(index.marks[0]) <= 4
+    assert len(index.anchors[0]) <= 4
     same_as_local(path, index)

@@ -15,6 +15,7 @@ import recmap as rm
 from recmap.files.mapped import MappedFile
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.native import _core
+from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")
@@ -56,17 +57,18 @@ class Cached:
 
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
-    shard = TFRecordSource([path]).shards()[0]
-    index = shard.index  # type: ignore[union-attr]  # it is not compressed
+    shard = TFRecordSource([path]).record_files[0]
+    assert isinstance(shard, PlainFile)
+    index = shard.index
     assert shard.known_count() == ROWS
     file = MappedFile(path)
     files = _core.Files()
-    files.add(file.bytes, index.stride or 0, *index.marks)
+    files.add(file.bytes, index.stride or 0, *index.anchors)
     return files, file
 
 
 @pytest.mark.parametrize("even", [False, True])
-def test_records_are_asked_for_and_little_else(even: bool) -> None:
+def test_records_are_loaded_ahead_and_little_else(even: bool) -> None:
     lengths = np.full(ROWS, 300) if even else np.random.default_rng(0).integers(1, 1000, ROWS)
     rows = rm.Ragged(np.zeros(lengths.sum(), np.float32), np.concatenate([[0], lengths.cumsum()]))
     with rm.TFRecordWriter("d.tfrecord", {"x": "float32[*]"}) as writer:
@@ -84,7 +86,7 @@ def test_records_are_asked_for_and_little_else(even: bool) -> None:
     assert not _core.will_need_records(files, owners, wanted)
 
 
-def test_rows_of_an_array_are_asked_for_and_little_else() -> None:
+def test_rows_of_an_array_are_loaded_ahead_and_little_else() -> None:
     np.save("d.npy", np.zeros((ROWS, 300), np.float32))
     cached = Cached("d.npy")
     flat = MappedFile("d.npy").bytes[128:]
@@ -107,7 +109,7 @@ def test_a_shuffle_reads_little_more_than_its_rows() -> None:
     assert not cached.dropped or cached.pages().mean() < 0.1
 
 
-def test_rows_that_no_file_has_are_passed_over() -> None:
+def test_rows_that_do_not_exist_are_ignored() -> None:
     with rm.TFRecordWriter("d.tfrecord") as writer:
         writer.write({"x": np.arange(ROWS) % 300})
     files, file = known("d.tfrecord")

@@ -45,7 +45,7 @@ def test_sound_records_are_copied_byte_for_byte() -> None:
     assert rm.verify("good.tfrecord").ok
 
 
-def test_a_sound_file_stays_as_it_is() -> None:
+def test_a_sound_file_is_copied_unchanged() -> None:
     Path("x.tfrecord").write_bytes(b"".join(FRAMES))
     assert rm.repair("x.tfrecord", "y.tfrecord").damage == []
     assert Path("y.tfrecord").read_bytes() == Path("x.tfrecord").read_bytes()
@@ -54,7 +54,7 @@ def test_a_sound_file_stays_as_it_is() -> None:
     assert Path("e.tfrecord").read_bytes() == b""
 
 
-def test_compressed_files_too() -> None:
+def test_compressed_files_are_repaired() -> None:
     Path("bad.tfrecord.gz").write_bytes(gzip.compress(damaged(data=0, length=4)))
     done = rm.repair("bad.tfrecord.gz", "good.tfrecord.gz")
     assert [lost.record for lost in done.damage] == [0, 4]
@@ -64,7 +64,7 @@ def test_compressed_files_too() -> None:
     assert Path("good.tfrecord").read_bytes() == kept
 
 
-def test_a_compressed_file_that_was_cut() -> None:
+def test_a_truncated_compressed_file_is_repaired() -> None:
     records = [os.urandom(1000) for _ in range(1000)]
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
     whole = Path("x.tfrecord.gz").read_bytes()
@@ -76,7 +76,7 @@ def test_a_compressed_file_that_was_cut() -> None:
     assert done.damage
 
 
-def test_records_behind_one_that_was_cut_are_found() -> None:
+def test_records_after_a_truncated_one_are_found() -> None:
     """As a writer leaves it that was killed, and then went on."""
     whole = b"".join(FRAMES[3:])
     Path("x.tfrecord").write_bytes(FRAMES[0] + wire.frame(b"long " * 50)[:30] + whole)
@@ -85,7 +85,7 @@ def test_records_behind_one_that_was_cut_are_found() -> None:
     assert [lost.byte for lost in done.damage] == [len(FRAMES[0])]
 
 
-def test_damage_behind_damage_is_listed_apart() -> None:
+def test_damage_after_damage_is_listed_separately() -> None:
     Path("x.tfrecord").write_bytes(damaged(data=2, length=3))
     assert [lost.record for lost in rm.repair("x.tfrecord", "y.tfrecord").damage] == [2, 3]
 
@@ -115,12 +115,12 @@ def test_nothing_is_replaced_by_accident() -> None:
 
 def test_a_file_without_any_record_leaves_nothing() -> None:
     Path("x.tfrecord").write_bytes(bytes(range(1, 200)))
-    with pytest.raises(rm.CorruptRecordError, match="no sound record in it"):
+    with pytest.raises(rm.CorruptRecordError, match="it has no sound record"):
         rm.repair("x.tfrecord", "y.tfrecord")
     assert os.listdir() == ["x.tfrecord"]
 
 
-def test_an_index_of_an_older_file_goes() -> None:
+def test_the_index_of_an_older_file_is_removed() -> None:
     with rm.TFRecordWriter("y.tfrecord") as w:
         w.write({"x": [1, 2, 3]})
     Path("x.tfrecord").write_bytes(wire.frame(wire.example(x=wire.int64_list(7))))
@@ -148,7 +148,7 @@ def test_memory_is_bounded() -> None:
     assert run.stdout == "199\n", run.stderr
 
 
-def test_many_files_are_checked_in_their_order() -> None:
+def test_many_files_are_checked_in_order() -> None:
     for i in range(20):
         content = FRAMES[i % 6] if i % 5 else FRAMES[i % 6][:-1]
         name = f"{i:02}.tfrecord{'.gz' if i % 2 else ''}"
@@ -167,7 +167,7 @@ def test_many_files_are_checked_in_their_order() -> None:
         rm.verify(".", workers=0)
 
 
-def test_progress_is_told_within_a_compressed_file() -> None:
+def test_progress_is_reported_within_a_compressed_file() -> None:
     noise = np.random.default_rng(1).bytes(6 << 20)
     records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
@@ -184,7 +184,7 @@ def test_progress_is_told_within_a_compressed_file() -> None:
 
 
 @pytest.mark.parametrize("left", [0.3, 0.9])
-def test_progress_does_not_go_back_where_a_stream_breaks(left: float) -> None:
+def test_progress_does_not_go_back_at_a_damaged_stream(left: float) -> None:
     noise = np.random.default_rng(1).bytes(6 << 20)
     records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")

@@ -11,7 +11,7 @@ import recmap as rm
 from tests import wire
 
 
-def test_a_run_of_damage_is_passed() -> None:
+def test_a_run_of_damage_is_skipped() -> None:
     records = [wire.example(a=wire.int64_list(i), b=wire.bytes_list(bytes(100))) for i in range(50)]
     data = bytearray(b"".join(map(wire.frame, records)))
     size = len(wire.frame(records[0]))
@@ -25,7 +25,7 @@ def test_a_run_of_damage_is_passed() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 13])
-def test_damage_in_the_first_record_is_passed(at: int) -> None:
+def test_damage_in_the_first_record_is_skipped(at: int) -> None:
     data = bytearray(b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(5)))
     data[at] ^= 1
     Path("x.tfrecord").write_bytes(data)
@@ -33,14 +33,14 @@ def test_damage_in_the_first_record_is_passed(at: int) -> None:
         assert rm.open("x.tfrecord", errors="skip")[:]["a"].tolist() == [1, 2, 3, 4]
 
 
-def test_bytes_inserted_between_records_are_passed() -> None:
+def test_bytes_inserted_between_records_are_skipped() -> None:
     frames = [wire.frame(wire.example(a=wire.int64_list(i))) for i in range(5)]
     Path("x.tfrecord").write_bytes(frames[0] + b"junk" + b"".join(frames[1:]))
     with pytest.warns(rm.SkippedRecordsWarning):
         assert rm.open("x.tfrecord", errors="skip")[:]["a"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_records_that_are_no_examples_are_skipped() -> None:
+def test_records_that_are_not_examples_are_skipped() -> None:
     good = wire.example(a=wire.int64_list(1))
     wire.write("x.tfrecord", b"junk", good, b"\xff", good)
     with pytest.warns(rm.SkippedRecordsWarning, match="2 bad records were left out"):

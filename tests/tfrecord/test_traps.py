@@ -119,7 +119,7 @@ def test_an_empty_list_of_a_known_kind_is_an_empty_row(kind: str) -> None:
     assert batch["a"].lengths.tolist() == [1, 0]
 
 
-def test_of_duplicate_keys_the_last_wins() -> None:
+def test_the_last_of_duplicate_keys_wins() -> None:
     entries = wire.entry("a", wire.int64_list(1)) + wire.entry("a", wire.int64_list(2))
     record = wire.field(1, entries)
     assert oracle(record, "a") == [2]
@@ -294,7 +294,7 @@ def test_gzip_of_several_members_and_zlib_are_read_to_the_end() -> None:
         assert rm.open(path)[:]["a"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_compression_is_told_by_content_not_by_name() -> None:
+def test_compression_is_detected_by_content_not_by_name() -> None:
     data = b"".join(map(wire.frame, RECORDS))
     Path("plain.tfrecord.gz").write_bytes(data)
     Path("really-gzip.tfrecord").write_bytes(gzip.compress(data))
@@ -369,7 +369,7 @@ def test_an_index_older_than_the_data_is_noticed() -> None:
     assert ds[:]["a"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_pickle_in_the_place_of_an_index_is_never_loaded() -> None:
+def test_a_pickle_in_place_of_an_index_is_never_loaded() -> None:
     wire.write("x.tfrecord", *RECORDS)
     Path(".x.tfrecord.recmap").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
     with pytest.warns(rm.StaleIndexWarning, match="damaged"):
@@ -386,7 +386,7 @@ def test_a_record_over_2_gib_is_not_written() -> None:
     assert not Path("x.tfrecord").exists()
 
 
-def test_sound_files_warn_of_nothing() -> None:
+def test_sound_files_cause_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read(*RECORDS)

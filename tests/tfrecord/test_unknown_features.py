@@ -43,7 +43,7 @@ KINDS = {"plain": MANY, "gzip": 80_000}
 
 @pytest.mark.parametrize("verify", [True, False, "full"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_conversion_does_not_lose_a_feature_of_later_records(kind: str, verify: Any) -> None:
+def test_a_conversion_does_not_lose_features_of_later_records(kind: str, verify: Any) -> None:
     path = write(kind, late(with_z(), with_z(), before=KINDS[kind]))
     with pytest.raises(rm.FieldMismatchError, match="has a feature 'z'.*would be lost") as e:
         rm.convert(path, "out.npz", verify=verify)
@@ -67,7 +67,7 @@ def test_a_conversion_does_not_lose_a_feature_of_later_records(kind: str, verify
     ],
     ids=["slice", "rows", "batches", "iteration", "stats", "pipeline", "shuffle", "one row"],
 )
-def test_reading_warns_once_of_a_feature_it_does_not_know(read: Any) -> None:
+def test_reading_warns_once_about_an_unknown_feature(read: Any) -> None:
     path = write("plain", late(with_z(), with_z()))
     ds = rm.open(path)
     with pytest.warns(rm.UnknownFeatureWarning, match="record 4,000 has a feature 'z'") as seen:
@@ -82,7 +82,7 @@ def test_the_warning_points_at_the_line_that_reads() -> None:
     assert seen[0].filename == __file__
 
 
-def test_only_what_was_met_is_warned_of() -> None:
+def test_only_features_that_were_read_cause_a_warning() -> None:
     ds = rm.open(write("plain", late(with_z())))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -95,7 +95,7 @@ def test_only_what_was_met_is_warned_of() -> None:
     rm.convert("x.tfrecord", "more.npy", fields=["a"])
 
 
-def test_renaming_a_column_leaves_nothing_out_on_purpose() -> None:
+def test_renaming_a_column_still_warns_about_unknown_features() -> None:
     path = write("plain", late(with_z()))
     with pytest.raises(rm.FieldMismatchError, match="'z'"):
         rm.convert(path, "out.npz", rename={"a": "b"})
@@ -108,7 +108,7 @@ def test_a_dataset_in_another_process_warns_too() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_index_learns_every_feature_of_every_record(kind: str) -> None:
+def test_an_index_knows_every_feature_of_every_record(kind: str) -> None:
     more = [with_z(), wire.example(b=wire.float_list(1.5)), wire.example(c=wire.bytes_list(b"x"))]
     path = write(kind, late(*more, before=KINDS[kind]))
     rm.index(path)
@@ -127,7 +127,7 @@ def test_an_index_learns_every_feature_of_every_record(kind: str) -> None:
     assert rm.open(path).schema == fields
 
 
-def test_an_index_keeps_the_types_it_has_and_learns_new_features() -> None:
+def test_an_index_keeps_its_types_and_adds_new_features() -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"image": np.zeros((MANY, 4), np.uint8)})
     records = list(rm.tfrecord.records("x.tfrecord"))
@@ -151,7 +151,7 @@ def test_indexes_of_several_files_are_joined() -> None:
         rm.convert(files, "out.h5", verify="full")
 
 
-def test_bad_records_are_left_out_and_features_learned() -> None:
+def test_skipping_bad_records_still_finds_features() -> None:
     path = write("plain", late(with_z(), b"\xff", with_z()))
     with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
         ds = rm.open(path, errors="skip")
@@ -185,14 +185,14 @@ def test_a_feature_list_with_the_name_of_a_feature_is_noticed() -> None:
     assert next(iter(both))["a"][MANY] == 5
 
 
-def test_a_feature_without_a_value_is_nothing_to_lose() -> None:
+def test_a_feature_without_a_value_is_not_unknown() -> None:
     path = write("plain", late(wire.example(a=wire.int64_list(1), z=b"")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rm.convert(path, "out.npy", verify="full")
 
 
-def test_unknown_fields_of_an_example_are_no_features() -> None:
+def test_unknown_fields_of_an_example_are_not_features() -> None:
     record = wire.field(77, b"anything") + with_z()[:0] + wire.example(a=wire.int64_list(1))
     second = wire.example(a=wire.int64_list(1)) + wire.field(2, b"\xff\xff")
     path = write("plain", late(record, second))
@@ -326,7 +326,7 @@ def test_the_advice_for_a_feature_that_no_sampled_record_has_works() -> None:
     assert rm.open(path, ["z"])[MANY]["z"].tolist() == [7]
 
 
-def test_three_dots_stand_for_all_other_columns() -> None:
+def test_an_ellipsis_stands_for_all_other_columns() -> None:
     raw = wire.bytes_list(np.arange(2, dtype="<f4").tobytes())
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1), x=raw))
     ds = rm.open("x.tfrecord", {"x": "float32[2]", ...: None})
@@ -360,9 +360,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("record", "text"), FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("kind", KINDS)
-def test_records_that_are_no_examples_are_said_to_be_what_they_are(
-    kind: str, record: bytes, text: str
-) -> None:
+def test_records_that_are_not_examples_are_described(kind: str, record: bytes, text: str) -> None:
     path = write(kind, [record] * 3)
     for fields in (None, {"x": "int64 = 0"}, ["label"]):
         with pytest.raises(rm.NotExampleError, match=text) as e:
@@ -373,7 +371,7 @@ def test_records_that_are_no_examples_are_said_to_be_what_they_are(
 
 
 @pytest.mark.parametrize("record", [r for r, _ in FOREIGN.values()], ids=FOREIGN)
-def test_a_later_record_that_is_no_example_is_no_empty_row(record: bytes) -> None:
+def test_a_later_record_that_is_not_an_example_is_an_error(record: bytes) -> None:
     rows = [wire.example(a=wire.int64_list(*range(i % 3))) for i in range(MANY)]
     wire.write("x.tfrecord", *rows, record, *rows[:50])
     for fields in (None, {"b": "int64[*]"}):
@@ -407,7 +405,7 @@ WITHOUT_FEATURES = {
 @pytest.mark.parametrize("record", WITHOUT_FEATURES.values(), ids=WITHOUT_FEATURES)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("indexed", [False, True])
-def test_a_file_of_examples_without_features_has_rows_that_lack_them_all(
+def test_examples_without_features_lack_every_given_field(
     record: bytes, packed: bool, indexed: bool
 ) -> None:
     some = [wire.example(a=wire.int64_list(i)) for i in range(3)]

@@ -11,7 +11,7 @@ from recmap.cli.source_options import add_source, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
-from recmap.files.cpus import size_text
+from recmap.model.byte_size import size_text
 from recmap.pipeline.meter import Stats
 
 __all__ = ["add"]

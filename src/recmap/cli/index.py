@@ -10,7 +10,7 @@ from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.errors import CorruptRecordError, OptionError
 from recmap.files.paths import expand
-from recmap.formats.registry import detect
+from recmap.formats.detect import detect
 from recmap.tfrecord.make_index import index
 
 __all__ = ["add"]

@@ -9,9 +9,9 @@ from recmap.cli.json import json_text
 from recmap.cli.progress import watching
 from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
+from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
-from recmap.files.temporary import writing
 from recmap.tfrecord.repair import repair
 
 __all__ = ["add"]

@@ -12,7 +12,7 @@ from recmap.cli.source_options import add_source, call_text, opened
 from recmap.cli.terminal import show_table
 from recmap.cli.verb import add_verb
 from recmap.errors import OptionError
-from recmap.files.cpus import size_text
+from recmap.model.byte_size import size_text
 from recmap.pipeline.tune import Trial, fits_memory, tune
 
 __all__ = ["add"]

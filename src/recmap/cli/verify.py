@@ -11,7 +11,7 @@ from recmap.cli.verb import add_verb
 from recmap.cli.wording import printable
 from recmap.errors import OptionError
 from recmap.files.paths import expand
-from recmap.formats.registry import detect
+from recmap.formats.detect import detect
 from recmap.formats.verify import verify
 
 __all__ = ["add"]

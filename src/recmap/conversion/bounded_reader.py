@@ -12,7 +12,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.unknown_features import losing_nothing
+from recmap.tfrecord.unknown_features import refuse_unknown_features
 
 __all__ = ["BoundedReader", "Sample", "take_sample"]
 
@@ -39,7 +39,7 @@ class BoundedReader:
             return None
         self._budget.release_freed()
         try:
-            with losing_nothing():
+            with refuse_unknown_features():
                 batch = self._source.read(self.row, self.row + asked, self._budget.limit)
         except MemoryLimitError as e:
             raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e

@@ -32,7 +32,7 @@ from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source

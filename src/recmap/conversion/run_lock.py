@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from recmap.errors import OutputExistsError
-from recmap.files.temporary import remove, writing
+from recmap.files.atomic_write import writing
+from recmap.files.temporary import remove
 
 __all__ = ["RunLock"]
 

@@ -12,8 +12,8 @@ from recmap.conversion.bounded_reader import BoundedReader
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
+from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
-from recmap.formats.registry import OpenOptions, open_source
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema

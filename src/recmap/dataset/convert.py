@@ -19,7 +19,6 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.dataset import Dataset, open
 from recmap.errors import OptionError
-from recmap.files.cpus import parse_size
 from recmap.files.paths import MOST_SHARDS, PathLike, PathsLike, as_path
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
@@ -32,6 +31,7 @@ from recmap.model.arguments import (
     check_flag,
     unknown_option,
 )
+from recmap.model.byte_size import parse_size
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.source import Source
 

@@ -27,9 +27,8 @@ from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import FORMATS, OpenOptions, for_column, open_source, select
-from recmap.formats.tfrecord_source import Errors, FieldsLike
+from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
+from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
     as_dtype,
     as_list,
@@ -49,10 +48,10 @@ from recmap.model.html import table
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.ragged import Ragged, concatenate
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Batch, FieldLike, Schema, as_field
-from recmap.model.source import Info, SelectedSource, Skipped, Source
+from recmap.model.schema import Batch, FieldLike, FieldsLike, Schema, as_field
+from recmap.model.source import Errors, Info, SelectedSource, Skipped, Source
 from recmap.pipeline.chain import Verbs
-from recmap.tfrecord.inflate import CompressionOption
+from recmap.tfrecord.byte_stream import CompressionOption
 
 if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
@@ -261,7 +260,7 @@ def _one_column(name: str, part: Any, options: OpenOptions) -> Dataset:
     if isinstance(part, Dataset):
         dataset = part
     else:
-        dataset = Dataset(open_source(part, None, for_column(part, options)))
+        dataset = Dataset(open_source(part, None, options.for_column(part)))
     columns = list(dataset.schema)
     if columns == [name]:
         return dataset

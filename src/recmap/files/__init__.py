@@ -1,1 +1,1 @@
-"""Files of any format: finding, mapping and writing them."""
+"""Files of any format: find, recognise, map and write them."""

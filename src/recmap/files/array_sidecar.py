@@ -1,9 +1,9 @@
-"""A small file beside the data that says what bytes without a header are.
+"""The JSON file beside an array file that describes its columns.
 
-``data.bin.recmap.json`` is made for people and programs alike:
-``{"recmap": 1, "fields": {"x": "float32[10]"}}``. Rows are the fields end to end. Those
-that recmap writes also hold the size of the data and a checksum of samples of it, so
-that the description of an older file is not taken for that of its successor.
+``data.bin.recmap.json`` can be written by people and programs:
+``{"recmap": 1, "fields": {"x": "float32[10]"}}``. A row is its fields end to end. Those that
+recmap writes also hold the size of the data and a checksum of samples, so that the
+description of an older file is not taken for that of its successor.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _SUFFIX = ".recmap.json"
-# A description is a few lines; more is not one.
+# A description is a few lines; larger files are not one.
 _MAX_SIZE = 1 << 20
-# What is sampled of the data: so many places, so many bytes at each.
+# Samples for the checksum, and the bytes of each.
 _SAMPLES, _SAMPLE_SIZE = 16, 4096
 
 
 @dataclass(frozen=True)
 class Description:
-    """The fields of a row, and the size and checksum of the data, if they are told."""
+    """The fields of a row, and the size and checksum of the data, if the file tells them."""
 
     path: str
     schema: Schema
@@ -46,11 +46,11 @@ class Description:
 
     @property
     def bound(self) -> bool:
-        """Whether it tells which data it describes."""
+        """Whether it tells which data it belongs to."""
         return self.size is not None and self.crc32 is not None
 
     def mismatch(self, data: str) -> str:
-        """Why it is not the description of this file; "" if it may well be."""
+        """Say why this cannot be the description of a file; "" if it can."""
         size = os.path.getsize(data)
         if self.size is not None and size != self.size:
             return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
@@ -60,12 +60,12 @@ class Description:
 
 
 def description_path(path: str) -> str:
-    """Where the description of a file is."""
+    """Return the path of the description of a file."""
     return path + _SUFFIX
 
 
 def load_description(path: str) -> Description | None:
-    """What the description of a file says, if there is one."""
+    """Load the description of a file, if there is one."""
     name = description_path(path)
     if not os.path.isfile(name):
         return None
@@ -88,7 +88,7 @@ def load_description(path: str) -> Description | None:
 
 
 def is_description(name: str) -> bool:
-    """Whether a file is a description, and nothing else that has the name of one."""
+    """Tell whether a file is a description, not something else with such a name."""
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
     except (OSError, RecursionError, ValueError):
@@ -97,15 +97,13 @@ def is_description(name: str) -> bool:
 
 
 def remove_description(path: str) -> None:
-    """Removes the description of a file, if there is one."""
+    """Remove the description of a file, if there is one."""
     if is_description(description_path(path)):
         os.unlink(description_path(path))
 
 
 def save_description(path: str, schema: Schema, data: str) -> None:
-    """Writes the description of a file, whole or not at all. ``data`` is the name that
-    the file has for now.
-    """
+    """Write the description of a file. ``data`` is the file's temporary name."""
     content = {
         "recmap": 1,
         "fields": {name: str(field) for name, field in schema.items()},
@@ -123,7 +121,7 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sampled_crc32(path: str) -> int:
-    """The checksum of samples from the beginning to the end of a file."""
+    """Compute the checksum of samples spread over a file."""
     with open(path, "rb") as file:
         last = max(os.fstat(file.fileno()).st_size - _SAMPLE_SIZE, 0)
         crc = 0

@@ -1,17 +1,81 @@
-"""Small files, whole or not at all."""
+"""Write files so that they appear whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from recmap.files.temporary import make_folder, remove, temporary_path, writing
+from recmap.errors import OutputError, RecmapError
+from recmap.files.temporary import remove, temporary_path
 
-__all__ = ["read_whole", "write_whole"]
+__all__ = ["make_folder", "put_in_place", "read_whole", "sync", "write_whole", "writing"]
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn an error of the operating system into an OutputError that names the output."""
+    try:
+        yield
+    except RecmapError:
+        raise
+    except OSError as e:
+        reason = e.strerror or str(e)
+        if e.errno in (errno.EEXIST, errno.ENOTDIR):
+            reason = "a part of its path is a file, not a folder"
+        failed = OutputError(f"{path} cannot be written: {reason}")
+        failed.errno, failed.strerror = e.errno, e.strerror
+        raise failed from e
+
+
+def make_folder(path: str) -> None:
+    """Make the folder of an output, and refuse a name that no file can have."""
+    with writing(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.lstat(path)
+
+
+def sync(path: str) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def put_in_place(temporary: str, path: str) -> None:
+    """Rename a finished file to its final name.
+
+    A file it replaces passes on its permissions. A link stays a link: its target is replaced.
+    """
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    if os.path.isfile(target):
+        os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+    try:
+        os.replace(temporary, target)
+    except OSError as e:
+        if e.errno != errno.EXDEV:
+            remove(temporary)
+            raise
+        # A link into another file system: rename within that one.
+        near = temporary_path(target)
+        try:
+            shutil.copy2(temporary, near)
+            os.replace(near, target)
+        finally:
+            remove(near)
+        os.unlink(temporary)
 
 
 def read_whole(path: str, most: int) -> str:
-    """Reads a file; a ValueError if it has more than ``most`` bytes, or is no text. Memory is
-    taken for what is there: file.read(most) would take it for all that may be.
+    """Read a text file; a ValueError if it has more than ``most`` bytes or is not UTF-8.
+
+    Memory is allocated for the file's size: ``file.read(most)`` would allocate ``most`` bytes.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -21,7 +85,7 @@ def read_whole(path: str, most: int) -> str:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Writes a file under a temporary name, and renames it; a failure leaves nothing."""
+    """Write a text file under a temporary name and rename it; a failure leaves nothing."""
     make_folder(path)
     temporary = temporary_path(path)
     try:

@@ -1,4 +1,4 @@
-"""Memory that is used again: a batch that nobody has any more makes room for the next."""
+"""Reuse memory: a batch that has been freed makes room for the next."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import numpy.typing as npt
 
 __all__ = ["Buffers"]
 
-# Below this, what malloc keeps is as good. Above, pages that are given back and had anew
-# cost as much as filling them; but so much is not kept without need.
+# Below this, malloc reuses memory just as well. Above, new pages cost as much as filling
+# them; but very large buffers are not worth keeping.
 _SMALLEST = 1 << 18
 _LARGEST = 1 << 24
 _BYTE = np.dtype(np.uint8)
-# Bytes that wait to be used again.
+# Bytes kept for reuse, at most.
 _KEPT = 1 << 26
 
 
 class Buffers:
-    """Makes arrays of any type, over buffers that come back when the array is garbage:
-    all views of it hold it, so that none is left then. Any thread may use it. They begin
-    on a page; arrays below ``smallest`` or above ``largest`` bytes are NumPy's own.
+    """Makes arrays over buffers that return to the pool when the array is freed.
+
+    Every view holds the array, so none is left then. Arrays begin on a page; those below
+    ``smallest`` or above ``largest`` bytes are NumPy's own. Any thread may use the pool.
     """
 
     def __init__(
@@ -36,27 +37,27 @@ class Buffers:
         self._free: deque[mmap.mmap] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """An array of its own, with anything in it."""
+        """Make an array with arbitrary content."""
         size = dtype.itemsize * math.prod(shape)
         if not self._smallest <= size <= self._largest or dtype.hasobject:
             return np.empty(shape, dtype)
         try:
             buffer = self._get(size)
-        except OSError:  # no memory: NumPy says so as everybody expects
+        except OSError:  # out of memory: NumPy raises the usual error
             self._free.clear()
             return np.empty(shape, dtype)
-        # Not of an array: NumPy would have views hold that one, and pass over this.
+        # Directly over the buffer: views of an array over another array hold only that one.
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
-        weakref.finalize(array, self._back, buffer).atexit = False
+        weakref.finalize(array, self._return, buffer).atexit = False
         return array
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
-        """So many bytes, with anything in them."""
+        """Make an array of ``size`` bytes with arbitrary content."""
         return self.empty((size,), _BYTE)
 
-    def _back(self, buffer: mmap.mmap) -> None:
-        # Not under a lock: this may come from the garbage collector, at any moment. If
-        # two come at once, a buffer too many is kept.
+    def _return(self, buffer: mmap.mmap) -> None:
+        # No lock: the garbage collector may call this at any moment. At worst two threads
+        # keep one buffer too many.
         if sum(map(len, tuple(self._free))) + len(buffer) <= self._kept:
             self._free.append(buffer)
 
@@ -65,7 +66,7 @@ class Buffers:
             buffer = self._free.pop()
         except IndexError:
             return mmap.mmap(-1, _rounded(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # One that is much too large is held by a small batch for nothing.
+        # A small batch should not hold a buffer that is much too large.
         if size <= len(buffer) <= 2 * size:
             return buffer
         return self._get(size)
@@ -75,8 +76,8 @@ class Buffers:
 
 
 def _rounded(size: int) -> int:
-    """Up to an eighth more, of which no page is touched: the next batch, a little larger,
-    shall fit.
+    """Round up by at most an eighth, so that a slightly larger batch fits next time. The extra
+    pages are never touched.
     """
     step = 1 << max(size.bit_length() - 4, 0)
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""What the machine offers, and amounts of it."""
+"""How many threads to use: the machine's CPUs, and this thread's share of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recmap.errors import OptionError
-from recmap.model.byte_size import parse_size, size_text
 
 __all__ = [
     "Share",
     "own_share",
-    "parse_size",
     "pool_size",
-    "size_text",
     "thread_count",
     "thread_share",
     "using_threads",
@@ -27,24 +24,26 @@ __all__ = [
 ]
 
 _allowed: int | None = None
-_here = threading.local()
+_thread = threading.local()
 
 
 def thread_count() -> int:
-    """The processors this process may use: as many as the system says, or the variable
-    ``RECMAP_THREADS`` of the environment. Fewer where a budget allows no more.
+    """Return how many threads a call may use.
+
+    These are the CPUs of this process, or the environment variable ``RECMAP_THREADS``, or
+    fewer where a memory budget allows no more.
     """
     share = own_share()
-    return _processors() if share is None else min(share.each, _processors())
+    return _cpus() if share is None else min(share.each, _cpus())
 
 
 def pool_size() -> int:
-    """Threads of a pool that many share, as this thread does."""
+    """Return how many threads to start in a pool that several workers share."""
     share = own_share()
-    return _processors() if share is None else min(share.together, _processors())
+    return _cpus() if share is None else min(share.together, _cpus())
 
 
-def _processors() -> int:
+def _cpus() -> int:
     if _allowed is not None:
         return _allowed
     asked = os.environ.get("RECMAP_THREADS")
@@ -63,17 +62,19 @@ def _parse_threads(text: str) -> int:
 
 
 def thread_share() -> int:
-    """The processors for one call of this thread, if others do the same beside it."""
-    return max(1, thread_count() // getattr(_here, "beside", 1))
+    """Return how many threads a call may use if others work beside this thread."""
+    return max(1, thread_count() // getattr(_thread, "beside", 1))
 
 
 def work_beside(count: int) -> None:
-    """Has this thread know that it is one of so many that do the same."""
-    _here.beside = count
+    """Tell this thread how many do the same work, itself included, so that they share the
+    CPUs.
+    """
+    _thread.beside = count
 
 
 class Share(NamedTuple):
-    """What a budget leaves of the machine: to each of some workers, and to all of them."""
+    """The threads that a memory budget allows: each worker, and all of them together."""
 
     each: int
     together: int
@@ -81,26 +82,24 @@ class Share(NamedTuple):
 
 @contextmanager
 def within(share: Share | None) -> Iterator[None]:
-    """Has this thread, and those it starts, use no more threads than that: each one that
-    works holds blocks in memory.
-    """
-    before, _here.share = own_share(), share
+    """Limit this thread, and those it starts, to a share: every thread at work holds memory."""
+    before, _thread.share = own_share(), share
     try:
         yield
     finally:
-        _here.share = before
+        _thread.share = before
 
 
 def own_share() -> Share | None:
-    """What this thread is limited to, if it is."""
-    share: Share | None = getattr(_here, "share", None)
+    """Return the limit of this thread, if it has one."""
+    share: Share | None = getattr(_thread, "share", None)
     return share
 
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Has all threads of this process take it for one that may use so many processors:
-    whoever shares out a machine does not always tell the system.
+    """Let the whole process use ``count`` threads: a cluster that hands out CPUs does not
+    always tell the operating system.
     """
     global _allowed  # noqa: PLW0603 - there is one machine
     before, _allowed = _allowed, count

@@ -1,8 +1,7 @@
-"""What can still be inflated of a damaged stream.
+"""Inflate what can still be read of a damaged gzip or zlib stream.
 
-A decompressor that meets damage keeps for itself what it had inflated in the same call. So the
-member is inflated once more, in ever smaller steps towards the damage, and without the checksum
-behind it.
+A decompressor that meets damage discards what it inflated in the same call. So the member is
+inflated again, in ever smaller steps towards the damage, ignoring the checksum at its end.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from typing import Literal
 __all__ = ["Rescue", "find_member"]
 
 _RAW = -15
-# Bytes read and made in each call: where one fails, the next smaller ones go on.
+# Bytes read and inflated per call; where one size fails, the next smaller one continues.
 _STEPS = ((1 << 17, 3 << 16), (1 << 10, 1 << 10), (1, 1))
 _MAGIC = b"\x1f\x8b\x08"
 _HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 _TRAILER = {"gzip": 8, "zlib": 4}
-# A header is no longer than that, by far.
+# Far more than any header takes.
 _HEADER_SIZE = 1 << 17
 _SEARCH_SIZE = 1 << 20
-# Inflated to see that a member begins.
+# Compressed bytes inflated to see whether a member begins here.
 _TRIED = 1 << 10
 
 
 class Rescue:
-    """The member of a file that begins at ``begin``."""
+    """Inflates the damaged member that begins at ``begin``."""
 
     def __init__(self, file: int, compression: Literal["gzip", "zlib"], begin: int) -> None:
         self._file, self._compression = file, compression
         header = _header_size(os.pread(file, _HEADER_SIZE, begin), compression)
         self._readable = header is not None
-        #: How far the file has been read.
+        #: How far into the file it has read.
         self.position = begin + (header or 0)
-        #: Whether the member was inflated to its end: only its checksum is wrong.
+        #: Whether it reached the end of the member, so that only the checksum is wrong.
         self.ended = False
 
     def beyond(self, size: int) -> Iterator[bytes]:
-        """What can be inflated beyond the first ``size`` bytes."""
+        """Yield what can be inflated after the first ``size`` plain bytes."""
         if not self._readable:
             return
         engine, made = zlib.decompressobj(_RAW), 0
@@ -63,11 +62,11 @@ class Rescue:
                     self.position += _TRAILER[self._compression]
                     return
                 if not plain and len(data) == len(rest):
-                    return  # the file ends
+                    return  # end of file
 
 
 def find_member(file: int, begin: int) -> int | None:
-    """Where the next gzip member begins, as far as its first bytes tell."""
+    """Find where the next gzip member begins, judging by its first bytes."""
     while True:
         data = os.pread(file, _SEARCH_SIZE, begin)
         at = data.find(_MAGIC)
@@ -89,11 +88,11 @@ def _is_member(file: int, begin: int) -> bool:
     try:
         return bool(engine.decompress(data[header : header + _TRIED], _TRIED)) or engine.eof
     except zlib.error:
-        # Damage may be that near.
-        return _gives_some(data[header : header + _TRIED])
+        # The damage may lie within these bytes.
+        return _inflates_some(data[header : header + _TRIED])
 
 
-def _gives_some(data: bytes) -> bool:
+def _inflates_some(data: bytes) -> bool:
     engine = zlib.decompressobj(_RAW)
     try:
         return any(engine.decompress(data[i : i + 1]) for i in range(len(data)))
@@ -102,7 +101,7 @@ def _gives_some(data: bytes) -> bool:
 
 
 def _header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
-    """Bytes before the deflated data; None if they cannot be told."""
+    """Return the bytes in front of the compressed data; None if the header makes no sense."""
     if compression == "zlib":
         return 2 if len(data) > 2 and not data[1] & 0x20 else None
     if len(data) < 10 or data[:3] != _MAGIC or data[3] & _RESERVED:

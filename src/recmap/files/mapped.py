@@ -1,4 +1,4 @@
-"""A file mapped into memory, read in place."""
+"""Files mapped into memory and read in place."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ __all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-# Mapped pages a pass keeps behind it.
+# Bytes of mapped pages that a sequential read keeps behind it.
 _WINDOW_SIZE = 256 << 20
-# Files that a dataset keeps mapped while it reads them one by one.
+# Files that a dataset keeps mapped while it reads one after the other.
 _OPEN_FILES = 128
-# Files that are held on to, all together, take no more than half of the mappings that the
-# system allows a process.
+# Files held for random access take at most half of the mappings that the system allows a
+# process, and at most this many.
 _MOST_HELD = 1 << 15
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
-# What the system says if there are too many mappings or descriptors.
+# Errors for too many mappings or descriptors.
 _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class MappedFile:
-    """A whole file as an array of bytes, which holds no descriptor. Views of it stay valid
-    after it is dropped, unless the file is truncated.
+    """A whole file as an array of bytes, without an open descriptor.
+
+    Views of it stay valid after the object is gone, unless the file is truncated.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Absolute: the folder this process works in may be another one later.
+            # Absolute: the process may change its working folder.
             place = os.fsencode(os.path.abspath(path))
             self._mapping = _core.Mapping(place, os.fsencode(path))
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
-        # The stretch that was mapped by reading in order.
+        # The span that sequential reads have mapped.
         self._window = (0, 0)
         self.bytes: npt.NDArray[np.uint8] = self._mapping.contents
         self.size = len(self.bytes)
         self._begin = _address(self.bytes)
 
     def check_size(self, expected: int | None = None) -> None:
-        """Raise if the file is shorter than ``expected``, or than it was: touching what it
-        lost would kill the process. If another file has taken its name, it is still the one
-        that was mapped.
+        """Raise if the file is shorter than ``expected``, or than it was when it was mapped:
+        touching what is gone would kill the process. A new file of the same name does not
+        matter.
         """
         size = self._mapping.size_now()
         expected = self.size if expected is None else expected
@@ -69,21 +70,21 @@ class MappedFile:
     def check_sizes(files: Sequence[MappedFile], *, by_page: bool = False) -> None:
         """Raise if one of several files is shorter than it was.
 
-        ``by_page`` is quicker. It is enough where checksums are compared: what is missing of
-        a last page reads as zeros.
+        ``by_page`` is faster, and enough where checksums are compared: the missing end of a
+        page reads as zeros.
         """
         shrunk = _core.first_shrunk([file._mapping for file in files], by_page)  # noqa: SLF001
         if shrunk is not None:
             files[shrunk].check_size()
 
     def will_read(self, begin: int, end: int) -> None:
-        """Gives back what lies far behind a stretch that is about to be read.
+        """Release the pages far behind a span that is about to be read.
 
-        A pass over a large file holds no more than a window of it in the process;
-        a small file stays mapped, so that the next pass is quicker.
+        So a pass over a large file holds only a window of it in memory. A small file stays
+        mapped, which makes the next pass faster.
         """
         low, high = self._window
-        if not low <= begin <= high:  # elsewhere in the file
+        if not low <= begin <= high:  # not in order
             self.have_read(low, high)
             low = begin
         if end - low > _WINDOW_SIZE:
@@ -92,21 +93,19 @@ class MappedFile:
         self._window = (low, max(end, high) if low != begin else end)
 
     def have_read(self, begin: int, end: int) -> None:
-        """Gives back the pages of a stretch, unless the file is small. They stay cached
-        by the system.
-        """
+        """Release the pages of a span, unless the file is small. The system keeps them cached."""
         if self.size > _WINDOW_SIZE:
             self._mapping.have_read(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
-        """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
+        """Return an array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
         inner = np.empty(shape[1:], dtype).strides
         return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset, strides=(stride, *inner))
 
     def array(
         self, offset: int, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C"
     ) -> npt.NDArray[Any]:
-        """An array that lies in the file at ``offset``."""
+        """Return an array that lies in the file at ``offset``."""
         dtype = np.dtype(dtype)
         needed = offset + math.prod(shape) * dtype.itemsize
         if needed > self.size:
@@ -121,7 +120,7 @@ class MappedFile:
         return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset, order=order)
 
     def span(self, view: npt.NDArray[Any]) -> tuple[int, int]:
-        """The bytes of the file that a view of it lies in."""
+        """Return the span of the file that a view of it covers."""
         begin = _address(view) - self._begin
         if view.flags.c_contiguous:
             return begin, begin + view.nbytes
@@ -130,12 +129,12 @@ class MappedFile:
 
 
 class Guard:
-    """Turns a file that is cut during a read into an error.
+    """A context in which a file that is truncated during a read becomes an error.
 
     The size of a file is checked before it is read, but another program may truncate it
     afterwards. Inside a guard, this thread then reads zeros instead of being killed, and
-    leaving the guard raises the error; whatever was read inside must be dropped. Outside of
-    one, as in an array the user holds, touching what is gone still kills the process.
+    leaving the guard raises the error; discard what was read inside. Outside of a guard, as
+    in an array that the user holds, touching what is gone still kills the process.
     """
 
     __slots__ = ("_cuts",)
@@ -156,7 +155,7 @@ class Guard:
 
 
 def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The same function, run inside a guard."""
+    """Return the same function, run inside a guard."""
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:
@@ -167,7 +166,7 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _is_bad_address(error: BaseException | None) -> bool:
-    """Whether the system could not read what it was to write."""
+    """Tell whether the system could not read the memory it was given."""
     return isinstance(error, OSError) and error.errno == errno.EFAULT
 
 
@@ -181,17 +180,17 @@ def _shrank(path: str, before: int, now: int) -> CorruptRecordError:
 
 
 class MappedFiles:
-    """Maps files when they are used, and lets go of those that were not for longest."""
+    """Maps files on first use, and releases the least recently used."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
         self._lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedFiles, ()  # another process maps them itself
+        return MappedFiles, ()  # another process maps its own
 
     def open(self, path: str) -> MappedFile:
-        """The file, mapped. Hold on to it while you use it."""
+        """Return the mapped file. Keep a reference while you use it."""
         with self._lock:
             file = self._files.get(path)
             if file is None:
@@ -211,8 +210,8 @@ class MappedFiles:
             return MappedFile(path)
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:
-        """All of these files, mapped as long as the result is in use; None if they are too
-        many, with those that are held already.
+        """Map all of these files for as long as the result lives; None if the process holds too
+        many already.
         """
         held = HeldFiles()
         if not _held.take(len(paths)):
@@ -232,11 +231,11 @@ class HeldFiles(list[MappedFile]):
 
 
 class _Allowance:
-    """Mappings for files that are held, of the whole process."""
+    """The number of held files that the whole process is allowed."""
 
     def __init__(self) -> None:
         self._taken = 0
-        # Given back by the garbage collector, at any moment: also in the middle of take().
+        # Reentrant: the garbage collector may call give() in the middle of take().
         self._lock = RLock()
 
     def take(self, count: int) -> bool:
@@ -252,14 +251,14 @@ class _Allowance:
 
 
 def _address(array: npt.NDArray[Any]) -> int:
-    """Where it begins in memory. Asked for with every read, and ``ctypes`` takes longer."""
+    """Return where an array begins in memory. Every read asks, and ``ctypes`` is slower."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 @cache
 def _map_count() -> int:
-    """Mappings that the system allows a process."""
+    """Return how many mappings the system allows a process."""
     try:
         with open(_MAP_COUNT, encoding="ascii") as file:
             return int(file.read())

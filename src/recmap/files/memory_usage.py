@@ -1,4 +1,4 @@
-"""Memory that was freed, and that the allocator keeps for later."""
+"""Measure the memory of this process, and return freed memory to the system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _STATM = "/proc/self/statm"
 
 
 def anonymous_memory() -> int:
-    """Bytes that this process holds beside the pages of files; 0 where nobody tells."""
+    """Return the bytes this process holds, without mapped files; 0 where the system does not
+    tell.
+    """
     if not os.path.exists(_STATM):
         return 0
     with open(_STATM, "rb", buffering=0) as file:
@@ -22,8 +24,8 @@ def anonymous_memory() -> int:
 
 
 def give_back() -> None:
-    """Has the allocator return what it keeps to the system. glibc keeps much if threads
-    free what others took: as much again as is in use was seen.
+    """Return freed memory to the system. glibc may keep as much again as is in use, if threads
+    free what others allocated.
     """
     trim = _trim()
     if trim is not None:

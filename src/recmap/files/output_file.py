@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are whole."""
+"""Output files, which get their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OutputError, OutputExistsError
-from recmap.files.parallel_gzip import Deflater
-from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.gzip import Deflater
+from recmap.files.temporary import remove, temporary_path
 from recmap.files.threads import start_thread
 from recmap.native import _core
 
@@ -29,29 +30,29 @@ __all__ = [
 Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
-# Smaller pieces are gathered before they are handed over.
+# Smaller writes are joined before they are handed over.
 _PIECE = 1 << 20
-# Pieces that wait to be written.
+# Writes that wait for the thread, at most.
 _WAITING = 2
-# Room on the disk is reserved that far ahead.
+# Disk space is reserved this far ahead.
 _RESERVE = 64 << 20
 
 
 def choose_compression(path: str, asked: Compression) -> Compression:
-    """How a file is to be compressed: as asked, else as its name ends."""
+    """Choose how to compress a file: as asked, else by the end of its name."""
     by_name: dict[str, Compression] = {".gz": "gzip", ".zlib": "zlib"}
     return asked or by_name.get(os.path.splitext(path)[1].lower())
 
 
 class Spooler:
-    """Writes in the background, so that encoding and writing overlap.
+    """Writes in a background thread, so that encoding and writing overlap.
 
-    Holds at most a few pieces. An error is raised in the caller's thread at its
-    next call.
+    Only a few writes wait at a time. An error is raised in the caller's thread at its next
+    call.
     """
 
     def __init__(self) -> None:
-        # Queues that the garbage collector may put something into at any moment.
+        # Unlike Queue, these are safe to use from the garbage collector.
         self._pieces: SimpleQueue[tuple[OutputFile, Buffer] | None] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(_WAITING):
@@ -59,7 +60,7 @@ class Spooler:
         self._error: BaseException | None = None
         self._abandoned: Sequence[OutputFile] = ()
         self._thread = start_thread(self._run, name="recmap-writer")
-        # Where no thread can start, the caller writes.
+        # Without a thread, the caller writes.
         self._stopped = self._thread is None
 
     def put(self, file: OutputFile, piece: Buffer) -> None:
@@ -71,26 +72,27 @@ class Spooler:
         self._pieces.put((file, piece))
 
     def close(self) -> None:
-        """Waits until everything is written."""
+        """Wait until everything is written."""
         self.stop()
         self._raise()
 
     def stop(self) -> None:
-        """Waits until nothing is written any more; an error does not matter now."""
+        """Wait until the thread has ended, and ignore errors."""
         if self._thread is not None and self._thread.is_alive():
             self._pieces.put(None)
             self._thread.join()
         self._stopped = True
 
     def abandon(self, files: Sequence[OutputFile]) -> None:
-        """Leaves nothing behind of all its files, without waiting for anything: the
-        garbage collector does this, perhaps in a thread that holds some lock, perhaps in
-        that of the spooler.
+        """Remove all of these files without waiting.
+
+        The garbage collector calls this, perhaps in a thread that holds a lock, perhaps in
+        the spooler's own.
         """
         for file in files:
             if self._stopped:
                 file.abort()
-            else:  # the thread may be about to write to it, and closes it afterwards
+            else:  # the thread may still write to it, and closes it later
                 remove(file.temporary)
         self._abandoned = files
         self._pieces.put(None)
@@ -103,10 +105,10 @@ class Spooler:
     def _run(self) -> None:
         while (item := self._pieces.get()) is not None:
             self._room.put(None)
-            # What waits is drained after an error, so that nobody waits for room.
+            # After an error the queue is emptied, so that no caller waits for room.
             if self._error is None and not self._abandoned:
                 self._write(*item)
-            del item  # not kept until the next one comes
+            del item  # free it before waiting for the next
         for file in self._abandoned:
             file.abort()
 
@@ -118,12 +120,12 @@ class Spooler:
 
 
 class OutputFile:
-    """A file under a temporary name, until commit() gives it its own."""
+    """A file under a temporary name, until commit() gives it its final one."""
 
     def __init__(
         self, path: str, compression: Compression, spooler: Spooler, *, unnamed: bool = False
     ) -> None:
-        """One that is ``unnamed`` is gone when it is closed, or the process is killed."""
+        """An ``unnamed`` file is gone when it is closed or the process ends."""
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
@@ -139,13 +141,13 @@ class OutputFile:
         self._spooler = spooler
         self._pieces: list[Buffer] = []
         self._held = 0
-        # Bytes in the file, and up to where room for more is reserved; None where that
-        # cannot be had.
+        # Bytes in the file, and up to where disk space is reserved; None if the file system
+        # cannot reserve any.
         self.written = 0
         self._reserved: int | None = 0
 
     def write(self, piece: Buffer) -> None:
-        """Appends; small pieces are gathered first."""
+        """Append; small writes are joined first."""
         if len(piece) >= _PIECE:
             self.flush()
             self._spooler.put(self, piece)
@@ -156,14 +158,14 @@ class OutputFile:
             self.flush()
 
     def flush(self) -> None:
-        """Hands over what is held."""
+        """Hand over what is held."""
         pieces, self._pieces, self._held = self._pieces, [], 0
         if pieces:
             gathered = np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
             self._spooler.put(self, gathered)
 
     def write_now(self, piece: Buffer) -> None:
-        """Compresses and writes, in the spooler's thread."""
+        """Compress and write, in the spooler's thread."""
         if self._deflater is None:
             self._write_all(piece)
         else:
@@ -187,47 +189,47 @@ class OutputFile:
         self._reserved = self.written + ahead if fits else None
 
     def write_at(self, offset: int, data: bytes) -> None:
-        """Writes over what is there; the spooler must have been closed."""
+        """Overwrite bytes; the spooler must have been closed."""
         os.pwrite(self._file.fileno(), data, offset)
 
     def reader(self) -> IO[bytes]:
-        """What was written, from the beginning; the spooler must have been closed."""
+        """Return the file, to be read from the beginning; the spooler must have been closed."""
         self._file.seek(0)
         return self._file
 
     def finish(self, durable: bool) -> None:
-        """Writes the end of the stream; the spooler must have been closed."""
+        """Write the end of the stream and close the file; the spooler must have been closed."""
         if self._deflater is not None:
             for part in self._deflater.finish():
                 self._write_all(part)
         with writing(self.path):
-            if self._reserved:  # gives back what was not used
+            if self._reserved:  # release what was not used
                 os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
             if durable:
                 os.fsync(self._file.fileno())
         self._file.close()
 
     def commit(self, durable: bool) -> None:
-        """Gives the finished file its name."""
+        """Give the finished file its final name."""
         with writing(self.path):
             put_in_place(self.temporary, self.path)
             if durable:
                 sync(os.path.dirname(self.path))
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Close and remove the file."""
         self._file.close()
         remove(self.temporary)
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
-    """Raises if there is something at ``path`` that may not be overwritten."""
+    """Raise if there is something at ``path`` that must not be overwritten."""
     if os.path.exists(path) and not overwrite:
         raise OutputExistsError(f"{path} exists already (use overwrite=True to replace it)")
     refuse_special(path)
 
 
 def refuse_special(path: str) -> None:
-    """Raises if ``path`` is a pipe or a device, such as /dev/null: a file would replace it."""
+    """Raise if ``path`` is a pipe or a device such as /dev/null, which a file would replace."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise OutputExistsError(f"{path} is a pipe or a device, not a file; give another name")

@@ -1,4 +1,4 @@
-"""The files a user means by a path, a pattern, a folder or a list."""
+"""Find the files that a path, a pattern, a folder or a list stands for."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ __all__ = [
     "expand",
     "is_store",
     "shard_names",
+    "size_on_disk",
 ]
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
-# More names than any folder should hold.
+# More files than any folder should hold.
 MOST_SHARDS = 1_000_000
-# A file of one of these names makes a folder a Zarr store, of version 3 or 2.
-_STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-# What lies beside data, and is none.
+# A file with one of these names makes a folder a Zarr store, of version 3 or 2.
+_STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+# Files beside the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
 def as_path(path: Any, name: str = "path") -> str:
-    """A path as text, with ``~`` expanded. ``name`` is what the user knows it as."""
+    """Return a path as text, with ``~`` expanded. ``name`` is the option it was given as."""
     if not isinstance(path, str | bytes | os.PathLike):
         file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
         raise OptionTypeError(
@@ -54,7 +55,7 @@ def as_path(path: Any, name: str = "path") -> str:
     except UnicodeEncodeError as e:
         raise OptionError(f"{name}={text!r}: not the name of a file: {e}") from None
     if re.match(r"[A-Za-z][\w+.-]*://", text) and not os.path.lexists(text):
-        # Else an output would go to a new folder called "s3:".
+        # Otherwise an output would go to a new folder called "s3:".
         raise PathNotFoundError(
             f"{name}={text!r}: recmap reads and writes local or mounted files, not URLs; copy the "
             "file, or mount the bucket"
@@ -64,11 +65,11 @@ def as_path(path: Any, name: str = "path") -> str:
 
 
 def as_paths(paths: Any) -> str | list[str]:
-    """A path or pattern, or a list of them, as text."""
+    """Return a path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_path(paths)
     if hasattr(paths, "__array__"):
-        # The names of a table's columns, or the rows of an array, would be taken for paths.
+        # Otherwise the columns of a table, or the rows of an array, would be taken for paths.
         table = hasattr(paths, "columns")
         if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
             columns = "df" if table else '{"data": array}'
@@ -77,14 +78,14 @@ def as_paths(paths: Any) -> str | list[str]:
                 f"rm.from_arrays({columns})"
             )
     if not is_iterable(paths) or hasattr(paths, "read"):
-        return as_path(paths)  # which says what is wrong
+        return as_path(paths)  # raises
     return [as_path(path) for path in paths]
 
 
 def expand(paths: PathsLike) -> list[str]:
-    """The files, those of a pattern or folder sorted by name, hidden ones left out.
+    """Return the files, those of a pattern or folder sorted by name and without hidden ones.
 
-    A path that exists is taken as it is, even if it looks like a pattern.
+    A path that exists is used as it is, even if it looks like a pattern.
     """
     given = as_paths(paths)
     if isinstance(given, str):
@@ -96,7 +97,7 @@ def expand(paths: PathsLike) -> list[str]:
 
 
 def absolute(paths: PathsLike) -> PathsLike:
-    """The same paths or patterns, for a process that works in another folder."""
+    """Return the paths or patterns as absolute ones, for a process in another folder."""
     given = as_paths(paths)
     return os.path.abspath(given) if isinstance(given, str) else list(map(os.path.abspath, given))
 
@@ -118,11 +119,11 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _no_files(path: str) -> str:
-    """Why a folder holds no data."""
+    """Say why a folder holds no data."""
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
-        return f"not a Zarr store: there is none of {', '.join(_STORE_MARKS)} in this folder"
+        return f"not a Zarr store: there is none of {', '.join(_STORE_FILES)} in this folder"
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
@@ -132,7 +133,7 @@ def _no_files(path: str) -> str:
 
 
 def shard_names(stem: str, suffix: str, count: int) -> list[str]:
-    """The names of files that belong together.
+    """Return the names of the shards of one output.
 
     >>> shard_names("train", ".npy", 2)
     ['train-00000-of-00002.npy', 'train-00001-of-00002.npy']
@@ -140,14 +141,22 @@ def shard_names(stem: str, suffix: str, count: int) -> list[str]:
     return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for i in range(count)]
 
 
+def size_on_disk(path: str) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(map(os.path.getsize, inside))
+
+
 def is_store(path: str) -> bool:
-    """Whether a folder is a Zarr store."""
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_MARKS)
+    """Tell whether a folder is a Zarr store."""
+    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
 
 
 def _is_data(path: str) -> bool:
     try:
-        mode = os.stat(path).st_mode  # once: there may be many files, on a slow disk
+        mode = os.stat(path).st_mode  # only once: there may be many files on a slow disk
     except (OSError, ValueError):
         return False
     if stat.S_ISDIR(mode):

@@ -1,4 +1,4 @@
-"""An iterator that works ahead, in a thread of its own."""
+"""Run an iterator ahead of its consumer, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ __all__ = ["read_ahead"]
 
 _T = TypeVar("_T")
 
-# Seconds that the end of a program waits for threads in the middle of a read: one that
-# comes back from native code after the interpreter has ended aborts the process.
+# Seconds to wait at exit for threads in the middle of a read: one that returns from native
+# code after the interpreter has ended aborts the process.
 _GRACE = 5.0
-# The threads that read, with what tells each to end.
+# The running threads, and what tells each to end.
 _reading: dict[threading.Thread, tuple[threading.Event, SimpleQueue[None]]] = {}
 
 
 def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
-    """The same items, the next few of which are made while one is used. What the
-    iterator raises is raised here. The thread ends soon after this does, or is dropped.
+    """Yield the same items, and make up to ``depth`` of the next ones meanwhile.
+
+    What the iterator raises is raised here. The thread ends soon after this generator does.
     """
     ready: SimpleQueue[list[_T] | BaseException] = SimpleQueue()
     room: SimpleQueue[None] = SimpleQueue()
@@ -44,10 +45,10 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
             if not made:
                 return
             room.put(None)
-            yield made.pop()  # so that nobody here keeps it
+            yield made.pop()  # keeps no reference here
     finally:
-        # The garbage collector may do this, in a thread that holds some lock: nothing here
-        # waits, neither for the thread nor for a lock.
+        # The garbage collector may run this in a thread that holds a lock, so nothing here
+        # waits.
         stop.set()
         room.put(None)
 
@@ -65,10 +66,10 @@ def _work(
             if stop.is_set():
                 return
             made = [item]
-            del item  # before another thread gets it, and lets go of it
+            del item  # the consumer decides when it is freed
             ready.put(made)
         ready.put([])
-    except BaseException as e:  # raised in the reader's thread
+    except BaseException as e:  # raised in the consumer's thread
         ready.put(e)
     finally:
         _reading.pop(threading.current_thread(), None)
@@ -81,10 +82,10 @@ def _end_all() -> None:
         room.put(None)
     deadline = time.monotonic() + _GRACE
     for thread, _ in threads:
-        with suppress(RuntimeError):  # one that has not quite started
+        with suppress(RuntimeError):  # it has not quite started
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
 atexit.register(_end_all)
-# The threads do not run in a fork.
+# A fork has none of these threads.
 os.register_at_fork(after_in_child=_reading.clear)

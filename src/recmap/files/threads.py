@@ -1,4 +1,4 @@
-"""Threads, as many as the system lets start."""
+"""Start threads, or do without where the system refuses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["Threads", "start_thread"]
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-# Enough for Python and the libraries that are called in these threads.
+# Enough for Python and the libraries that these threads call.
 _STACK = 1 << 20
 _starting = threading.Lock()
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool that makes do with fewer threads if the system lets no more start. If there
-    is none at all, the work is done by the caller. All work is done inside a guard, so that
-    a mapped file that is cut meanwhile is an error.
+    """A pool that makes do with fewer threads if the system refuses more.
+
+    Without any, the caller does the work. All work runs inside a guard, so that a mapped file
+    that is truncated meanwhile raises an error.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
@@ -37,7 +38,7 @@ class Threads(ThreadPoolExecutor):
         done.set_running_or_notify_cancel()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as e:  # raised for those who ask for the result
+        except BaseException as e:  # raised when the result is asked for
             done.set_exception(e)
         return done
 
@@ -47,7 +48,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
-    """A thread that does not keep the interpreter from ending; None if none can start."""
+    """Start a daemon thread; None if the system refuses."""
     limited = _limited(target, own_share())
     thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
@@ -74,14 +75,14 @@ def _none_if_refused() -> Iterator[None]:
 
 @contextmanager
 def _small_stack() -> Iterator[None]:
-    """Stacks count against a limit on the memory of a process whether they are used or
-    not, and are 8 MB by default. Where there is no such limit they cost nothing.
+    """Make stacks small where the memory of the process is limited: the whole stack counts,
+    8 MB by default, whether it is used or not.
     """
     limits = (resource.RLIMIT_DATA, resource.RLIMIT_AS)
     if all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in limits):
         yield
         return
-    with _starting:  # one size at a time
+    with _starting:  # the size is global
         before = threading.stack_size(_STACK)
         try:
             yield

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.mapped import MappedFile, guarded
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema

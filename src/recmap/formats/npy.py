@@ -1,4 +1,4 @@
-"""NumPy's .npy files."""
+"""The source of NumPy's .npy files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recmap.formats.npy_header import MAX_HEADER, parse_header
 
 __all__ = ["DEFAULT_NAME", "open_npy"]
 
-# The column of an array that has no name of its own.
+# The name of the column if the array has none.
 DEFAULT_NAME = "data"
 
 
 def open_npy(path: str) -> ColumnsSource:
-    """The array of a .npy file, mapped; a structured array as a column per field."""
+    """Map the array of a .npy file; a structured array has a column for each field."""
     file = MappedFile(path)
     header = parse_header(file.bytes[:MAX_HEADER].tobytes(), path)
     if header.refusal:
@@ -32,12 +32,18 @@ def open_npy(path: str) -> ColumnsSource:
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
     columns = array_columns(name, array, file)
-    again, other = partial(open_npy, path), partial(_open_with_numpy, path)
-    return ColumnsSource("npy", [path], columns, reopen=again, mapped=file, reference=other)
+    return ColumnsSource(
+        "npy",
+        [path],
+        columns,
+        reopen=partial(open_npy, path),
+        mapped=file,
+        reference=partial(_open_with_numpy, path),
+    )
 
 
 def _open_with_numpy(path: str) -> ColumnsSource:
-    """The same array, as numpy itself maps it."""
+    """Open the same array as numpy itself maps it."""
     load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
     array = load(path) if os.path.getsize(path) else None
     if array is None or not array.size:
@@ -47,8 +53,9 @@ def _open_with_numpy(path: str) -> ColumnsSource:
 
 
 def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:
-    """The name and dtype of a plain array as a description gives them: numpy's header
-    has no name, and knows bfloat16 and its kin only as so many bytes.
+    """Return the name and the array that the sidecar describes.
+
+    numpy's header has no name, and stores bfloat16 and similar types only as so many bytes.
     """
     described = load_description(path) if array.dtype.names is None else None
     if described is None or len(described.schema) != 1:

@@ -1,4 +1,4 @@
-"""The header of an array as numpy saves it, read and written."""
+"""The header of .npy arrays, read and written."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["MAX_HEADER", "NpyHeader", "header_bytes", "header_keeps", "parse_hea
 _MAGIC = b"\x93NUMPY"
 # numpy refuses more than 10,000 by default; structured arrays of many fields need more.
 _MAX_TEXT = 1 << 16
-# Bytes from the beginning of an array that surely hold its header.
+# No header is longer than this.
 MAX_HEADER = _MAX_TEXT + 12
 _MAX_BYTES = 2**63 - 1
-# Enough for the header of any number of rows: it is written last, when they are known.
+# Headers leave room for this number of rows: they are written again when rows are counted.
 _MAX_ROWS = 10**19
 _EVALUATING = threading.Lock()
 _TRIES = 9
@@ -30,7 +30,7 @@ _TRIES = 9
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the header of an array says; ``size`` bytes of it come before the data."""
+    """What the header of an array says; the data begins after its ``size`` bytes."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class NpyHeader:
 
     @property
     def refusal(self) -> str:
-        """Why this array has no rows that can be read; "" if it has."""
+        """Why the rows of this array cannot be read; "" if they can."""
         if self.dtype.hasobject:
             return (
                 "holds Python objects, which only pickle could read, and a pickle can run any "
@@ -54,7 +54,7 @@ class NpyHeader:
 
 
 def parse_header(data: bytes, name: str) -> NpyHeader:
-    """The header at the beginning of ``data``, versions 1 to 3. Nothing is unpickled."""
+    """Parse the header at the beginning of ``data``, version 1 to 3. Nothing is unpickled."""
 
     def fail(why: str) -> DataError:
         return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
@@ -75,7 +75,7 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
         raise fail("it is cut")
     try:
         return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
-    # Of a descr that is none, NumPy raises errors of many kinds.
+    # NumPy raises many kinds of errors for a wrong descr.
     except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
         raise fail(str(e)) from e
     except (TypeError, ValueError) as e:
@@ -109,9 +109,9 @@ def _literal(text: str) -> Any:
 
 
 def _evaluated(text: str) -> Any:
-    # Python 3.11 counts how deep the trees of all threads together are, and may raise
-    # SystemError if several are built at once: here one at a time, and again if another
-    # library's came between.
+    # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
+    # several parse at once. So this module parses one at a time, and tries again in case
+    # another library does it too.
     with _EVALUATING:
         for _ in range(_TRIES):
             try:
@@ -122,14 +122,15 @@ def _evaluated(text: str) -> Any:
 
 
 def header_keeps(dtype: np.dtype[Any]) -> bool:
-    """Whether a header tells this dtype: of bfloat16 and its kin it only tells the size."""
+    """Whether a header stores this dtype; of bfloat16 and similar types only the size."""
     told = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
     return bool(told == dtype)
 
 
 def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
-    """The header of ``rows`` rows. It has the same size for any number of them, so that
-    it can be written over the one of None, when they are counted.
+    """Return the header for so many rows; None if they have not been counted.
+
+    It has the same size for any number, so that it can be written again later.
     """
     size = len(_padded(dtype, (_MAX_ROWS, *inner), 0))
     return _padded(dtype, (_MAX_ROWS if rows is None else rows, *inner), size)

@@ -1,21 +1,63 @@
-"""How files were opened, so that another process can open them, or some of them."""
+"""Opening files of any format as one source, here or in another process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from functools import partial
+from typing import Any
 
-from recmap.files.paths import PathsLike
-from recmap.formats.registry import OpenOptions, open_source
-from recmap.formats.tfrecord_source import FieldsLike
-from recmap.model.source import Source
+import numpy.typing as npt
 
-__all__ = ["Opening"]
+from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.files.mapped import guarded
+from recmap.files.paths import PathsLike, expand
+from recmap.files.sniff import sniff
+from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
+from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
+from recmap.formats.registry import FORMATS, Format, parameters
+from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.model.source import Errors, Source
+from recmap.tfrecord.byte_stream import CompressionOption
+
+__all__ = ["OpenOptions", "Opening", "open_source", "select"]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """The options of ``rm.open``, beside the path and the fields."""
+
+    format: str | None = None
+    errors: Errors = "raise"
+    verify: bool = True
+    compression: CompressionOption = "auto"
+    index: Any = None
+    dtype: npt.DTypeLike | None = None
+    shape: tuple[int, ...] | None = None
+    offset: int = 0
+
+    @property
+    def describe_raw(self) -> bool:
+        """Whether they say what a file without a header holds."""
+        return self.dtype is not None or self.shape is not None or self.offset != 0
+
+    def for_column(self, paths: PathsLike) -> OpenOptions:
+        """Return the options for one of several columns: a dtype is for the files without a
+        header among them.
+        """
+        if self.dtype is None or self.format is not None or not has_header(expand(paths)[0]):
+            return self
+        return replace(self, dtype=None, shape=None, offset=0)
+
+
+_OPTIONS = [field.name for field in dataclass_fields(OpenOptions)]
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The paths, and what ``rm.open`` was told. Calling it opens them."""
+    """The paths and options of ``rm.open``. Calling it opens the files, in any process."""
 
     paths: PathsLike
     fields: FieldsLike | None
@@ -25,5 +67,128 @@ class Opening:
         return open_source(self.paths, self.fields, self.options)
 
     def only(self, files: Sequence[str], columns: Sequence[str]) -> Opening:
-        """Some of the files and columns. By name, so that nothing is warned of again."""
+        """Return the same for some of the files and columns.
+
+        Columns go by name, so that what is left out is not warned about again.
+        """
         return replace(self, paths=list(files), fields=list(columns))
+
+
+@guarded
+def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
+    """Open files as one source."""
+    files = expand(paths)
+    format = FORMATS[_choose_format(files, options)]
+    accepted = parameters(format.opener())
+    _check_options(files[0], format, accepted, options)
+    if "files" in accepted:
+        return _call_opener(format, files, fields, options)
+    if len(files) == 1:
+        return _open_one(files[0], format, fields, options)
+    if len(files) > max_open_files(format.descriptors):
+        return ConcatenatedSource(_open_lazily(files, format, fields, options))
+    return ConcatenatedSource([_open_one(file, format, fields, options) for file in files])
+
+
+def _choose_format(files: list[str], options: OpenOptions) -> str:
+    """Return the one format of all files."""
+    given = options.format or ("raw" if options.dtype is not None else None)
+    if given is not None and given not in FORMATS:
+        raise OptionError(f"format={given!r} is not one of {', '.join(FORMATS)}")
+    if options.compression not in ("auto", "gzip", "zlib", None):
+        raise OptionError(
+            f'compression={options.compression!r}: use "auto", "gzip", "zlib" or None'
+        )
+    if given == "raw":
+        for file in files:
+            check_raw(file, options.format, options.dtype, packed=options.compression is None)
+    if given is not None:
+        return given
+    formats = detect_all(files)
+    if len(set(formats)) > 1:
+        other = next(i for i, format in enumerate(formats) if format != formats[0])
+        raise DataError(
+            f"{files[0]} is {formats[0]}, but {files[other]} is {formats[other]}: only files of "
+            "one format can be opened together; open them separately",
+            file=files[other],
+        )
+    if formats[0] == "raw":
+        for file in files:
+            refuse_packed(file, sniff(file))
+    return formats[0]
+
+
+def _check_options(
+    file: str, format: Format, accepted: frozenset[str], options: OpenOptions
+) -> None:
+    if "dtype" not in accepted and options.describe_raw:
+        raise OptionError(
+            f"dtype, shape and offset are for files without a header; {file} is {format.name}"
+        )
+    if "compression" not in accepted and options.compression in ("gzip", "zlib"):
+        raise OptionError(
+            f"compression={options.compression!r} tells how TFRecord files that are read were "
+            f"compressed, but {file} is {format.name}; to compress what is written: "
+            f'options={{"compression": "{options.compression}"}}'
+            + (", which is mapped: decompress it first" if format.name == "raw" else "")
+        )
+
+
+def _open_one(path: str, format: Format, fields: FieldsLike | None, options: OpenOptions) -> Source:
+    source = _call_opener(format, path, fields, options)
+    return source if fields is None else select(source, fields, path)
+
+
+def _call_opener(
+    format: Format, target: str | list[str], fields: FieldsLike | None, options: OpenOptions
+) -> Source:
+    """Call an opener with those of the fields and options that it has parameters for."""
+    opener = format.opener()
+    accepted = parameters(opener)
+    arguments = {name: getattr(options, name) for name in _OPTIONS if name in accepted}
+    if "fields" in accepted:
+        arguments["fields"] = fields
+    if "names" in accepted:
+        # The three dots stand for all other columns.
+        names = None if fields is None else list(fields)
+        arguments["names"] = None if names is None or ... in names else names
+    return opener(target, **arguments)
+
+
+def _open_lazily(
+    files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
+) -> list[Source]:
+    """Look at files one by one; each is opened again when it is read."""
+    open_files = OpenFiles()
+    sources: list[Source] = []
+    for file in files:
+        reopen = partial(_reopen, file, format, fields, options)
+        sources.append(LazySource(_open_one(file, format, fields, options), reopen, open_files))
+    return sources
+
+
+def _reopen(
+    file: str, format: Format, fields: FieldsLike | None, options: OpenOptions, schema: Schema
+) -> Source:
+    # The columns by name, so that what is left out is not warned about again.
+    return _open_one(file, format, list(schema) if fields is None else fields, options)
+
+
+def select(source: Source, fields: FieldsLike, path: str) -> Source:
+    """Return the columns asked for, which must have the types asked for."""
+    given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    others = source.schema if ... in given else ()
+    given.pop(..., None)
+    asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **given}
+    for name, field in asked.items():
+        if name not in source.schema:
+            raise FieldNotFoundError(
+                f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
+            )
+        if field is not None and as_field(field) != source.schema[name]:
+            raise FieldMismatchError(
+                f"{path}: column {name!r} is {source.schema[name]}, not {as_field(field)}",
+                file=path,
+                field=name,
+            )
+    return source if list(asked) == list(source.schema) else source.select(list(asked))

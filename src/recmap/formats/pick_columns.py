@@ -1,4 +1,4 @@
-"""Which arrays of a file are its columns: those of one length."""
+"""Which arrays of a file are its columns: those of equal length."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def choose_columns(
     refused: Mapping[str, str],
     names: Sequence[str] | None,
 ) -> dict[str, ColumnReader]:
-    """The columns asked for; else those of the most common length, the longest of
-    several such, with a warning that names the others. ``refused`` says why an array
-    cannot be a column at all.
+    """Return the columns asked for, or else those of the most common length.
+
+    A warning names the arrays that are left out. ``refused`` says why an array cannot be a
+    column at all.
     """
     if names is not None:
         return {name: _asked(path, name, found, refused) for name in names}
@@ -46,8 +47,9 @@ def choose_columns(
 
 
 def common_length(lengths: Iterable[int]) -> int:
-    """The most common length, the longest of several such; but no table is made of
-    single rows or of none if others have more.
+    """Return the most common length, the greatest of equally common ones.
+
+    Lengths of 0 and 1 count only if there are no others.
     """
     counts = Counter(lengths)
     return max(counts, key=lambda length: (length > 1, counts[length], length))

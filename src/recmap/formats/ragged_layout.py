@@ -1,10 +1,9 @@
 """Ragged columns as plain arrays, for formats that hold nothing else.
 
-``x`` is ``x/values``, all values end to end, and ``x/offsets``, int64, one more than
-there are rows: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. Where the items of a
-row are ragged themselves, as those of a list of strings, the offsets are those of the
-items, and ``x/steps`` are the offsets of their values; one level deeper there is
-``x/steps2``, then ``x/steps3``.
+A column ``x`` is two arrays: ``x/values``, all values end to end, and ``x/offsets``, int64,
+one more than there are rows. Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. If the items
+of a row are ragged themselves, as in a list of strings, the offsets are those of the items,
+and ``x/steps`` are the offsets of their values; ``x/steps2`` and so on are deeper levels.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from recmap.model.schema import Field, Schema
 __all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
 
 VALUES, OFFSETS = "values", "offsets"
-# As deep as numpy's arrays once could be; a file may claim any depth.
+# As many levels as numpy once had axes; a file may claim any depth.
 _LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))
-# Offsets kept by a thread, at most.
+# Offsets that a thread keeps, at most.
 _KEPT = 1 << 18
-_NOTHING = np.empty(0, np.int64)
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
 def levels_of(field: Field) -> tuple[str, ...]:
-    """The keys of the offsets that a field needs, the outermost first."""
+    """Return the keys of the offsets that a field needs, the outermost first."""
     return _LEVELS[: _depth(field)]
 
 
 def levels(stem: str, there: Container[str]) -> tuple[str, ...]:
-    """The keys of the offsets that are there, of a column of which the depth is not known."""
+    """Return the keys of the offsets that are there, if the field is not known."""
     return tuple(takewhile(lambda key: f"{stem}/{key}" in there, _LEVELS))
 
 
@@ -53,7 +52,7 @@ def _depth(field: Field) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """One of the arrays of a column; ``key`` is "" if there is no other."""
+    """One of the arrays of a column; ``key`` is "" if it is the only one."""
 
     key: str
     dtype: np.dtype[Any]
@@ -61,7 +60,7 @@ class Part:
 
 
 class Splitter:
-    """Cuts a column into its parts, batch after batch."""
+    """Splits a column into its arrays, batch after batch."""
 
     def __init__(self, name: str, field: Field) -> None:
         depth = _depth(field)
@@ -80,22 +79,22 @@ class Splitter:
         self.parts = [values, *(Part(key, np.dtype(np.int64), ()) for key in self._ends)]
 
     def head(self) -> dict[str, npt.NDArray[Any]]:
-        """What comes before all rows."""
+        """Return what each array begins with."""
         return {key: np.zeros(1, np.int64) for key in self._ends}
 
     def split(self, column: Column) -> dict[str, npt.NDArray[Any]]:
-        """The rows to be appended to each part."""
-        pieces: dict[str, npt.NDArray[Any]] = {}
+        """Return what to append to each array."""
+        appended: dict[str, npt.NDArray[Any]] = {}
         for level, key in enumerate(self._ends):
             assert isinstance(column, Ragged)
             self._check_lengths(level, column)
-            pieces[key] = column.offsets[1:] - column.offsets[0] + self._ends[key]
+            appended[key] = column.offsets[1:] - column.offsets[0] + self._ends[key]
             column = column.flat
             self._ends[key] += len(column)
         assert isinstance(column, np.ndarray)
         values = self.parts[0]
-        pieces[values.key] = np.ascontiguousarray(column, values.dtype)
-        return pieces
+        appended[values.key] = np.ascontiguousarray(column, values.dtype)
+        return appended
 
     def _check_lengths(self, level: int, column: Ragged) -> None:
         axis = self._axes[level] if level < len(self._axes) else None
@@ -104,12 +103,10 @@ class Splitter:
 
 
 def check_names(schema: Schema) -> None:
-    """Refuses columns whose parts would have the names of other columns, or would be
-    taken for a ragged one.
-    """
+    """Refuse columns that would be taken for the arrays of another, ragged column."""
     for name in schema:
         keys = levels_of(schema[name])
-        # One level more: a column of that name would make this one deeper.
+        # One level more: a column of that name would add a level to this one.
         parts = [f"{name}/{key}" for key in (VALUES, *_LEVELS[: len(keys) + 1]) if keys]
         stem, _, end = name.rpartition("/")
         if not parts and end == VALUES and f"{stem}/{OFFSETS}" in schema:
@@ -130,9 +127,10 @@ def join(
     strings: bool,
     told: Field | None,
 ) -> ColumnReader:
-    """The column of which these are the parts, the outermost offsets first: of
-    ``strings`` if the values are their bytes, with the fixed axes of the field that was
-    ``told``.
+    """Return the column that is stored as these arrays, the outermost offsets first.
+
+    With ``strings``, the values are bytes. ``told`` is the field that the file states, which
+    knows of fixed axes.
     """
     column: RaggedColumn | None = None
     for read in reversed(list(offsets.values())):
@@ -150,8 +148,9 @@ def join(
 
 
 class _ReadOffsets:
-    """Offsets that are read when they are indexed: there may be many. A thread keeps those
-    it read last: it asks for them again when it reads the rows whose sizes it has seen.
+    """Offsets that are read when they are indexed, because there may be many.
+
+    A thread keeps those it read last: the sizes of rows are asked for before the rows.
     """
 
     def __init__(self, path: str, name: str, column: ColumnReader) -> None:
@@ -170,7 +169,7 @@ class _ReadOffsets:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             start, stop, _ = key.indices(len(self))
-            return self._stretch(start, max(start, stop))
+            return self._span(start, max(start, stop))
         if isinstance(key, int):
             at = key % len(self)
             read = self._column.read(at, at + 1)
@@ -179,8 +178,8 @@ class _ReadOffsets:
         wide = _wide(read)
         return int(wide[0]) if isinstance(key, int) else wide
 
-    def _stretch(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        first, held = getattr(self._last, "stretch", (0, _NOTHING))
+    def _span(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        first, held = getattr(self._last, "span", (0, _NO_OFFSETS))
         end = first + len(held)
         if first <= start < end:
             held = held[start - first :]
@@ -188,7 +187,7 @@ class _ReadOffsets:
                 held = np.concatenate([held, _wide(self._column.read(end, stop))])
         else:
             held = _wide(self._column.read(start, stop))
-        self._last.stretch = (start, held if len(held) <= _KEPT else _NOTHING)
+        self._last.span = (start, held if len(held) <= _KEPT else _NO_OFFSETS)
         return held[: stop - start]
 
 

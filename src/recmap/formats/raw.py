@@ -1,4 +1,4 @@
-"""Numbers end to end in a file without a header."""
+"""The source of raw files: numbers end to end, without a header."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def open_raw(
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
 ) -> ColumnsSource:
-    """A file of numbers, mapped. ``shape`` is that of the whole array, its first
-    axis -1 if the size of the file is to tell it. Without ``dtype`` the description
-    beside the file is used.
+    """Map a file of numbers.
+
+    ``shape`` is that of the whole array; its first axis is -1 if the size of the file tells
+    the number of rows. Without ``dtype``, the sidecar describes the file.
     """
     file = MappedFile(path)
     if offset < 0 or offset > file.size:
@@ -77,19 +78,19 @@ def _columns(
 def _open_with_numpy(
     path: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, single: bool
 ) -> ColumnsSource:
-    """The same rows, as numpy itself maps them."""
+    """Open the same rows as numpy itself maps them."""
     empty = 0 in shape  # numpy maps no empty arrays
     array = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", offset, shape)
     return ColumnsSource("raw", [path], _columns(np.asarray(array), single, None))
 
 
 def packed_dtype(schema: Schema) -> np.dtype[Any]:
-    """The dtype of rows whose fields lie end to end."""
+    """Return the dtype of rows whose fields lie end to end."""
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
 
 
 def _described(path: str, described: Description, size: int) -> np.dtype[Any]:
-    """The dtype of the rows, if the description fits the file."""
+    """Return the dtype of the rows; a sidecar that does not fit the file is refused."""
 
     def stale(why: str) -> IndexFileError:
         return IndexFileError(

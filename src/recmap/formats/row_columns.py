@@ -1,4 +1,4 @@
-"""Columns over rows that are decoded before they can be used."""
+"""Columns of arrays that have to be decoded before they can be used."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ __all__ = ["Rows", "rows_columns"]
 
 
 class Rows(Protocol):
-    """An array whose rows are read into memory, a stretch or a few at a time. Objects
-    are text or byte strings.
-    """
+    """An array whose rows are decoded into memory. Objects in it are text or byte strings."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -37,11 +35,11 @@ class Rows(Protocol):
 
     @property
     def band_bytes(self) -> int:
-        """Bytes that are decoded together; 0 if a row can be read alone."""
+        """The bytes that are decoded together; 0 if a row can be read alone."""
         ...
 
     def keep(self, bands: int | None) -> None:
-        """Has no more than so many bands kept for the next reads; None: as many as usual."""
+        """Keep at most so many decoded bands for the next reads; None: as many as usual."""
         ...
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
@@ -50,16 +48,18 @@ class Rows(Protocol):
 
 
 def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
-    """The columns of the rows: their fields if they are structured."""
+    """Return a column for each field of a structured array, or one for a plain array."""
+    last = _LastRead(rows)
     if rows.dtype.names is None:
-        return {name: _RowsColumn(_Last(rows), ())}
-    last = _Last(rows)
+        return {name: _RowsColumn(last, ())}
     return {column: _RowsColumn(last, path) for column, path in field_paths(rows.dtype).items()}
 
 
-class _Last:
-    """Keeps what a thread read last, if it has fields or strings: fields are asked for one
-    after the other, and strings for their sizes first, and rows are to be decoded once.
+class _LastRead:
+    """The rows that each thread read last, so that they are decoded once.
+
+    The fields of a structured array are asked for one by one, and strings for their sizes
+    first. Other rows are not kept.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -69,17 +69,17 @@ class _Last:
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         if self.rows.dtype.names is None and not self.rows.dtype.hasobject:
             return self.rows.read(start, stop)
-        first, end = getattr(self._thread, "key", (0, -1))
+        first, end = getattr(self._thread, "span", (0, -1))
         if not first <= start <= stop <= end:
-            self._thread.key, self._thread.rows = (0, -1), None  # before the next is read
+            self._thread.span, self._thread.rows = (0, -1), None  # free them before reading
             self._thread.rows = self.rows.read(start, stop)
-            self._thread.key = first, end = start, stop
+            self._thread.span = first, end = start, stop
         read: npt.NDArray[Any] = self._thread.rows[start - first : stop - first]
         return read
 
 
-class _RowsColumn:
-    def __init__(self, last: _Last, path: tuple[str, ...]) -> None:
+class _RowsColumn(ColumnReader):
+    def __init__(self, last: _LastRead, path: tuple[str, ...]) -> None:
         self._last, self._rows, self._path = last, last.rows, path
         sample = self._field(np.empty((0, *self._rows.shape[1:]), self._rows.dtype))
         self._strings = sample.dtype.kind in "OSU"
@@ -119,7 +119,7 @@ class _RowsColumn:
         return self._row_bytes + (STRING * self._items if self._strings else 0)
 
     def _string_sizes(self, rows: slice) -> RowSizes:
-        """Of the rows of one chunk, which is decoded whole anyway, and kept to be read."""
+        """Return the sizes in one chunk, which is decoded whole anyway, and kept to be read."""
         stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
         cells = self._last.read(rows.start, max(rows.start, stop))
         # Text has four bytes a character at most.
@@ -135,9 +135,6 @@ class _RowsColumn:
     def _column(self, rows: npt.NDArray[Any]) -> Column:
         values = self._field(rows)
         return string_column(values) if self._strings else values
-
-    def view(self) -> npt.NDArray[Any] | None:
-        return None
 
     def row_bytes(self) -> int:
         return max(1, self._row_bytes)

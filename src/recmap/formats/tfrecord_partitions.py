@@ -10,11 +10,12 @@ from typing import Literal
 from recmap.errors import DataError
 from recmap.model.schema import Batch
 from recmap.model.source import Partition, RowReader
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Codec
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.survey import Shard, survey
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.survey import survey
 
 __all__ = ["record_partitions"]
 
@@ -23,19 +24,20 @@ _MAX_ANCHORS = 1 << 14
 
 
 def record_partitions(
-    files: Sequence[Shard], codec: Codec, verify: bool, skip: bool
+    files: Sequence[RecordFile], decoder: ExampleDecoder, verify: bool, skip: bool
 ) -> list[Partition]:
     """Return a partition for each file. Those of plain files know where records are."""
-    return [_partition(file, codec, verify, skip) for file in files]
+    return [_partition(file, decoder, verify, skip) for file in files]
 
 
-def _partition(file: Shard, codec: Codec, verify: bool, skip: bool) -> Partition:
+def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bool) -> Partition:
     path = os.path.abspath(file.path)
-    if isinstance(file, PlainShard):
+    if isinstance(file, PlainFile):
         file.count()  # so that a task can begin at any record
-        return _PlainPartition(path, file.size, codec, verify, file.index)
+        return _PlainPartition(path, file.size, decoder, verify, file.index)
     count = file.known_count()
-    return _CompressedPartition(path, file.compression, codec, verify, count, skip)
+    assert file.compression is not None
+    return _CompressedPartition(path, file.compression, decoder, verify, count, skip)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class _PlainPartition:
 
     path: str
     size: int
-    codec: Codec
+    decoder: ExampleDecoder
     verify: bool
     index: Index
     unit: int = 1
@@ -58,17 +60,17 @@ class _PlainPartition:
         return self.index.count
 
     def part(self, start: int, stop: int) -> Partition:
-        return replace(self, index=self.index.part(start, stop, _MAX_ANCHORS))
+        return replace(self, index=self.index.span(start, stop, _MAX_ANCHORS))
 
     def open(self, columns: Sequence[str]) -> RowReader:
-        file = PlainShard(self.path, self.verify, self.index)
+        file = PlainFile(self.path, self.verify, self.index)
         if file.size != self.size:
             raise DataError(
                 f"{self.path}: it has {file.size:,} bytes, but had {self.size:,} when it was "
                 "opened; open it again",
                 file=self.path,
             )
-        return _RecordReader(file, _selected(self.codec, columns))
+        return _RecordReader(file, _selected(self.decoder, columns))
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class _CompressedPartition:
 
     path: str
     compression: Literal["gzip", "zlib"]
-    codec: Codec
+    decoder: ExampleDecoder
     verify: bool
     rows: int | None
     skip: bool
@@ -95,20 +97,20 @@ class _CompressedPartition:
         return self
 
     def open(self, columns: Sequence[str]) -> RowReader:
-        file = CompressedShard(self.path, self.compression, self.verify, None)
+        file = CompressedFile(self.path, self.compression, self.verify, None)
         if self.skip:
             # With all columns: a record is bad if any of them is.
-            survey(file, self.codec, None, True)
-        return _RecordReader(file, _selected(self.codec, columns))
+            survey(file, self.decoder, None, True)
+        return _RecordReader(file, _selected(self.decoder, columns))
 
 
-def _selected(codec: Codec, columns: Sequence[str]) -> Codec:
-    return codec if list(columns) == list(codec.schema) else codec.select(columns)
+def _selected(decoder: ExampleDecoder, columns: Sequence[str]) -> ExampleDecoder:
+    return decoder if list(columns) == list(decoder.schema) else decoder.select(columns)
 
 
 class _RecordReader:
-    def __init__(self, file: Shard, codec: Codec) -> None:
-        self._file, self._codec = file, codec
+    def __init__(self, file: RecordFile, decoder: ExampleDecoder) -> None:
+        self._file, self._decoder = file, decoder
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        return self._file.read(self._codec, start, stop, limit)
+        return self._file.read(self._decoder, start, stop, limit)

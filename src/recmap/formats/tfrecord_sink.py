@@ -1,4 +1,4 @@
-"""TFRecord files as a sink of rows."""
+"""The sink of TFRecord files, which is also the public writer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Never
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from recmap.files.output_file import (
 )
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
+from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.schema import Batch, FieldLike, Schema
 from recmap.model.sink import Sink
@@ -31,11 +31,11 @@ from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_si
 __all__ = ["TFRecordWriter", "create_tfrecord"]
 
 # Bytes encoded at a time.
-_CHUNK = 8 << 20
+_BLOCK = 8 << 20
 
 
 class TFRecordWriter(Sink):
-    """Writes batches of columns as TFRecord files.
+    """Write batches of columns as TFRecord files.
 
     ``path`` is a ``str``, ``bytes`` or a ``pathlib.Path``, and may begin with ``~``.
 
@@ -91,14 +91,7 @@ class TFRecordWriter(Sink):
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
         self._old = _older(self._paths)
-        for old in self._old:
-            refuse_existing(old, overwrite)
-            if old not in self._paths and not is_written(old):
-                raise OutputExistsError(
-                    f"{old} is one of another number of shards, which would be read together with "
-                    "the new ones, and recmap cannot tell that it wrote it; remove it, or write "
-                    "elsewhere"
-                )
+        _check_older(self._old, self._paths, overwrite)
         self._encoding, self._align, self._describe = encoding, align, describe
         self._encoder = None if schema is None else self._encoder_of(Schema(schema))
         self._write_index, self._durable, self._compression = index, durable, compression
@@ -131,7 +124,7 @@ class TFRecordWriter(Sink):
         return self._files[0].temporary, self._files[0].written
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        """Writes the rows of a batch: columns of equal length by name."""
+        """Write the rows of a batch: columns of equal length by name."""
         if not self._open:
             raise OptionError("the writer is closed")
         given = as_columns(batch)
@@ -141,42 +134,43 @@ class TFRecordWriter(Sink):
         if self._rows is not None and self._written + rows > self._rows:
             raise ColumnError(f"more than the {self._rows:,} rows that were announced")
         size = sum(column.nbytes for column in columns.values())
-        step = max(1, _CHUNK * rows // max(size, 1))
+        step = max(1, _BLOCK * rows // max(size, 1))
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            self._deal({n: c[start:stop] for n, c in columns.items()}, stop - start)
+            self._deal(pick(columns, slice(start, stop)), stop - start)
 
-    def _deal(self, chunk: Batch, rows: int) -> None:
+    def _deal(self, block: Batch, rows: int) -> None:
         shards, first = len(self._files), self._written
         if shards == 1:
-            self._encode(0, chunk, rows, first)
+            self._encode(0, block, rows, first)
         elif self._rows is None:
             for shard in range(shards):
                 mine = slice((shard - first) % shards, rows, shards)
                 count = len(range(*mine.indices(rows)))
-                self._encode(shard, _pick(chunk, mine), count, first)
+                # Every n-th row of an array is a view; those of a Ragged are gathered.
+                self._encode(shard, pick(block, mine), count, first)
         else:
             edges = np.arange(1, shards + 1) * self._rows // shards
             start = 0
             while start < rows:
                 shard = int(np.searchsorted(edges, first + start, side="right"))
                 stop = min(rows, int(edges[shard]) - first)
-                part = {n: c[start:stop] for n, c in chunk.items()}
+                part = pick(block, slice(start, stop))
                 self._encode(shard, part, stop - start, first + start)
                 start = stop
         self._written += rows
 
-    def _encode(self, shard: int, chunk: Batch, rows: int, first: int) -> None:
+    def _encode(self, shard: int, block: Batch, rows: int, first: int) -> None:
         assert self._encoder is not None
         if rows == 0:
             return
         index = self._indexes[shard]
-        records, offsets = self._encoder.encode(chunk, rows, first, begins=index.count == 0)
+        records, offsets = self._encoder.encode(block, rows, first, begins=index.count == 0)
         index.add_written(offsets)
         self._files[shard].write(records)
 
     def finish(self) -> str:
-        """Writes what is left; the temporary name of the first file."""
+        """Write what is left, and return the temporary name of the first file."""
         if self._finished or not self._open:
             return self._files[0].temporary
         try:
@@ -194,7 +188,7 @@ class TFRecordWriter(Sink):
         return self._files[0].temporary
 
     def commit(self) -> None:
-        """Finishes the files and gives them their names."""
+        """Finish the files and give them their names."""
         if not self._open:
             return
         self.finish()
@@ -207,7 +201,7 @@ class TFRecordWriter(Sink):
         for file in self._files:
             file.commit(self._durable)
         for old in set(self._old) - set(self._paths):
-            if is_written(old):  # still
+            if is_written(old):  # nobody has replaced it meanwhile
                 os.unlink(old)
                 remove_sidecar(old)
 
@@ -217,11 +211,11 @@ class TFRecordWriter(Sink):
             if not self._write_index or self._encoder is None:
                 remove_sidecar(file.path)
                 continue
-            # A first record that is longer for another reason keeps nothing in its place.
+            # If the first record is longer for another reason, its fields lie elsewhere.
             mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
-                index = Index.of_marks(index.count, None, start, start, index.end)
+                index = Index.of_anchors(index.count, None, start, start, index.end)
             save_sidecar(
                 file.temporary,
                 Sidecar(
@@ -236,7 +230,7 @@ class TFRecordWriter(Sink):
             )
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything that was written."""
         if not self._open:
             return
         self._open = False
@@ -246,25 +240,22 @@ class TFRecordWriter(Sink):
 
     close = commit
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
-
     def __del__(self) -> None:
-        # A fork has a copy of the writer, but the files are not its own.
+        # A forked process has a copy of the writer, but does not own the files.
         if getattr(self, "_open", False) and self._process == os.getpid():
             self._open = False
             self._spooler.abandon(self._files)
+
+
+def _check_older(older: list[str], paths: list[str], overwrite: bool) -> None:
+    """Refuse to replace files that the user did not agree to, or that others wrote."""
+    for old in older:
+        refuse_existing(old, overwrite)
+        if old not in paths and not is_written(old):
+            raise OutputExistsError(
+                f"{old} belongs to another number of shards and would be read together with the "
+                "new ones, and recmap cannot tell that it wrote it; remove it, or write elsewhere"
+            )
 
 
 def create_tfrecord(
@@ -278,7 +269,7 @@ def create_tfrecord(
     index: bool = True,
     describe: bool = True,
 ) -> TFRecordWriter:
-    """One file, as the engine asks for it."""
+    """Begin one file of a conversion, which replaces what is there."""
     return TFRecordWriter(
         path,
         schema,
@@ -293,7 +284,7 @@ def create_tfrecord(
 
 
 def shard_paths(path: str, shards: int) -> list[str]:
-    """The names of the files: the path itself, or ``name-00003-of-00016.tfrecord``."""
+    """Return the names of the files: the path itself, or ``name-00003-of-00016.tfrecord``."""
     if path.endswith(os.sep) or os.path.isdir(path):
         path = os.path.join(path, "data.tfrecord")
     if shards == 1:
@@ -310,15 +301,10 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _older(paths: list[str]) -> list[str]:
-    """Files that are there already: of the same names, or of another number of shards."""
+    """Return the files that are there: of the same names, or of another number of shards."""
     if len(paths) == 1:
         return [path for path in paths if os.path.exists(path)]
     stem, extension = re.split(r"-\d{5}-of-\d{5}", paths[0])[0], _split(paths[0])[1]
     pattern = f"{glob.escape(stem)}-*-of-*{glob.escape(extension)}"
     shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
     return sorted(path for path in glob.glob(pattern) if shard.fullmatch(path))
-
-
-def _pick(chunk: Batch, rows: slice) -> Batch:
-    # Every n-th row of an array is a view; of a Ragged it is gathered.
-    return {name: column[rows] for name, column in chunk.items()}

@@ -1,78 +1,63 @@
-"""TFRecord files as a source of rows."""
+"""TFRecord files as a source of rows.
+
+Rows are numbered through all files. A span or a list of rows is decoded in one native call
+where all its files are plain and indexed; otherwise file by file. Compressed files can only
+be read from their beginning, and hold rows to come; a few of them at a time.
+"""
 
 from __future__ import annotations
 
-import os
 import warnings
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import (
-    DataError,
-    FieldMismatchError,
-    MemoryLimitError,
-    OptionError,
-    SkippedRecordsWarning,
-)
+from recmap.errors import DataError, MemoryLimitError, OptionError, SkippedRecordsWarning
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.tfrecord_partitions import record_partitions
+from recmap.formats.tfrecord_schema import choose_schema
 from recmap.model.batch import (
     Allocate,
     PaddedRows,
     PadSpec,
     RowNumbers,
     gather_from,
+    join,
     rows_by_owner,
 )
-from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import RowSizes, measure
-from recmap.model.schema import Batch, Field, FieldLike, Schema, as_field
-from recmap.model.source import Info, Partition, Skipped, Source
-from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Codec, Decoder, kinds_of
-from recmap.tfrecord.faults import Opened, ragged_text
-from recmap.tfrecord.file_group import Gathering
+from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.source import Errors, Info, Partition, Skipped, Source
+from recmap.tfrecord.byte_stream import CompressionOption, check_compression
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import Decoder, ExampleDecoder
+from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.padded_decoder import PaddedCodec
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.schema_inference import Summary, join_schemas
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
-from recmap.tfrecord.stored_schema import (
-    FirstRead,
-    Manifests,
-    Types,
-    described_by,
-    indexed_types,
-    stored_types,
-    written_types,
-)
-from recmap.tfrecord.survey import Shard, sample, survey
-from recmap.tfrecord.unknown_features import UnknownFeatures
+from recmap.tfrecord.padded_decoder import PaddedDecoder
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar
+from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.text_index import read_text_index
 
-__all__ = ["Errors", "FieldsLike", "TFRecordSource"]
+__all__ = ["TFRecordSource"]
 
-Errors: TypeAlias = Literal["raise", "skip"]
-# Keys are names, or the three dots; Mapping is invariant in them, so no narrower type fits both.
-FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
+Rows: TypeAlias = npt.NDArray[np.int64]
 
 _T = TypeVar("_T")
 
-# Compressed files of which rows are held, besides one for each thread.
-_PASSES = 2
-# Files that are looked at when they are opened, not when they are first read.
-_AT_ONCE = 64
+# Compressed files that hold rows to come, besides one for each thread.
+_HOLDING = 2
+# Files whose metadata is checked on opening; that of others when they are first read.
+_EXAMINED = 64
 
 
 class TFRecordSource(Source):
@@ -92,230 +77,110 @@ class TFRecordSource(Source):
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
-        self._files = files
-        self.verify = verify
+        self._paths, self._verify = files, verify
+        step = -(-len(files) // _EXAMINED)
+        examined = {*range(0, len(files), step), len(files) - 1}
+        self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
         self._mapped = MappedFiles()
-        # Many files are looked at when they are read, so that opening them stays quick.
-        step = -(-len(files) // _AT_ONCE)
-        self._looked_at = {*range(0, len(files), step), len(files) - 1}
-        self._sidecars = [
-            load_sidecar(file, check=i in self._looked_at) for i, file in enumerate(files)
-        ]
-        self._shards = [
-            self._open(file, sidecar, compression)
-            for file, sidecar in zip(files, self._sidecars, strict=True)
+        self._files = [
+            self._open(path, sidecar, compression)
+            for path, sidecar in zip(files, self._sidecars, strict=True)
         ]
         if index is not None:
             self._use_text_index(as_path(index, "index"))
-        # Rows before each shard, as far as they are known.
+        # Rows before each file, as far as they have been counted.
         self._starts = [0]
         self._lock = RLock()
-        # Compressed files with a pass under way, the last one used at the end.
-        self._passes: OrderedDict[int, CompressedShard] = OrderedDict()
-        self._skipped: list[Skipped] = []
-        self._summary: Summary | None = None
-        self._columns: dict[str, npt.NDArray[Any]] | None = None
-        self._gathering = Gathering(self._shards, self._mapped)
+        # Compressed files that hold rows to come, the one read last at the end.
+        self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
+        self._gathering = FileGroups(self._files, self._mapped)
+        self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
-        self._origin, self._codec = self._choose_schema(fields, skip)
-        for shard in self._shards[1:]:
-            if isinstance(shard, CompressedShard):
-                shard.rest()  # the sample is no longer needed
-        if skip:
-            self._leave_out_bad()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What was found goes along, so that nobody looks for it again; what is mapped, and
-        # a sample that can be taken anew, do not.
-        nothing = dict.fromkeys(("_lock", "_passes", "_summary", "_columns"))
-        return {**self.__dict__, **nothing}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=RLock(), _passes=OrderedDict())
-
-    def _open(self, file: str, sidecar: Sidecar | None, option: CompressionOption) -> Shard:
-        compression = check_compression(file, option)
-        if compression is None:
-            return PlainShard(file, self.verify, sidecar.index if sidecar else None, self._mapped)
-        return CompressedShard(
-            file, compression, self.verify, sidecar.index.count if sidecar else None
+        self._decoder, self._origin, self._summary = choose_schema(
+            self._files, self._sidecars, examined, fields, skip=skip
         )
+        for file in self._files[1:]:
+            if isinstance(file, CompressedFile):
+                file.rest()  # the sample is no longer needed
+        self._skipped: list[Skipped] = []
+        if skip:
+            self._skip_bad_records()
+
+    def _open(self, path: str, sidecar: Sidecar | None, option: CompressionOption) -> RecordFile:
+        compression = check_compression(path, option)
+        index = sidecar.index if sidecar else None
+        if compression is None:
+            return PlainFile(path, self._verify, index, self._mapped)
+        return CompressedFile(path, compression, self._verify, index.count if index else None)
 
     def _use_text_index(self, path: str) -> None:
-        shard = self._shards[0]
-        if not isinstance(shard, PlainShard):
+        file = self._files[0]
+        if not isinstance(file, PlainFile):
             raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-        offsets = read_text_index(path, shard.file.bytes)
+        offsets = read_text_index(path, file.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
-        shard.use(Index.of_marks(len(offsets), None, rows, offsets, shard.size))
+        file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
-    def _choose_schema(self, fields: FieldsLike | None, skip: bool) -> tuple[str, Codec]:
-        given: dict[Any, FieldLike | None] | None = None
-        if fields is not None:
-            given = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
-        # The user's choice of fields, or all there are: an ellipsis stands for the others.
-        whole = given is None or ... in given
-        chosen: dict[str, FieldLike | None] = {
-            n: f for n, f in (given or {}).items() if n is not ...
-        }
-        stored = self._stored_types(skip) if whole or None in chosen.values() else None
-        for i, (shard, sidecar) in enumerate(zip(self._shards, self._sidecars, strict=True)):
-            if i not in self._looked_at:
-                fingerprint = sidecar.fingerprint if sidecar else None
-                shard.before_read = FirstRead(shard.path, fingerprint, stored)
-        kinds = self._indexed_kinds()
-        if given is None and stored is not None:
-            unknown = UnknownFeatures(stored.origin)
-            described = described_by(stored, stored.schema, skip)
-            return stored.origin, Codec(stored.schema, None, kinds, unknown, described)
-        summary = sample(self._shards, skip)
-        records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
-        inferred = f"inferred from {records}"
-        if given is None:
-            self._summary = summary
-            return inferred, Codec(
-                summary.schema(), summary.places(), summary.kinds(), UnknownFeatures(inferred)
-            )
-        seen = [name for name, feature in summary.features.items() if feature.kinds]
-        known = list(stored.schema) if stored else seen
-        asked: dict[str, FieldLike | None] = {**dict.fromkeys(known if whole else ()), **chosen}
-        absent = [n for n in asked if n not in summary.features and n not in known]
-        if absent and summary.rows:
-            self._refuse(absent, chosen, whole, summary)
-        untyped = [n for n, field in asked.items() if field is None and n not in absent]
-        types = stored.schema if stored else summary.schema(untyped)
-        schema = Schema({n: types[n] if f is None else as_field(f) for n, f in asked.items()})
-        kept = {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped}
-        watch = UnknownFeatures(stored.origin if stored else inferred) if whole else None
-        described = described_by(stored, untyped, skip)
-        opened = Opened(list(schema), _fields_of(chosen), whole)
-        return "given", Codec(schema, summary.places(), kept, watch, described, opened)
-
-    def _stored_types(self, skip: bool) -> Types | None:
-        """The types that the files were written with; else those of their indexes, if every
-        file has one. None if neither is there.
-        """
-        manifests = Manifests()
-        found = {
-            i: stored_types(self._shards[i], self._sidecars[i], manifests, skip=skip)
-            for i in sorted(self._looked_at)
-        }
-        later = {
-            i: indexed_types(self.files[i], sidecar)
-            for i, sidecar in enumerate(self._sidecars)
-            if i not in found
-        }
-        written = written_types(self._shards, found, later, skip)
-        return written or self._inferred_types()
-
-    def _inferred_types(self) -> Types | None:
-        """The types in the indexes, if every file has one and they can be joined."""
-        indexed = {
-            file: sidecar
-            for file, sidecar in zip(self.files, self._sidecars, strict=True)
-            if sidecar is not None
-        }
-        if len(indexed) < len(set(self.files)):
-            return None
-        # A file without rows tells nothing, unless it is the only one.
-        filled = [file for file, sidecar in indexed.items() if sidecar.index.count]
-        first, *others = filled or self.files[:1]
-        types = indexed_types(first, indexed[first])
-        joined = join_schemas([indexed[file].schema for file in (first, *others)])
-        return None if joined is None or types is None else replace(types, schema=joined)
-
-    def _indexed_kinds(self) -> dict[str, _core.Kind]:
-        """The kinds of list that hold fields, where the indexes agree on it."""
-        kinds = [set(kinds_of(s.encoding).items()) for s in self._sidecars if s and s.index.count]
-        changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
-        return {name: kind for one in kinds for name, kind in one if name not in changing}
-
-    def _refuse(
-        self,
-        absent: list[str],
-        given: Mapping[str, FieldLike | None],
-        whole: bool,
-        summary: Summary,
-    ) -> None:
-        # A feature may be rare: if its field says what to do without it, go on.
-        for name in absent:
-            field = as_field(given[name] or "int64")
-            if given[name] is None or (field.fill is None and not field.ragged):
-                opened = Opened(list(given), _fields_of(given), whole)
-                later = opened.fields_text(name, ragged_text(field))
-                raise FieldMismatchError(
-                    f"{self.files[0]}: no feature {name!r} in the {summary.rows:,} records looked "
-                    f"at; they hold: {summary.describe()} (if later records have it, rm.index "
-                    f"finds it, or give a type for rows of any length, {later})",
-                    file=self.files[0],
-                    field=name,
-                )
-
-    def _leave_out_bad(self) -> None:
-        for shard in self._shards:
-            self._codec, skipped = survey(shard, self._codec, self._summary, True)
+    def _skip_bad_records(self) -> None:
+        for file in self._files:
+            self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
             warnings.warn(
                 f"{len(self._skipped):,} bad records were left out, the first: {self._skipped[0]}",
                 SkippedRecordsWarning,
-                stacklevel=4,
+                stacklevel=7,  # whoever called rm.open
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is known about rows goes along. Mapped memory, and a sample that can be taken
+        # again, do not.
+        dropped = dict.fromkeys(("_lock", "_holding", "_summary", "_views"))
+        return {**self.__dict__, **dropped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=RLock(), _holding=OrderedDict())
+
+    # Facts.
 
     @property
     def format(self) -> str:
         return "TFRecord"
 
     @property
+    def schema(self) -> Schema:
+        return self._decoder.schema
+
+    @property
     def files(self) -> list[str]:
-        return self._files
+        return self._paths
+
+    @property
+    def decoder(self) -> ExampleDecoder:
+        """What decodes the records."""
+        return self._decoder
+
+    @property
+    def record_files(self) -> list[RecordFile]:
+        """The readers of the files."""
+        return list(self._files)
 
     @property
     def origin(self) -> str:
         return self._origin
 
     @property
-    def schema(self) -> Schema:
-        return self._codec.schema
-
-    @property
-    def codec(self) -> Codec:
-        """What reads the fields from records."""
-        return self._codec
-
-    @property
     def skipped(self) -> list[Skipped]:
-        """The records that ``errors="skip"`` left out."""
         return list(self._skipped)
 
     @property
-    def summary(self) -> Summary:
-        """What a sample of the records holds."""
-        if self._summary is None:
-            self._summary = sample(self._shards, True)
-        return self._summary
-
-    def shards(self) -> list[Shard]:
-        """The files."""
-        return list(self._shards)
-
-    def known_rows(self) -> int | None:
-        """The number of rows, if it is known without looking for them."""
-        counts = [shard.known_count() for shard in self._shards]
-        return None if None in counts else sum(count or 0 for count in counts)
-
-    @guarded
-    def __len__(self) -> int:
-        last = len(self._shards) - 1
-        return self._start_of(last) + self._shards[last].count()
-
-    def rows_before_damage(self) -> int:
-        last = len(self._starts) - 1
-        return self._starts[last] + self._shards[last].found_rows()
+    def compressed_files(self) -> dict[str, str]:
+        return {f.path: f.compression for f in self._files if isinstance(f, CompressedFile)}
 
     @property
-    def compressed_files(self) -> dict[str, str]:
-        return {s.path: s.compression for s in self._shards if isinstance(s, CompressedShard)}
+    def chunk_rows(self) -> int:
+        # A row of a compressed file costs all rows before it.
+        return len(self) if self.compressed_files else 1
 
     @property
     def owns_rows(self) -> bool:
@@ -325,215 +190,194 @@ class TFRecordSource(Source):
     def can_pad(self) -> bool:
         return True
 
-    def features(self) -> Mapping[str, Any]:
-        return self.summary.features
+    def known_rows(self) -> int | None:
+        counts = [file.known_count() for file in self._files]
+        return None if None in counts else sum(count or 0 for count in counts)
 
-    def unindexed_files(self) -> Sequence[PlainShard]:
-        plain = [shard for shard in self._shards if isinstance(shard, PlainShard)]
-        return [shard for shard in plain if shard.known_count() is None]
-
-    def partitions(self, *, skip: bool) -> list[Partition]:
-        return record_partitions(self._shards, self._codec, self.verify, skip)
+    @guarded
+    def __len__(self) -> int:
+        last = len(self._files) - 1
+        return self._start_of(last) + self._files[last].count()
 
     def _start_of(self, i: int) -> int:
+        """Return the number of the first row of a file, counting those before if needed."""
         with self._lock:
             while len(self._starts) <= i:
                 last = len(self._starts) - 1
-                self._starts.append(self._starts[last] + self._shards[last].count())
+                self._starts.append(self._starts[last] + self._files[last].count())
             return self._starts[i]
+
+    def _all_starts(self) -> Rows:
+        self._start_of(len(self._files) - 1)
+        return np.array(self._starts[: len(self._files)], np.int64)
+
+    def rows_before_damage(self) -> int:
+        last = len(self._starts) - 1
+        return self._starts[last] + self._files[last].found_rows()
+
+    def row_bytes(self) -> int:
+        return self._files[0].row_bytes()
+
+    def features(self) -> Mapping[str, Any]:
+        if self._summary is None:
+            self._summary = sample(self._files, True)
+        return self._summary.features
+
+    def unindexed_files(self) -> Sequence[PlainFile]:
+        plain = [file for file in self._files if isinstance(file, PlainFile)]
+        return [file for file in plain if file.known_count() is None]
+
+    def info(self) -> Info:
+        strides = {f.index.stride if isinstance(f, PlainFile) else None for f in self._files}
+        notes = {}
+        for name, feature in self.features().items():
+            hint = feature.hint()
+            if hint and name in self.schema and self.schema[name].is_bytes:
+                notes[name] = f'{hint}; fields={{"{name}": ...}} gives it a type'
+        record_size = strides.pop() if len(strides) == 1 else None
+        return replace(super().info(), record_size=record_size, notes=notes)
+
+    # Reading.
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        several = self._files_of(start, stop) if limit is None else None
-        if several is not None:
-            gathered = self._read_together(self._codec, start, stop, *several)
-            if gathered is not None:
-                return gathered
+        if limit is None:
+            batch = self._read_across(self._decoder, start, stop)
+            if batch is not None:
+                return batch
+        return self._read_by_file(start, stop, limit)
+
+    def _read_across(self, decoder: Decoder[_T], start: int, stop: int) -> _T | None:
+        """Decode a span of rows of several plain files in one call; None if it is not that."""
+        starts = self._starts
+        if len(starts) < len(self._files):
+            return None
+        first, last = bisect_right(starts, start) - 1, bisect_right(starts, stop - 1) - 1
+        count = self._files[last].known_count()
+        if first >= last or count is None or stop > starts[last] + count:
+            return None
+        group = self._gathering.span(first, last)
+        if group is None:
+            return None
+        return group.gather(
+            decoder, np.arange(start, stop) - starts[first], self._verify, ask=False
+        )
+
+    def _read_by_file(self, start: int, stop: int, limit: int | None) -> Batch:
         parts: list[Batch] = []
-        for i, shard in enumerate(self._shards):
+        for i, file in enumerate(self._files):
             first = self._start_of(i)
             if first >= stop:
                 break
-            known = shard.known_count()
+            known = file.known_count()
             if known is not None and first + known <= start:
                 continue
-            self._pass_over(i)
+            self._hold_rows(i)
+            begin, end = max(start - first, 0), stop - first
             try:
-                batch = shard.read(self._codec, max(start - first, 0), stop - first, limit)
+                batch = file.read(self._decoder, begin, end, limit)
             except (MemoryLimitError, DataError):
-                # It comes to light with the next read, if some rows are enough for this one.
+                # If some rows are enough, the next read reports it.
                 if limit is None or not any(measure(part)[0] for part in parts):
                     raise
                 break
             parts.append(batch)
             rows, size = measure(batch)
-            known = shard.known_count()
-            if known is None or max(start - first, 0) + rows < min(stop - first, known):
+            known = file.known_count()
+            if known is None or begin + rows < min(end, known):
                 break
             limit = None if limit is None else limit - size
-        return self._join(parts)
+        if not parts:
+            return self._files[0].read(self._decoder, 0, 0)
+        return join([part for part in parts if measure(part)[0]] or parts[:1])
 
-    def _files_of(self, start: int, stop: int) -> tuple[int, int] | None:
-        """The first and the last file of rows that are known to be in two files or more."""
-        starts = self._starts
-        if len(starts) < len(self._shards):
-            return None
-        first, last = bisect_right(starts, start) - 1, bisect_right(starts, stop - 1) - 1
-        count = self._shards[last].known_count()
-        if first >= last or count is None or stop > starts[last] + count:
-            return None
-        return first, last
-
-    def _read_together(
-        self, codec: Decoder[_T], start: int, stop: int, first: int, last: int
-    ) -> _T | None:
-        """A stretch of rows of several files in one call, if that can be."""
-        together = self._gathering.some(first, last)
-        if together is None:
-            return None
-        rows = np.arange(start, stop) - self._starts[first]
-        return together.gather(codec, rows, self.verify, ask=False)
-
-    def _pass_over(self, i: int) -> None:
-        """Has those files rest that were not read for longest, if file ``i`` is one too many:
-        each holds a few MB of rows to come.
+    def _hold_rows(self, i: int) -> None:
+        """Note that file ``i`` is read. If too many compressed files hold rows to come, a few
+        MB each, the one read least recently drops them.
         """
-        shard = self._shards[i]
-        if not isinstance(shard, CompressedShard):
+        file = self._files[i]
+        if not isinstance(file, CompressedFile):
             return
         with self._lock:
-            self._passes[i] = shard
-            self._passes.move_to_end(i)
-            many = len(self._passes) > _PASSES + thread_count()
-            oldest = self._passes.popitem(last=False)[1] if many else None
+            self._holding[i] = file
+            self._holding.move_to_end(i)
+            too_many = len(self._holding) > _HOLDING + thread_count()
+            oldest = self._holding.popitem(last=False)[1] if too_many else None
         if oldest is not None:
             oldest.rest()
 
-    def _join(self, parts: list[Batch]) -> Batch:
-        if not parts:
-            return self._shards[0].read(self._codec, 0, 0)
-        columns: dict[str, list[Column]] = {
-            name: [part[name] for part in parts] for name in parts[0]
-        }
-        filled = [i for i in range(len(parts)) if any(len(c[i]) for c in columns.values())]
-        if len(filled) == 1:
-            return parts[filled[0]]
-        return {name: concatenate(column) for name, column in columns.items()}
-
     @guarded
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        together = self._gathering.all()
-        if together is not None:
-            return together.gather(self._codec, rows, self.verify)
-        if len(self._shards) == 1:
-            # All before the last row that is wanted are looked for, and no others.
-            return self._shards[0].gather(self._codec, rows)
-        self._start_of(len(self._shards) - 1)
+    def gather(self, rows: Rows) -> Batch:
+        group = self._gathering.all()
+        if group is not None:
+            return group.gather(self._decoder, rows, self._verify)
+        if len(self._files) == 1:
+            # Only the rows up to the last of these are searched for.
+            return self._files[0].gather(self._decoder, rows)
+        starts = self._all_starts()
         if not len(rows):
-            return self._join([])
-        starts = np.array(self._starts[: len(self._shards)], np.int64)
-        return gather_from(starts, rows, self._take)
+            return self._files[0].read(self._decoder, 0, 0)
+        return gather_from(starts, rows, self._gather_one_file)
 
-    def _take(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
-        self._pass_over(i)
-        return self._shards[i].gather(self._codec, rows)
+    def _gather_one_file(self, i: int, rows: Rows) -> Batch:
+        self._hold_rows(i)
+        return self._files[i].gather(self._decoder, rows)
 
     @guarded
     def read_padded(
-        self,
-        rows: RowNumbers,
-        pads: Mapping[str, PadSpec],
-        size: int,
-        allocate: Allocate,
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        """Rows by number, those of ``pads`` padded while they are read, in an array for each
-        ``size`` of them; None if some files are compressed, or they are too many.
-        """
-        total = len(self)
-        codec = PaddedCodec(self._codec, pads, size, allocate)
+        """None if some of the files are compressed, or if they are too many."""
+        len(self)  # all rows have to be counted
+        decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):
-            together = self._gathering.all()
-            return None if together is None else together.gather(codec, rows, self.verify)
-        several = self._files_of(rows.start, rows.stop)
-        if several is not None:
-            return self._read_together(codec, rows.start, rows.stop, *several)
+            group = self._gathering.all()
+            return None if group is None else group.gather(decoder, rows, self._verify)
+        padded = self._read_across(decoder, rows.start, rows.stop)
+        if padded is not None:
+            return padded
         i = bisect_right(self._starts, rows.start) - 1
-        shard, start = self._shards[i], self._starts[i]
-        if not isinstance(shard, PlainShard) or rows.stop > total:
+        file, start = self._files[i], self._starts[i]
+        if not isinstance(file, PlainFile) or rows.stop > start + file.count():
             return None
-        return shard.read(codec, rows.start - start, rows.stop - start)
+        return file.read(decoder, rows.start - start, rows.stop - start)
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        file = self._files[0]
+        if len(self._files) != 1 or not isinstance(file, PlainFile) or self._skipped:
+            return None
+        if self._views is None:
+            sidecar = self._sidecars[0]
+            trusted = sidecar is not None and (sidecar.verified or not self._verify)
+            mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
+            self._views = dict(file.columns(self._decoder, mapped))
+        return self._views.get(name)
 
     @guarded
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+    def row_sizes(self, rows: Rows) -> RowSizes | None:
         if not len(rows):
             return 0
-        self._start_of(len(self._shards) - 1)
-        starts = np.array(self._starts[: len(self._shards)], np.int64)
+        starts = self._all_starts()
         sizes = np.empty(len(rows), np.int64)
         for i, mine in rows_by_owner(starts, rows):
-            self._pass_over(i)
-            sizes[mine] = self._shards[i].row_sizes(self._codec, rows[mine] - starts[i])
+            self._hold_rows(i)
+            sizes[mine] = self._files[i].row_sizes(self._decoder, rows[mine] - starts[i])
         return sizes
 
     @guarded
     def largest_row(self, above: int) -> tuple[int, int] | None:
         found = None
-        for i, shard in enumerate(self._shards):
-            row = shard.largest_row(self._codec, above)
+        for i, file in enumerate(self._files):
+            row = file.largest_row(self._decoder, above)
             if row is not None:
                 found, above = (self._start_of(i) + row[0], row[1]), row[1]
         return found
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        shard = self._shards[0]
-        if len(self._shards) != 1 or not isinstance(shard, PlainShard) or self._skipped:
-            return None
-        if self._columns is None:
-            sidecar = self._sidecars[0]
-            trusted = sidecar is not None and (sidecar.verified or not self.verify)
-            mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
-            self._columns = dict(shard.columns(self._codec, mapped))
-        return self._columns.get(name)
-
     def select(self, names: Sequence[str]) -> TFRecordSource:
-        # The files, and what is known of their rows, are the same.
-        chosen = copy(self)
-        chosen._codec = self._codec.select(names)  # noqa: SLF001  # it is one of these
-        chosen._columns = None  # noqa: SLF001
-        for shared in ("_lock", "_passes", "_gathering"):
-            setattr(chosen, shared, getattr(self, shared))
+        # The files, and what is known about their rows, are shared.
+        chosen = object.__new__(TFRecordSource)
+        chosen.__dict__.update(self.__dict__, _decoder=self._decoder.select(names), _views=None)
         return chosen
 
-    def row_bytes(self) -> int:
-        return self._shards[0].row_bytes()
-
-    @property
-    def chunk_rows(self) -> int:
-        # A row of a compressed file costs all rows before it.
-        return len(self) if self.compressed_files else 1
-
-    def info(self) -> Info:
-        shards = self._shards
-        strides = {s.index.stride if isinstance(s, PlainShard) else None for s in shards}
-        rows = len(self)
-        notes = {}
-        for name, feature in self.summary.features.items():
-            hint = feature.hint()
-            if hint and name in self.schema and self.schema[name].is_bytes:
-                notes[name] = f'{hint}; fields={{"{name}": ...}} gives it a type'
-        return Info(
-            format="TFRecord",
-            files=list(self.files),
-            size=sum(os.path.getsize(file) for file in self.files),
-            rows=rows,
-            schema=self.schema,
-            origin=self.origin,
-            mapped=[name for name in self.schema if self.column(name) is not None],
-            compression=sorted({s.compression for s in shards if isinstance(s, CompressedShard)}),
-            record_size=strides.pop() if len(strides) == 1 else None,
-            notes=notes,
-        )
-
-
-def _fields_of(given: Mapping[str, FieldLike | None]) -> dict[str, Field | None]:
-    return {name: None if field is None else as_field(field) for name, field in given.items()}
+    def partitions(self, *, skip: bool) -> list[Partition]:
+        return record_partitions(self._files, self._decoder, self._verify, skip)

@@ -1,4 +1,4 @@
-"""Checking whole files of any format."""
+"""Verify whole files of any format."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import warnings
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.paths import PathsLike, expand
-from recmap.files.sniff import look
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import PathsLike, expand, size_on_disk
+from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
-from recmap.formats.npz.source import check_members
-from recmap.formats.registry import OpenOptions, detect, open_source
+from recmap.formats.detect import detect
+from recmap.formats.open_spec import OpenOptions, open_source
+from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_whole
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.row_sizes import measure
@@ -22,7 +22,7 @@ from recmap.tfrecord.verify import Verified, verify_records
 
 __all__ = ["verify"]
 
-# Read at a time.
+# Bytes read at a time.
 _LIMIT = 64 << 20
 
 
@@ -65,7 +65,7 @@ def verify(
 def _format(file: str) -> str:
     # Without a description, bytes of any name may be records.
     described = os.path.exists(description_path(file))
-    if not described and not os.path.isdir(file) and look(file) is None:
+    if not described and not os.path.isdir(file) and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format
@@ -74,8 +74,9 @@ def _format(file: str) -> str:
 def _verify_one(file: str, format: str) -> Verified:
     found = Verified(size=size_on_disk(file))
     try:
-        if format == "npz":
-            for number, (_, wrong) in enumerate(check_members(file)):
+        checker = FORMATS[format].checker()
+        if checker is not None:
+            for number, (_, wrong) in enumerate(checker(file)):
                 if wrong is not None:
                     found.damage.append(_damage(file, number, wrong))
         else:
@@ -84,7 +85,7 @@ def _verify_one(file: str, format: str) -> Verified:
             warnings.simplefilter("ignore", LeftOutWarning)
             source = open_source([file], None, OpenOptions(format=format))
         found.records = len(source)
-        if format in ("hdf5", "zarr"):
+        if FORMATS[format].verified_by_reading:
             _read_all(source)
     except DataError as e:
         if not found.damage:

@@ -1,4 +1,4 @@
-"""What rows take in memory, so that no more of them are read than fit."""
+"""How much memory rows take, so that no more are read than fit."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from recmap.model.schema import Batch
 
 __all__ = ["OFFSET", "STRING", "RowSizes", "added", "column_sizes", "fitting", "largest", "measure"]
 
-# Bytes of each row, or one number if they all take the same.
+# The bytes of each row, or one number if all rows take the same.
 RowSizes: TypeAlias = "int | npt.NDArray[np.int64]"
 
-# What a row of a Ragged takes beside its values.
+# The bytes that a row of a Ragged takes beside its values.
 OFFSET = 8
-# What a string takes beside its bytes while it is a Python object, as it is on its way
-# from an array of strings.
+# The bytes that a string takes beside its own while it is a Python object, as it is when it
+# comes from an array of strings.
 STRING = 128
-# Rows whose sizes are looked at together.
-_LOOKED_AT = 1 << 16
+# Rows whose sizes are compared at a time.
+_BLOCK_ROWS = 1 << 16
 
 
 def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
-    """How many of the first rows take no more than ``limit`` bytes. There is no use in
-    none, so that the first must fit.
+    """Return how many of the first rows take no more than ``limit`` bytes.
+
+    The first must fit, or nothing could ever be read: a MemoryLimitError if it does not.
     """
     if isinstance(sizes, int):
         first, count = sizes, limit // max(sizes, 1)
@@ -46,7 +47,7 @@ def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
 
 
 def added(a: RowSizes, b: RowSizes) -> RowSizes:
-    """What rows of two columns take; of the rows that both tell about."""
+    """Add the sizes of two columns, for the rows whose sizes both tell."""
     if isinstance(a, int) or isinstance(b, int):
         return a + b
     rows = min(len(a), len(b))
@@ -55,7 +56,7 @@ def added(a: RowSizes, b: RowSizes) -> RowSizes:
 
 
 def column_sizes(column: Column) -> RowSizes:
-    """What each row of a column in memory takes."""
+    """Return how many bytes each row of a column in memory takes."""
     if not isinstance(column, Ragged):
         return column.nbytes // max(len(column), 1)
     inside = column_sizes(column.flat)
@@ -69,16 +70,17 @@ def column_sizes(column: Column) -> RowSizes:
 def largest(
     sizes: Callable[[int, int], RowSizes | None], rows: int, above: int
 ) -> tuple[int, int] | None:
-    """The largest of all rows and its size, if that is more than ``above``; ``sizes``
-    gives those from a row to another. Rows behind one that tells no size are not looked at.
+    """Return the largest of so many rows and its size, if that is more than ``above``.
+
+    ``sizes`` returns the sizes of a span of rows. Where it returns None, the search ends.
     """
     found: tuple[int, int] | None = None
     start = 0
     while start < rows:
-        some = sizes(start, min(start + _LOOKED_AT, rows))
+        some = sizes(start, min(start + _BLOCK_ROWS, rows))
         if some is None:
             return found
-        if isinstance(some, int):  # like all others
+        if isinstance(some, int):  # all rows take the same
             return (0, some) if some > above else None
         at = int(some.argmax())
         if some[at] > above:
@@ -88,6 +90,6 @@ def largest(
 
 
 def measure(batch: Batch) -> tuple[int, int]:
-    """The rows of a batch, and the bytes they take."""
+    """Return the number of rows of a batch, and the bytes they take."""
     columns = list(batch.values())
     return (len(columns[0]) if columns else 0), sum(column.nbytes for column in columns)

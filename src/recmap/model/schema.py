@@ -17,7 +17,7 @@ from recmap.model.casting import exact_array, first_lost
 from recmap.model.html import table
 from recmap.model.ragged import Column
 
-__all__ = ["BYTES", "Batch", "Field", "FieldLike", "Schema", "as_field"]
+__all__ = ["BYTES", "Batch", "Field", "FieldLike", "FieldsLike", "Schema", "as_field"]
 
 # The dtype of a field of byte strings: numpy's strings without a length.
 BYTES = np.dtype("S")
@@ -27,6 +27,8 @@ Batch: TypeAlias = dict[str, Column]
 
 Shape: TypeAlias = tuple[int | None, ...]
 FieldLike: TypeAlias = "Field | str"
+# Keys are names, or the three dots; Mapping is invariant in them, so no narrower type fits both.
+FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 _TEXT = re.compile(
     r"""\s*(?P<dtype>[<>=|]?[A-Za-z_]\w*(\[\s*\d*\s*[A-Za-z]+\s*\])?)

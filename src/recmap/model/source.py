@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
 __all__ = [
+    "Errors",
     "Info",
     "Partition",
     "RowReader",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
+# What to do with bad records.
+Errors: TypeAlias = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True)

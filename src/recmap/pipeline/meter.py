@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from recmap.files.cpus import size_text, thread_count
+from recmap.files.cpus import thread_count
+from recmap.model.byte_size import size_text
 from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Stats"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.files.cpus import parse_size
+from recmap.model.byte_size import parse_size
 from recmap.model.schema import Batch, Field, Schema
 from recmap.model.workers import Workers
 from recmap.pipeline.row_source import Leaf, Rows, is_damaged, reach_of, sound_rows

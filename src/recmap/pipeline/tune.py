@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import size_on_disk
 from recmap.pipeline.chain import Verbs
 from recmap.pipeline.pipeline import Pipeline
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, SlowOrderWarning
-from recmap.files.cpus import parse_size
 from recmap.model.arguments import as_list, as_names, as_slice, as_whole, check_choice, check_flag
+from recmap.model.byte_size import parse_size
 from recmap.model.schema import FieldLike, Schema
 from recmap.model.workers import Workers, parse_workers
 from recmap.pipeline.plan import Plan, Shard

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import select
+from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
 __all__ = ["RowSpan", "assign_rows", "file_partitions", "good_count"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
-from recmap.tfrecord.parallel_scan import Stretch, choose_every, find_stretch, join_stretches
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.plain_file import PlainFile
 
 __all__ = ["find_records"]
 
@@ -29,7 +29,7 @@ _RETRIES = 5
 class _Search:
     """A file, and the byte spans in which it is searched."""
 
-    file: PlainShard
+    file: PlainFile
     every: int
     starts: list[int]
     stops: list[int]
@@ -56,7 +56,7 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
         _join(ray, find, driver, search, list(islice(found, len(search.stops))))
 
 
-def _divide(file: PlainShard, span_bytes: int) -> _Search:
+def _divide(file: PlainFile, span_bytes: int) -> _Search:
     starts = list(range(0, file.size, span_bytes))
     every = choose_every(file.size, file.row_bytes())
     return _Search(file, every, starts, [*starts[1:], file.size])
@@ -64,7 +64,7 @@ def _divide(file: PlainShard, span_bytes: int) -> _Search:
 
 def _search_all(
     ray: Any, find: Any, driver: Driver, searches: list[_Search], most_tasks: int
-) -> Iterator[Stretch]:
+) -> Iterator[ScannedSpan]:
     """Yield what is in each span, file by file.
 
     At most ``most_tasks`` are submitted at a time, so that few work in vain after an error.
@@ -80,20 +80,20 @@ def _search_all(
         yield task_result(ray, tasks.popleft(), "searching for records", _RETRIES)
 
 
-def _join(ray: Any, find: Any, driver: Driver, search: _Search, found: list[Stretch]) -> None:
+def _join(ray: Any, find: Any, driver: Driver, search: _Search, found: list[ScannedSpan]) -> None:
     file, every = search.file, search.every
 
-    def find_again(start: int, stop: int) -> Stretch:
+    def find_again(start: int, stop: int) -> ScannedSpan:
         task = find.remote(driver, file.path, start, stop, every, entered=True)
-        again: Stretch = task_result(ray, task, file.path, _RETRIES)
+        again: ScannedSpan = task_result(ray, task, file.path, _RETRIES)
         return again
 
-    file.use(join_stretches(file.size, every, search.stops, found, find_again))
+    file.use(join_spans(file.size, every, search.stops, found, find_again))
 
 
 def _find(
     driver: Driver, path: str, start: int, stop: int, every: int, *, entered: bool
-) -> Stretch:
+) -> ScannedSpan:
     """Search one span, in a task."""
     with driver.impersonated():
-        return find_stretch(path, start, stop, every, entered=entered)
+        return scan_span(path, start, stop, every, entered=entered)

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.paths import PathsLike, absolute, expand
-from recmap.files.temporary import size_on_disk
-from recmap.formats.open_spec import Opening
-from recmap.formats.registry import OpenOptions
-from recmap.formats.tfrecord_source import FieldsLike
-from recmap.model.schema import Schema
+from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
+from recmap.formats.open_spec import Opening, OpenOptions
+from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count
 from recmap.ray.file_partitions import file_partitions, good_count

@@ -19,7 +19,9 @@ from recmap.conversion.cleanup import PreviousOutput, refuse_foreign_output
 from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, OutputExistsError
-from recmap.files.temporary import remove, size_on_disk, sync, temporary_path
+from recmap.files.atomic_write import sync
+from recmap.files.paths import size_on_disk
+from recmap.files.temporary import remove, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.ray.swap import Swap, restore_old_files

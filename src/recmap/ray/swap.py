@@ -17,7 +17,8 @@ from uuid import uuid4
 from recmap.conversion.cleanup import remove_output
 from recmap.conversion.manifest import file_names, load_manifest
 from recmap.files.array_sidecar import description_path
-from recmap.files.temporary import remove, sync
+from recmap.files.atomic_write import sync
+from recmap.files.temporary import remove
 from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["Swap", "restore_old_files"]

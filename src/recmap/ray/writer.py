@@ -11,8 +11,7 @@ from typing import Any
 from recmap.conversion.plan import output_format
 from recmap.conversion.progress import Report
 from recmap.errors import OptionError, RecmapError
-from recmap.files.paths import PathLike, as_path
-from recmap.files.temporary import size_on_disk
+from recmap.files.paths import PathLike, as_path, size_on_disk
 from recmap.formats.registry import check_output
 from recmap.model.arguments import as_mapping, as_whole
 from recmap.model.schema import FieldLike, Schema, as_field

@@ -1,4 +1,4 @@
-"""The TFRecord format: framing, Examples as columns, indexes."""
+"""TFRecord: raw records, Examples as columns, and indexes."""
 
 from recmap.tfrecord.framing import records, write_records
 

@@ -1,4 +1,4 @@
-"""Records as columns: the schema's side of the native codec."""
+"""Decode the records of a TFRecord file into columns, by a schema."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
 __all__ = [
     "LISTS",
-    "Codec",
     "Decoder",
+    "ExampleDecoder",
     "Parts",
     "Records",
     "assemble",
@@ -32,8 +32,8 @@ __all__ = [
 
 Kind = _core.Kind
 
-# A field of this prefix is read from the feature lists, where a record has a
-# feature of the same name as well.
+# A field with this prefix is read from the feature lists, if records also have a feature of
+# the same name.
 LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
@@ -42,8 +42,8 @@ _NO_MARKS = np.empty(0, np.uint64)
 _Rows_co = TypeVar("_Rows_co", covariant=True)
 Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 
-# Batches of up to so many bytes get their memory from those before: new pages cost as
-# much as the decoding.
+# Columns of up to this size reuse the memory of earlier ones: new pages cost as much as
+# decoding.
 _LARGEST = 4 << 20
 
 _CODES = {
@@ -62,7 +62,7 @@ _CODES = {
 
 
 def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
-    """The native core's name for a dtype; ``opaque`` if only raw bytes can hold it."""
+    """Return the native core's name for a dtype; ``opaque`` if only raw bytes can hold it."""
     if dtype.kind == "S":
         return _core.Dtype.bytes
     if dtype.kind in "mM":
@@ -71,14 +71,14 @@ def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
 
 
 def split_name(name: str) -> tuple[str, _core.Place]:
-    """The key in a record and the map that holds it, of a field's name."""
+    """Split a field's name into the key in a record and the map that holds it."""
     if name.startswith(LISTS):
         return name[len(LISTS) :], _core.Place.lists
     return name, _core.Place.any
 
 
 class Records(NamedTuple):
-    """Records by their offsets, each of the file that its owner says, or of the only one."""
+    """Records by their offsets. ``owners`` says which file each is in, if there are several."""
 
     files: _core.Files
     offsets: Offsets
@@ -86,50 +86,52 @@ class Records(NamedTuple):
 
     @classmethod
     def of_file(cls, file: Bytes, offsets: Offsets) -> Records:
-        """Those of one file."""
+        """Return records of one file."""
         files = _core.Files()
         files.add(file, 0, _NO_MARKS, _NO_MARKS)
         return cls(files, offsets)
 
 
 class Descriptions(Protocol):
-    """Who hears of descriptions of the columns that records begin with."""
+    """Checks the descriptions of columns that records begin with."""
 
     def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raises if one of them, each with the first row that has it, is not as it must be."""
+        """Raise if one of these disagrees. Each comes with the first row that has it."""
         ...
 
     def select(self, names: Sequence[str]) -> Descriptions:
-        """The same for these fields only."""
+        """Return the same check for these fields only."""
         ...
 
 
 class Decoder(Protocol[_Rows_co]):
-    """Makes something of records, by a schema."""
+    """Turns records into rows of some form, by a schema."""
 
     @property
     def schema(self) -> Schema: ...
 
     @property
     def error(self) -> Callable[[_core.Fault, str, int], DataError]:
-        """Makes the error for a fault in one record of a file."""
+        """Make the error for a fault in one record of a file."""
         ...
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[_Rows_co, _core.Fault | None]:
-        """The records, or the fault of the first that is bad. ``where`` says which they are."""
+        """Decode records, or return the fault of the first bad one. ``where`` tells the file and
+        the number of each.
+        """
         ...
 
 
-class Codec:
-    """Reads the fields of a schema from records.
+class ExampleDecoder:
+    """Decodes tf.train.Examples and SequenceExamples into the fields of a schema.
 
-    ``places`` says which of a record's two maps holds a field, where that is
-    known; other fields are looked for in both. ``kinds`` says which kind of list holds it,
-    where no other will do. With ``unknown``, the schema is meant to have all features of
-    the records, and those it lacks are reported there. With ``described``, so are the
-    descriptions of columns that records begin with. ``opened`` is for advice.
+    ``places`` says which of a record's two maps holds a field, where that is known; other
+    fields are searched for in both. ``kinds`` says which kind of list must hold a field. With
+    ``unknown``, the schema should have all features of the records, and those it lacks are
+    reported there. ``described`` checks the descriptions of columns that records begin with.
+    ``opened`` is for advice in errors.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class Codec:
         self.columns = _core.Columns()
         self.columns.watch = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
-        # Looked up for every row that is read alone.
+        # Computed once: it is needed for every row that is read alone.
         self._dense = {
             name: (field.inner, field.dtype)
             for name, field in schema.items()
@@ -179,7 +181,7 @@ class Codec:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codec, (
+        return ExampleDecoder, (
             self.schema,
             self.places,
             self.kinds,
@@ -191,7 +193,7 @@ class Codec:
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[Batch, _core.Fault | None]:
-        """The records, or the fault of the first that is bad."""
+        """Decode records into columns, or return the fault of the first bad one."""
         made, fault = self.parts(records, verify, threads, where)
         if fault is not None:
             return {}, fault
@@ -207,8 +209,10 @@ class Codec:
         rows: int = 0,
         memory: Allocate | None = None,
     ) -> tuple[dict[str, Parts], _core.Fault | None]:
-        """What columns are assembled from, the values in what ``memory`` makes; those with
-        one of ``pads`` in arrays of ``rows`` rows each. Nothing if a record is bad.
+        """Decode what columns are assembled from, with the values in memory from ``memory``.
+
+        Fields with one of ``pads`` become arrays of ``rows`` rows each. Nothing is returned if
+        a record is bad.
         """
         count = len(records.offsets)
         dense = {
@@ -241,36 +245,34 @@ class Codec:
         """The error for a fault in one record of a file."""
         return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
 
-    def select(self, names: Sequence[str]) -> Codec:
-        """Of these fields only: the others are not even looked at, and are left out on
-        purpose, be they known or not.
-        """
+    def select(self, names: Sequence[str]) -> ExampleDecoder:
+        """Return a decoder of these fields only. It ignores all others, known or not."""
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
-        return Codec(schema, self.places, self.kinds, None, described, self.opened)
+        return ExampleDecoder(schema, self.places, self.kinds, None, described, self.opened)
 
     def check(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
     ) -> Sequence[_core.Fault]:
-        """The faults of the records that do not decode."""
+        """Return the faults of the records that do not decode."""
         faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
         self.met(described, where)
         return faults
 
     def met(self, described: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raises if records describe other columns; each description has a row."""
+        """Raise if records describe other columns. Each description comes with its row."""
         if described and self.described is not None:
             self.described.met(described, where)
 
 
 def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:
-    """The kinds of list that hold fields, of the encodings that an index tells."""
+    """Return the kind of list that holds each field, from the encodings in an index."""
     kinds = {"float_list": Kind.float, "int64_list": Kind.int64}
     return {name: kinds.get(text.split("/")[-1], Kind.bytes) for name, text in encoding.items()}
 
 
 def is_array(slot: _core.Slot, field: Field) -> bool:
-    """Whether the payload at this slot is the field's row as it is in memory."""
+    """Tell whether the payload at this slot is the field's row as it is in memory."""
     if field.row_bytes is None or slot.size != field.row_bytes or slot.size == 0:
         return False
     return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)
@@ -284,7 +286,7 @@ def _fill_bytes(field: Field) -> bytes | None:
 
 
 def assemble(field: Field, parts: Parts) -> Column:
-    """A column that was not padded."""
+    """Assemble a column that is not padded."""
     if isinstance(parts, np.ndarray):
         return parts
     assert len(parts) == 4
@@ -302,7 +304,7 @@ def assemble(field: Field, parts: Parts) -> Column:
 
 
 def _group(strings: Ragged, field: Field) -> Ragged:
-    """Fixed axes of byte strings: each item is so many strings."""
+    """Group byte strings along the fixed axes of a field."""
     column = strings
     for axis in reversed(field.inner):
         items = len(column) // axis if axis else 0

@@ -1,14 +1,15 @@
-"""The types of the columns, in the first record of a file.
+"""The schema that is embedded in the first record of a file.
 
-Most dtypes and shapes cannot be told from records. So that they survive a copy of the
-file, its first record begins with a field that describes them, which no tf.train message
-defines and every protobuf reader skips. docs/format.md has the bytes.
+Most dtypes and shapes cannot be inferred from records. So that they survive a copy of the
+file, its first record begins with a field that describes them. No tf.train message defines
+that field, and every protobuf reader skips it. docs/format.md has the bytes.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.model.schema import Field, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
+from recmap.tfrecord.unknown_features import Where
 
 __all__ = [
+    "EmbeddedSchemas",
     "check_claims",
-    "damaged_description",
     "description",
-    "parse_description",
     "parse_schema",
     "read_description",
     "schema_texts",
@@ -35,22 +36,26 @@ Bytes = npt.NDArray[np.uint8]
 _TAG = 14 << 3 | 2
 _HEAD = struct.Struct("<8sI")  # magic, CRC32C of the JSON
 _MAGIC = b"RECMAPSC"
-# No schema takes more; one that says so is not read.
+# No schema takes more; one that claims to is not read.
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
 _MAX_FILLED = 1 << 20
 _MAX_TEXT = 1 << 16
+# Descriptions that are remembered as checked.
+_REMEMBERED = 64
 
 
 def description(schema: Schema, align: int = 0) -> bytes:
-    """The field that describes these columns. With ``align`` its size is a multiple of that,
-    so that what follows it stays aligned: spaces at the end of the JSON see to it.
+    """Make the field that describes these columns.
+
+    With ``align`` its size is a multiple of that, so that what follows stays aligned; spaces
+    at the end of the JSON fill it up.
     """
     text = json.dumps({"schema": schema_texts(schema)}, separators=(",", ":")).encode()
     made = _field(text)
     while align and len(made) % align:
         text += b" " * (-len(made) % align)
-        # Where the length takes a byte more now, what is missing is almost a whole step.
+        # If the varint of the length grew by a byte, another round is needed.
         made = _field(text)
     return made
 
@@ -66,7 +71,7 @@ def _field(text: bytes) -> bytes:
 
 
 def schema_texts(schema: Schema) -> dict[str, str]:
-    """The fields as text, from which they can be made again."""
+    """Return the fields as text that ``parse_schema`` reads."""
     return {name: _text(field) for name, field in schema.items()}
 
 
@@ -77,7 +82,7 @@ def _text(field: Field) -> str:
         same = again.fill is field.fill is None or _fill(again) == _fill(field)
     except OptionError:
         same = False
-    # Few fills, as bytes that are no text, cannot be written as one.
+    # A fill that cannot be written as text, such as some bytes, is left out.
     return text if same else str(Field(field.dtype, field.shape))
 
 
@@ -89,15 +94,15 @@ def _fill(field: Field) -> bytes | None:
 
 
 def parse_schema(texts: Any) -> Schema:
-    """A schema from texts that may come from anywhere; ValueError if they are none."""
+    """Make a schema from untrusted texts; a ValueError if they are not one."""
     if not isinstance(texts, dict) or not texts:
         raise ValueError("no fields")
     if not all(isinstance(text, str) and len(text) < _MAX_TEXT for text in texts.values()):
-        raise ValueError("a field that is no text")
+        raise ValueError("a field that is not text")
     try:
         for text in texts.values():
             base, fill, _ = text.partition(" = ")
-            # Making a field that is filled takes as much memory as a row.
+            # A fill takes as much memory as a row.
             if fill and Field.parse(base).count > _MAX_FILLED:
                 raise ValueError("a filled field that is too large")
         schema = Schema(texts)
@@ -109,8 +114,9 @@ def parse_schema(texts: Any) -> Schema:
 
 
 def read_description(record: Bytes, path: str) -> Schema | None:
-    """The schema that a record's data begins with, or None if it begins otherwise. Of a long
-    record the beginning is enough.
+    """Read the schema that a record's data begins with; None if it does not begin with one.
+
+    The beginning of a long record is enough.
     """
     content, size = _content(record)
     if content[: len(_MAGIC)].tobytes() != _MAGIC:
@@ -120,11 +126,11 @@ def read_description(record: Bytes, path: str) -> Schema | None:
             raise ValueError(f"its size cannot be {size:,} bytes")
         return _parse(content[:size].tobytes())
     except ValueError as e:
-        raise damaged_description(path, 0, e) from None
+        raise _damaged(path, 0, e) from None
 
 
-def damaged_description(path: str, record: int, why: Exception) -> CorruptRecordError:
-    """The error for a description that cannot be read."""
+def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
+    """Make the error for a description that cannot be read."""
     place = "the first record" if record == 0 else f"record {record:,}"
     return CorruptRecordError(
         f"{path}: the description of its columns, in {place}, is damaged: {why} "
@@ -135,10 +141,8 @@ def damaged_description(path: str, record: int, why: Exception) -> CorruptRecord
     )
 
 
-def parse_description(content: bytes) -> dict[str, str]:
-    """The fields as text that a description names, which may come from anywhere; ValueError if
-    it is damaged.
-    """
+def _parse_texts(content: bytes) -> dict[str, str]:
+    """Return the fields of an untrusted description as text; a ValueError if it is damaged."""
     return schema_texts(_parse(content))
 
 
@@ -156,8 +160,8 @@ def _parse(content: bytes) -> Schema:
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
-    """What follows the tag and the size of the field, and the size; nothing if the record
-    begins otherwise.
+    """Return what follows the tag and the size of the field, and the size; nothing if the
+    record begins with another field.
     """
     size = 0
     if len(record) and record[0] == _TAG:
@@ -168,16 +172,66 @@ def _content(record: Bytes) -> tuple[Bytes, int]:
     return record[:0], 0
 
 
+class EmbeddedSchemas:
+    """Checks that schemas embedded in later records agree with the one in use.
+
+    A file made of several (``cat a.tfrecord b.tfrecord``) has one wherever another began.
+    ``texts`` are the types in use by field, and ``origin`` tells where they come from. With
+    ``skip``, damaged schemas are ignored.
+    """
+
+    def __init__(self, texts: Mapping[str, str], origin: str, *, skip: bool = False) -> None:
+        self._texts, self._origin, self._skip = dict(texts), origin, skip
+        self._checked = set[bytes]()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_checked": set()}
+
+    def select(self, names: Sequence[str]) -> EmbeddedSchemas:
+        """Return the same check for these fields only."""
+        texts = {name: text for name, text in self._texts.items() if name in names}
+        return EmbeddedSchemas(texts, self._origin, skip=self._skip)
+
+    def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
+        """Raise if one of these disagrees. Each comes with the first row that has it."""
+        for content, row in sorted(found, key=lambda one: one[1]):
+            if content in self._checked:
+                continue
+            self._check(content, *where(row))
+            if len(self._checked) < _REMEMBERED:
+                self._checked.add(content)
+
+    def _check(self, content: bytes, file: str, record: int) -> None:
+        try:
+            texts = _parse_texts(content)
+        except ValueError as e:
+            if self._skip:
+                return
+            raise _damaged(file, record, e) from None
+        for name, text in self._texts.items():
+            if texts.get(name, text) != text:
+                raise FieldMismatchError(
+                    f"{file}: record {record:,} says {name!r} is {texts[name]}, but the rows are "
+                    f"read as {text} ({self._origin}); files of different types were put together "
+                    "(take them apart and open them as several files, or give fields={...} with "
+                    "the types)",
+                    file=file,
+                    record=record,
+                    field=name,
+                )
+
+
 def check_claims(
     schema: Schema, frame: Bytes, where: str, path: str, *, may_lack: bool = False
 ) -> None:
-    """Raises if the first record of a file, here with its framing, cannot be one of a
-    schema: so no memory is asked for what a schema merely claims, and no column is made
-    up of rows that are all missing. ``may_lack`` says that features may be missing.
+    """Raise if the first record of a file, given with its framing, cannot have a schema.
+
+    So no memory is allocated for what a schema merely claims, and no column consists of
+    missing values only. With ``may_lack``, features may be missing.
     """
     facts = _core.inspect(frame, np.zeros(1, np.uint64), False)
     if facts.not_example is not None:
-        return  # reading says so
+        return  # reading reports it
     keys = {(in_lists, key) for in_lists, key, _ in facts.features}
     size = len(frame)
     for name, field in schema.items():
@@ -201,10 +255,10 @@ def check_claims(
 
 
 def _least(field: Field) -> int:
-    """The least bytes that a row takes in a record."""
+    """Return the fewest bytes that a row takes in a record."""
     if field.ragged:
         return 0
-    # An integer may take a single byte, and a string its length.
+    # An integer may take a single byte, and an empty string takes one for its length.
     small = field.is_bytes or field.dtype.kind in "biu"
     return field.count if small else field.count * field.dtype.itemsize
 

@@ -1,4 +1,4 @@
-"""Columns as records: which list holds a field, and the encoding of a batch."""
+"""Encode columns as records: which list holds each field, and the bytes of a batch."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ _KINDS = {
     "bytes_list": Kind.bytes,
 }
 _STEPS = "feature_list"
-# Integers other than int64 go into an int64_list up to this many a row, those of
-# one byte only alone: labels and sizes do, images and audio do not.
+# Integers other than int64 go into an int64_list up to this many per row, those of one byte
+# only alone: labels and sizes do, images and audio do not.
 _FEW = 16
 _INTS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a field is stored: ``float_list``, ``int64_list``, ``bytes_list`` (byte
-    strings) or ``raw`` (one string of the values' bytes), and whether as the steps
-    of a feature list.
+    """How a field is stored: ``float_list``, ``int64_list``, ``bytes_list`` (byte strings) or
+    ``raw`` (one string of the values' bytes), and whether as the steps of a feature list.
     """
 
     list: str
@@ -58,10 +57,10 @@ class Encoding:
 
 
 def choose_encoding(name: str, field: Field, asked: Any = None) -> Encoding:
-    """How to store a field: as asked, else by the rule that no bit is lost.
+    """Choose how to store a field: as asked, else so that no bit is lost.
 
-    float32 goes into a float_list; int64, and other integers of few values or of
-    ragged rows, into an int64_list; everything else is stored as raw bytes.
+    float32 goes into a float_list; int64, and other integers with few values or ragged rows,
+    into an int64_list; everything else is stored as raw bytes.
     """
     in_lists = field.ragged == 2 or name.startswith(LISTS)
     wanted = asked
@@ -90,7 +89,7 @@ def _default(field: Field) -> str:
 
 
 def _is_int(field: Field) -> bool:
-    # Another byte order can only be kept as raw bytes.
+    # Only raw bytes keep another byte order.
     return field.dtype.isnative and field.dtype.name in _INTS
 
 
@@ -116,7 +115,7 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
 
 
 def little_endian(schema: Schema) -> Schema:
-    """The schema of files in which columns of another byte order are written."""
+    """Return the schema with every field in the byte order of this machine."""
     return Schema(
         {
             name: field
@@ -128,7 +127,7 @@ def little_endian(schema: Schema) -> Schema:
 
 
 class Encoder:
-    """Turns batches of one schema into framed records."""
+    """Encodes batches of one schema as framed records."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class Encoder:
         if len(set(keys)) != len(keys):
             raise OptionError("two fields of the schema have the same key in a record")
         told = all(_is_told(field, self.encoding[name]) for name, field in schema.items())
-        #: What the first record of a file begins with, to tell what the others cannot.
+        #: What the first record of a file begins with: the types that records do not tell.
         self.lead = description(schema, self.align) if describe and not told else b""
 
     def _check_align(self) -> None:
@@ -170,10 +169,10 @@ class Encoder:
     def encode(
         self, batch: Batch, rows: int, first_row: int, *, begins: bool = False
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-        """The records of a batch, and their offsets with the end of the last.
+        """Return the records of a batch, and their offsets with the end of the last.
 
-        ``first_row`` is the number of the batch's first row, for errors. ``begins`` says
-        that a file begins with it.
+        ``first_row`` is the number of the batch's first row, for errors. ``begins`` says that
+        this batch begins a file.
         """
         least = sum(field.row_bytes or 0 for field in self.schema.values())
         if least > _core.MAX_MESSAGE_SIZE:
@@ -189,12 +188,12 @@ class Encoder:
         return records, offsets
 
     def fixed_fields(self) -> tuple[str, ...]:
-        """The fields whose payloads lie at the same place in every record, given that
+        """Return the fields whose payloads lie at the same place in every record, given that
         all records have one size.
         """
         varying = [name for name in self._order if not self._is_fixed(name)]
-        # One field of varying size among records of one size does not vary, and
-        # padding keeps what follows in place; otherwise it moves.
+        # With one varying field, records of one size mean that it does not vary. Padding keeps
+        # what follows in place. Otherwise, what follows the first varying field moves.
         firm = bool(self.align) or len(varying) <= 1
         before = self._order if firm else self._order[: self._order.index(varying[0])]
         return tuple(name for name in before if self._is_fixed(name))
@@ -218,8 +217,8 @@ class Encoder:
 
 
 def _is_told(field: Field, encoding: Encoding) -> bool:
-    """Whether the records of any file tell the type of a field, as it is inferred: one
-    value, or always the same number of two or more, of the dtype that a list has.
+    """Tell whether the type of a field can be inferred from records: one value, or a fixed
+    number of two or more, of the dtype that its list has.
     """
     usual = {"float_list": "float32", "int64_list": "int64", "bytes_list": "bytes"}
     plain = str(Field(field.dtype)) == usual.get(encoding.list)
@@ -239,8 +238,8 @@ def _key(name: str) -> str:
 
 
 def _rank(name: str) -> tuple[int, ...]:
-    """Sorts keys as protobuf's Python does: by their bytes, and of two keys of which
-    one begins with the other, the longer first.
+    """Return a sort key that orders keys as protobuf's Python does: by their bytes, and the
+    longer first if one begins with the other.
     """
     return (*_key(name).encode(), 256)
 
@@ -274,7 +273,7 @@ def _add(
 
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
-    """The rows as bytes, copied only if a row is not contiguous."""
+    """Return the rows as bytes, copied only if a row is not contiguous."""
     per_row = column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
     if rows == 0 or per_row == 0:
         return np.empty((rows, per_row), np.uint8)
@@ -284,7 +283,7 @@ def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
 
 
 def _regular(name: str, field: Field, column: Ragged, axis: int) -> Ragged:
-    """What lies below a fixed axis, which every item must fill."""
+    """Return what lies below a fixed axis, which every item must fill."""
     wrong = np.flatnonzero(column.lengths != axis)
     if len(wrong):
         raise ColumnError(

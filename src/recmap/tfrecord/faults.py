@@ -1,4 +1,4 @@
-"""Faults found by the native core, said in words."""
+"""Turn faults found by the native core into errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KIND_NAMES = {
     _core.Kind.int64.value: "int64_list",
 }
 
-# What to read such a list as.
+# The type that reads any such list.
 _TYPES = {
     _core.Kind.bytes.value: "bytes[*]",
     _core.Kind.float.value: "float32[*]",
@@ -43,14 +43,14 @@ _NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features, FaultCode.too_large}
 
 
 def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
-    """What is wrong, without where."""
+    """Say what is wrong, without where."""
     expected, found = fault.expected, fault.found
     name = _field_name(fault, schema)
     wanted = f"the field is {schema[name]}" if schema is not None and name is not None else ""
     texts = {
         FaultCode.header_cut: f"the file ends {found} bytes into the 12-byte header of a record",
         FaultCode.length_crc: f"length CRC is 0x{found:08x}, expected 0x{expected:08x}: the length "
-        "is damaged, or this is no record",
+        "is damaged, or this is not a record",
         FaultCode.data_cut: f"the record needs {expected % 2**64:,} bytes, but only {found:,} are "
         "left",
         FaultCode.data_crc: f"data CRC is 0x{found:08x}, expected 0x{expected:08x}",
@@ -63,10 +63,10 @@ def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
         FaultCode.wrong_size: f"the feature has {found:,} raw bytes, expected {expected:,}: "
         f"{wanted}",
         FaultCode.not_one_string: f"the feature has {found:,} byte strings, expected one: {wanted}",
-        FaultCode.not_multiple: f"the feature has a size of {found:,}, no multiple of "
+        FaultCode.not_multiple: f"the feature has a size of {found:,}, not a multiple of "
         f"{expected:,}: {wanted}",
         FaultCode.out_of_range: f"the value {found:,} does not fit: {wanted}",
-        FaultCode.flat_not_nested: f"the feature is no feature list, but {wanted}",
+        FaultCode.flat_not_nested: f"the feature is not a feature list, but {wanted}",
         FaultCode.no_features: "the record is a protobuf message, but not a tf.train.Example: it "
         "has no features",
         FaultCode.unknown_feature: "a feature is not in the schema, and is of several kinds",
@@ -83,8 +83,8 @@ def fault_error(
     opened: Opened | None = None,
     kinds: Collection[str] = (),
 ) -> DataError:
-    """The error for a fault in one record of a file. ``kinds`` names the fields that are known
-    to be held by one kind of list.
+    """Make the error for a fault in one record of a file. ``kinds`` are the fields known to be
+    stored in one kind of list.
     """
     name = _field_name(fault, schema)
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
@@ -120,9 +120,8 @@ def _field_name(fault: _core.Fault, schema: Schema | None) -> str | None:
 
 
 class Opened(NamedTuple):
-    """How files were opened: all fields that are read, those that ``fields=`` named, and
-    whether it asked for all others as well. What a column or a selection is told to do must
-    not cost the other columns.
+    """How files were opened: all fields that are read, those given with ``fields=``, and
+    whether all others were asked for too. Advice about one field must keep the others.
     """
 
     names: Sequence[str]
@@ -131,11 +130,11 @@ class Opened(NamedTuple):
 
     @classmethod
     def of(cls, schema: Schema) -> Opened:
-        """With these fields, which were given."""
+        """Return the options that give exactly these fields."""
         return cls(list(schema), dict(schema), False)
 
     def fields_text(self, name: str, text: str) -> str:
-        """A value of ``fields=`` that gives a field its type and keeps the others.
+        """Write a ``fields=`` that gives a field its type and keeps the others.
 
         >>> Opened(["x", "y"], {}, True).fields_text("y", "int64 = 0")
         'fields={"y": "int64 = 0", ...: None}'
@@ -149,7 +148,7 @@ class Opened(NamedTuple):
 
 
 def ragged_text(field: Field) -> str:
-    """The same field with rows of any length."""
+    """Write the field with rows of any length."""
     below = field.shape[1:]
     return str(Field(field.dtype, (None, *(below if 0 not in below else ()))))
 
@@ -169,7 +168,7 @@ def _remedy(
         case FaultCode.wrong_count | FaultCode.not_multiple:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
-            if text == str(field):  # given already: the bytes are no numbers of this dtype
+            if text == str(field):  # already given: the bytes are not numbers of this dtype
                 return f"read the bytes as they are, {typed('bytes[*]')}"
             return f"for lengths that differ, {typed(text)}"
         case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:

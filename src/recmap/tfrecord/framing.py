@@ -1,4 +1,4 @@
-"""Records as they are, whatever they hold."""
+"""Read and write raw records, whatever they hold."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from recmap.files.output_file import (
     refuse_existing,
 )
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.files.sniff import holds_records, look, named_tfrecord, unknown_format
+from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.inflate import CompressionOption, check_compression
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.record_window import Window
-from recmap.tfrecord.survey import Shard
+from recmap.tfrecord.byte_stream import CompressionOption, check_compression
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = ["open_shard", "records", "write_records"]
+__all__ = ["open_record_file", "records", "write_records"]
 
-_GATHER = 1 << 20
+# Bytes of records that are framed at once.
+_FRAME_AT_ONCE = 1 << 20
 
 
-def open_shard(path: str, verify: bool, compression: CompressionOption = "auto") -> Shard:
-    """One file, without an index. What is no TFRecord file is not called a damaged one."""
+def open_record_file(
+    path: str, verify: bool, compression: CompressionOption = "auto"
+) -> RecordFile:
+    """Open one file without an index; an UnknownFormatError if it is not a TFRecord file."""
     _check_content(path)
     found = check_compression(path, compression)
     if found is None:
-        return PlainShard(path, verify)
-    return CompressedShard(path, found, verify, None)
+        return PlainFile(path, verify)
+    return CompressedFile(path, found, verify, None)
 
 
 def _check_content(path: str) -> None:
-    found = look(path)
+    found = sniff(path)
     if os.path.getsize(path) == 0 or (found is not None and found.format == "tfrecord"):
         return
     if found is not None and found.format is not None:
@@ -81,10 +83,10 @@ def records(
     verify: bool = True,
     compression: CompressionOption = "auto",
 ) -> Iterator[bytes] | Iterator[memoryview]:
-    """Iterates over the raw records of files, for records that are no Examples.
+    """Iterate over the raw records of files, for records that are not Examples.
 
-    With ``view`` they are memoryviews of the mapped file, which stay valid as
-    long as they are held.
+    With ``view`` they are memoryviews of the mapped file, which stay valid as long as you
+    hold them.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("raw.tfrecord", [b"one", b"two"])
@@ -95,11 +97,11 @@ def records(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
     view, verify = check_flag("view", view), check_flag("verify", verify)
-    shards = [open_shard(file, verify, compression) for file in expand(path)]
+    opened = [open_record_file(file, verify, compression) for file in expand(path)]
     views = (
         record
-        for shard in shards
-        for window in shard.windows(errors == "skip")
+        for each in opened
+        for window in each.windows(errors == "skip")
         for record in _views(window)
     )
     return views if view else (bytes(record) for record in views)
@@ -108,7 +110,7 @@ def records(
 def _views(window: Window) -> Iterator[memoryview]:
     data = window.bytes.data
     starts = window.offsets.tolist()
-    # Records lie end to end, so each ends 4 bytes of CRC before the next begins.
+    # Records lie end to end, so each ends 4 bytes, its CRC, before the next begins.
     ends = [*starts[1:], window.scan.end] if starts else []
     for start, end in zip(starts, ends, strict=True):
         yield data[start + 12 : end - 4]
@@ -121,9 +123,9 @@ def write_records(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """Writes raw records to a file, which appears when all are written. Returns how many.
+    """Write raw records to a file, which appears when all are written; return their number.
 
-    The file is compressed if ``compression`` says so, or its name ends with ``.gz`` or
+    The file is compressed if ``compression`` says so, or if its name ends with ``.gz`` or
     ``.zlib``.
     """
     target = as_path(path)
@@ -143,7 +145,7 @@ def write_records(
                 raise ColumnError(f"record {count:,}: give bytes, not {kind}") from None
             size += len(held[-1])
             count += 1
-            if size >= _GATHER:
+            if size >= _FRAME_AT_ONCE:
                 file.write(_core.frame(held))
                 held, size = [], 0
         file.write(_core.frame(held))

@@ -12,22 +12,22 @@ import numpy.typing as npt
 from recmap.model.source import Skipped
 from recmap.native import _core
 
-__all__ = ["LARGE_RECORD", "MARK_EVERY", "MAX_MARKS", "Found", "Index", "Offsets"]
+__all__ = ["ANCHOR_EVERY", "LARGE_RECORD", "MAX_ANCHORS", "Found", "Index", "Offsets"]
 
 Offsets = npt.NDArray[np.uint64]
 
-# One record in this many is marked; the others are found by walking from there. Of large
-# ones each is: every step would be a page more to be read.
-MARK_EVERY = 4
+# One record in this many is an anchor; the others are reached by walking from there. Every
+# large record is one: each step of a walk would read another page.
+ANCHOR_EVERY = 4
 LARGE_RECORD = 4096
-# With more marks than this (16 MB), every second one is dropped.
-MAX_MARKS = 1 << 20
-# Marks that were added one by one are put together when there are so many pieces.
-_MAX_PIECES = 1024
+# With more anchors than this (16 MB), every second one is dropped.
+MAX_ANCHORS = 1 << 20
+# Arrays of anchors that are kept apart before they are joined.
+_MAX_ARRAYS = 1024
 
 
 class Found(Protocol):
-    """Records that lie end to end; a Scan of the native core is one."""
+    """Records that lie end to end, as a Scan of the native core tells them."""
 
     @property
     def begin(self) -> int: ...
@@ -56,12 +56,12 @@ class Found(Protocol):
 
 @dataclass
 class Index:
-    """The records found so far, as marks from which all others are reached.
+    """The records found so far, as anchors from which all others are reached.
 
-    A file whose records all have one size needs no marks: record ``i`` is at
-    ``i * stride``. The first one may be longer by ``lead`` bytes, in which it describes
-    the columns; the others then lie that much further on. ``end`` is where the search
-    goes on; ``complete`` says that it has seen the whole file, and ``fault`` why it cannot.
+    A file whose records all have one size needs no anchors: record ``i`` is at ``i * stride``.
+    The first record may be longer by ``lead`` bytes, which describe the columns; the others
+    then lie that much further on. ``end`` is where the scan goes on. ``complete`` means that
+    the whole file has been scanned, and ``fault`` says why the scan cannot go on.
     """
 
     count: int = 0
@@ -70,17 +70,17 @@ class Index:
     length: int | None = None
     fault: _core.Fault | None = None
     skipped: list[Skipped] = field(default_factory=list)
-    every: int = MARK_EVERY
+    every: int = ANCHOR_EVERY
     _rows: list[Offsets] = field(default_factory=list)
     _offsets: list[Offsets] = field(default_factory=list)
-    # No record is longer; None if nobody knows.
+    # The length of the longest record; None if it is not known.
     longest: int | None = field(default=0, compare=False)
-    # Held by whoever adds to the index or reads it while others may.
+    # Hold it to add to the index, or to read it while others may add.
     lock: RLock = field(default_factory=RLock, repr=False, compare=False)
-    # Rows behind a gap, whose marks must stay: they cannot be walked to.
-    _behind_gap: set[int] = field(default_factory=set)
+    # Rows behind a gap. Their anchors must stay: no walk reaches them.
+    _after_gap: set[int] = field(default_factory=set)
     lead: int = 0
-    _marked: int = field(default=0, compare=False)
+    _anchored: int = field(default=0, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "lock": None}
@@ -89,7 +89,7 @@ class Index:
         self.__dict__.update(state, lock=RLock())
 
     @classmethod
-    def of_marks(
+    def of_anchors(
         cls,
         count: int,
         length: int | None,
@@ -98,10 +98,10 @@ class Index:
         end: int,
         lead: int = 0,
     ) -> Index:
-        """A complete index."""
+        """Make a complete index."""
         longest = None if length is None else length + lead
         index = cls(count, end, True, length, longest=longest, lead=lead)
-        index._mark(rows, offsets)
+        index._add_anchors(rows, offsets)
         return index
 
     @property
@@ -110,20 +110,20 @@ class Index:
         return None if self.length is None else self.length + _core.FRAME_SIZE
 
     def _strided(self, rows: Offsets) -> Offsets:
-        """The offsets of records that are ``stride`` bytes apart."""
+        """Return the offsets of records that are ``stride`` bytes apart."""
         offsets = rows * np.uint64(self.stride or 0)
         if self.lead:
             offsets[rows > 0] += np.uint64(self.lead)
         return offsets
 
     def _stays_uniform(self, records: int, first: int, least: int, most: int, total: int) -> bool:
-        """Whether all records have one length, the very first perhaps a greater one, with
-        ``records`` more of ``total`` bytes, of which the first has ``first``. Notes their
-        length if so.
+        """Tell whether all records still have one length, the very first perhaps a greater
+        one, after adding ``records`` of ``total`` bytes, the first of which has ``first``.
+        Remember that length if so.
         """
         if self._rows or (self.count and self.length is None):
             return False
-        # Of all but the first: if their sum is that of as many of the least, all are.
+        # All but the first have the least length if their lengths add up to it.
         behind = total - first == (records - 1) * least and first == most
         if self.count == 0 and behind:
             self.length, self.lead = least, most - least
@@ -135,25 +135,25 @@ class Index:
         return self.length == least
 
     def begin(self, length: int) -> None:
-        """Chooses which records are marked, by the length of the first."""
-        self.every = 1 if length >= LARGE_RECORD else MARK_EVERY
+        """Choose how many records there are per anchor, by the length of the first."""
+        self.every = 1 if length >= LARGE_RECORD else ANCHOR_EVERY
 
     def add(self, scan: Found, keep: int = 1) -> None:
-        """Adds records that were found, at ``end`` or behind a gap that follows it,
-        with every ``keep``-th of their marks.
+        """Add records that were found at ``end``, or behind a gap that follows it, with every
+        ``keep``-th of their anchors.
         """
         if scan.records:
             gap = scan.begin != self.end
             if gap:
-                self._behind_gap.add(self.count)
+                self._after_gap.add(self.count)
             total = scan.end - scan.begin - scan.records * _core.FRAME_SIZE
             if gap or not self._stays_uniform(
                 scan.records, scan.first_length, scan.min_length, scan.max_length, total
             ):
                 self._leave_uniform()
-                # A copy, because a view would keep the marks that are not kept.
+                # A copy: a view would keep all of them in memory.
                 offsets = scan.mark_offsets[::keep].copy()
-                self._mark(scan.mark_rows[::keep] + np.uint64(self.count), offsets)
+                self._add_anchors(scan.mark_rows[::keep] + np.uint64(self.count), offsets)
                 self._thin()
         self._add_length(scan.max_length)
         self.count += scan.records
@@ -163,8 +163,8 @@ class Index:
         self.longest = None if self.longest is None else max(self.longest, length)
 
     def add_written(self, offsets: Offsets) -> None:
-        """Adds records that were appended: the offset of each, and of their end, from
-        ``end`` on.
+        """Add records that were written at ``end``: the offset of each from there, and of
+        the end of the last.
         """
         lengths = np.diff(offsets) - np.uint64(_core.FRAME_SIZE)
         if not len(lengths):
@@ -179,14 +179,14 @@ class Index:
             new = slice(-self.count % self.every, len(lengths), self.every)
             rows = np.arange(self.count, self.count + len(lengths), dtype=np.uint64)[new]
             if len(rows):
-                self._mark(rows, offsets[new] + np.uint64(self.end))
+                self._add_anchors(rows, offsets[new] + np.uint64(self.end))
                 self._thin()
         self._add_length(longest)
         self.count += len(lengths)
         self.end += int(offsets[-1])
 
     def add_good(self, scan: _core.Scan, good: npt.NDArray[np.bool_]) -> None:
-        """Adds those records of a scan with a mark at every record that are ``good``."""
+        """Add the ``good`` records of a scan that has an anchor at every record."""
         if self.count == 0 and scan.records:
             first, *others = scan.mark_offsets[:2].tolist()
             self.begin((others[0] if others else scan.end) - first - _core.FRAME_SIZE)
@@ -194,13 +194,13 @@ class Index:
             self.add(scan, self.every)
             return
         numbers = np.flatnonzero(good)
-        # A record can be walked to only from the one right before it.
+        # A walk reaches a record only from the one right before it.
         gap = np.diff(numbers, prepend=-2) != 1
-        marked = gap | (np.arange(len(numbers)) % self.every == 0)
+        anchored = gap | (np.arange(len(numbers)) % self.every == 0)
         self._leave_uniform()
-        rows = (np.flatnonzero(marked) + self.count).astype(np.uint64)
-        self._mark(rows, scan.mark_offsets[numbers[marked]])
-        self._behind_gap.update((np.flatnonzero(gap) + self.count).tolist())
+        rows = (np.flatnonzero(anchored) + self.count).astype(np.uint64)
+        self._add_anchors(rows, scan.mark_offsets[numbers[anchored]])
+        self._after_gap.update((np.flatnonzero(gap) + self.count).tolist())
         self._add_length(scan.max_length)
         self.count += len(numbers)
         self.end = scan.end
@@ -209,46 +209,46 @@ class Index:
         if self.stride is None:
             return
         rows = np.arange(0, self.count, self.every, dtype=np.uint64)
-        self._mark(rows, self._strided(rows))
+        self._add_anchors(rows, self._strided(rows))
         self.length, self.lead = None, 0
 
-    def _mark(self, rows: Offsets, offsets: Offsets) -> None:
+    def _add_anchors(self, rows: Offsets, offsets: Offsets) -> None:
         self._rows.append(rows)
         self._offsets.append(offsets)
-        self._marked += len(rows)
+        self._anchored += len(rows)
 
     def _thin(self) -> None:
-        if self._marked <= MAX_MARKS and len(self._rows) <= _MAX_PIECES:
+        if self._anchored <= MAX_ANCHORS and len(self._rows) <= _MAX_ARRAYS:
             return
-        rows, offsets = self.marks
-        if self._marked > MAX_MARKS:
+        rows, offsets = self.anchors
+        if self._anchored > MAX_ANCHORS:
             keep = self._kept(rows, 2)
             self._rows, self._offsets = [rows[keep]], [offsets[keep]]
-            self._marked = len(self._rows[0])
+            self._anchored = len(self._rows[0])
             self.every *= 2
 
     def _kept(self, rows: Offsets, every: int) -> npt.NDArray[np.bool_]:
         keep = np.zeros(len(rows), dtype=bool)
         keep[::every] = True
-        gaps = np.fromiter(self._behind_gap, np.uint64, len(self._behind_gap))
+        gaps = np.fromiter(self._after_gap, np.uint64, len(self._after_gap))
         return keep | np.isin(rows, gaps)
 
-    def part(self, start: int, stop: int, most: int) -> Index:
-        """What reaches the records from ``start`` to ``stop``, with about ``most`` marks.
-        The index must be complete.
+    def span(self, start: int, stop: int, most: int) -> Index:
+        """Return an index that reaches the records from ``start`` to ``stop``, with about
+        ``most`` anchors. This one must be complete.
         """
-        rows, offsets = self.marks
+        rows, offsets = self.anchors
         first = max(int(np.searchsorted(rows, np.uint64(start), side="right")) - 1, 0)
         mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))))
         rows, offsets = rows[mine], offsets[mine]
         keep = self._kept(rows, max(1, -(-len(rows) // most)))
-        return Index.of_marks(
+        return Index.of_anchors(
             self.count, self.length, rows[keep], offsets[keep], self.end, self.lead
         )
 
     @property
-    def marks(self) -> tuple[Offsets, Offsets]:
-        """Row and offset of each mark, ascending."""
+    def anchors(self) -> tuple[Offsets, Offsets]:
+        """Row and offset of each anchor, ascending."""
         if len(self._rows) != 1:
             empty = [np.empty(0, np.uint64)]
             self._rows = [np.concatenate(self._rows or empty)]
@@ -258,9 +258,9 @@ class Index:
     def offsets(
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, _core.Fault | None]:
-        """The offsets of records by number, all of which must have been found."""
+        """Return the offsets of records by number, all of which must have been found."""
         with self.lock:
             if self.stride is not None:
                 return self._strided(rows.astype(np.uint64)), None
-            marks = self.marks
-        return _core.locate(file, *marks, rows, threads)
+            anchors = self.anchors
+        return _core.locate(file, *anchors, rows, threads)

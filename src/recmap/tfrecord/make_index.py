@@ -1,4 +1,4 @@
-"""Making the index files of data that has none."""
+"""Write the index files of TFRecord files: ``rm.index``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
-from recmap.tfrecord.decoder import Codec, kinds_of
-from recmap.tfrecord.framing import open_shard
+from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
+from recmap.tfrecord.framing import open_record_file
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.progress import Tally
-from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.progress import ScanProgress
+from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (
     Sidecar,
@@ -27,21 +27,21 @@ from recmap.tfrecord.sidecar import (
     load_sidecar,
     save_sidecar,
     stored_schema,
-    write_text_index,
 )
 from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
-from recmap.tfrecord.survey import Shard, sample, survey
+from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.text_index import write_text_index
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["index"]
 
 
 def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = None) -> list[str]:
-    """Writes an index beside each file, and returns their names.
+    """Write an index beside each file, and return the names of the indexes.
 
-    Every record is checked on the way, and the schema in the index holds for all
-    of them. With ``text`` it is the list of offsets and sizes that DALI and the
-    ``tfrecord`` package read, ``file.idx``, and records may hold anything.
+    This checks every record, and the schema in the index holds for all of them. With
+    ``text``, write ``file.idx`` instead, the list of offsets and sizes that DALI and the
+    ``tfrecord`` package read; then records may hold anything.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)
@@ -55,55 +55,57 @@ def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = Non
     check_flag("text", text)
     check_progress(progress)
     files = expand(path)
-    with Tally(files, progress) as tally:
-        return [_index_text(file, tally) if text else _index(file, tally) for file in files]
+    with ScanProgress(files, progress) as scan:
+        return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 
 
-def _index(path: str, tally: Tally) -> str:
-    shard = open_shard(path, verify=True)
-    codec, encoding = _survey(shard, tally)
+def _index(path: str, scan: ScanProgress) -> str:
+    file = open_record_file(path, verify=True)
+    decoder, encoding = _survey(file, scan)
     mapped: tuple[str, ...] = ()
-    if isinstance(shard, PlainShard):
-        found = shard.index
-        _, holds = shard.slots(codec)
-        mapped = tuple(n for n, held in zip(codec.schema, holds, strict=True) if held)
+    if isinstance(file, PlainFile):
+        found = file.index
+        _, holds = file.slots(decoder)
+        mapped = tuple(n for n, held in zip(decoder.schema, holds, strict=True) if held)
     else:
-        start = np.zeros(min(shard.count(), 1), np.uint64)
-        found = Index.of_marks(shard.count(), None, start, start, 0)
+        start = np.zeros(min(file.count(), 1), np.uint64)
+        found = Index.of_anchors(file.count(), None, start, start, 0)
     written = is_written(path)
-    return save_sidecar(path, Sidecar(found, codec.schema, encoding, True, mapped, None, written))
+    return save_sidecar(path, Sidecar(found, decoder.schema, encoding, True, mapped, None, written))
 
 
 @guarded
-def _survey(shard: Shard, tally: Tally) -> tuple[Codec, dict[str, str]]:
-    """Checks every record, and finds the schema that holds for all."""
-    summary = sample([shard], False)
-    stored = _stored(shard, summary)
+def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[str, str]]:
+    """Check every record, and find a schema that holds for all of them."""
+    summary = sample([file], False)
+    stored = _stored(file, summary)
     unknown = UnknownFeatures("")
     if stored is not None:
         schema, encoding, written = stored
         described = described_by(written, schema, False)
         try:
-            with closing(tally.of(shard, skip=False)) as windows:
+            with closing(scan.of(file, skip=False)) as windows:
                 kinds = kinds_of(encoding)
-                codec = Codec(schema, None, kinds, unknown, described)
-                codec, _ = survey(shard, codec, summary, False, windows, schema)
-                return codec, {**summary.encoding(), **encoding}
+                decoder = ExampleDecoder(schema, None, kinds, unknown, described)
+                decoder, _ = survey(file, decoder, summary, False, windows, schema)
+                return decoder, {**summary.encoding(), **encoding}
         except FieldMismatchError:
             if written:
                 raise  # the file would contradict an index with another schema
-            summary = sample([shard], False)  # other data than the index was made from
-    codec = Codec(summary.schema(), summary.places(), summary.kinds(), unknown)
-    codec, _ = survey(shard, codec, summary, False, tally.of(shard, skip=False))
-    return codec, summary.encoding()
+            summary = sample([file], False)  # other data than the index was made from
+    decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
+    decoder, _ = survey(file, decoder, summary, False, scan.of(file, skip=False))
+    return decoder, summary.encoding()
 
 
-def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], Types | None] | None:
-    """The schema that a file was written with, or that of an older index if it can be that of
-    the data; how fields are stored, if that is known; and the types it was written with.
+def _stored(
+    file: RecordFile, summary: Summary
+) -> tuple[Schema, dict[str, str], Types | None] | None:
+    """Return the schema the file was written with, or that of an older index if it may still
+    be right; the encoding of its fields, as far as it is known; and the stored types.
     """
-    indexed = stored_schema(shard.path)
-    types = stored_types(shard, None, Manifests(), skip=False)
+    indexed = stored_schema(file.path)
+    types = stored_types(file, None, Manifests(), skip=False)
     if types is not None:
         same = indexed is not None and set(indexed[0]) == set(types.schema)
         return types.schema, indexed[1] if indexed and same else {}, types
@@ -112,21 +114,21 @@ def _stored(shard: Shard, summary: Summary) -> tuple[Schema, dict[str, str], Typ
     inferred = set(summary.schema())
     if summary.rows == 0 or set(indexed[0]) == inferred:
         return (*indexed, None)
-    # A ragged field fits records that lack it: fields that were not seen just now are
-    # believed only if the index is of this very data.
+    # A ragged field also fits records that lack it, so fields that the sample does not have
+    # are kept only if the index matches the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)
-        current = inferred < set(indexed[0]) and load_sidecar(shard.path) is not None
+        current = inferred < set(indexed[0]) and load_sidecar(file.path) is not None
     return (*indexed, None) if current else None
 
 
 @guarded
-def _index_text(path: str, tally: Tally) -> str:
-    shard = open_shard(path, verify=True)
-    if not isinstance(shard, PlainShard):
+def _index_text(path: str, scan: ScanProgress) -> str:
+    file = open_record_file(path, verify=True)
+    if not isinstance(file, PlainFile):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
     target = f"{path}.idx"
-    write_text_index(target, _lines(tally.of(shard, skip=False)))
+    write_text_index(target, _lines(scan.of(file, skip=False)))
     return target
 
 

@@ -1,4 +1,4 @@
-"""Records whose ragged rows are padded while they are read, not afterwards."""
+"""Decode records and pad their ragged rows in the same step."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.schema import Field
 from recmap.native import _core
-from recmap.tfrecord.decoder import Codec, Records, assemble
+from recmap.tfrecord.decoder import ExampleDecoder, Records, assemble
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = ["PaddedCodec"]
+__all__ = ["PaddedDecoder"]
 
 
-class PaddedCodec:
-    """Reads records as ``codec`` does, but the fields of ``pads`` as rows of one length, in
-    an array for every ``size`` of them, in what ``memory`` makes.
+class PaddedDecoder:
+    """Decodes records as ``decoder`` does, but pads the fields of ``pads`` to rows of one
+    length, in an array per ``size`` rows, with memory from ``memory``.
     """
 
     def __init__(
-        self, codec: Codec, pads: Mapping[str, PadSpec], size: int, memory: Allocate
+        self, decoder: ExampleDecoder, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> None:
-        self.schema, self.error = codec.schema, codec.error
-        self._codec, self._size, self._memory = codec, size, memory
-        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in codec.schema]
+        self.schema, self.error = decoder.schema, decoder.error
+        self._decoder, self._size, self._memory = decoder, size, memory
+        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema]
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[PaddedRows, _core.Fault | None]:
-        """The records, or the fault of the first that is bad."""
-        made, fault = self._codec.parts(
+        """Decode records, or return the fault of the first bad one."""
+        made, fault = self._decoder.parts(
             records, verify, threads, where, self._pads, self._size, self._memory
         )
         rows = PaddedRows({}, {})

@@ -1,9 +1,8 @@
-"""The records of one file, found by several readers who each search a stretch of it.
+"""Find the records of one file by scanning several spans of it in parallel.
 
-A reader enters the file anywhere, at the first record whose CRCs are right. That may be
-part of the data of another record: a record may hold a TFRecord file. So what was found
-counts only if the walk through the stretch before it ends exactly where it begins; else
-the stretch is walked again from there.
+A scan enters its span at the first record whose CRCs match. That may lie inside another
+record, since a record may hold a TFRecord file. So the result counts only if the scan of the
+span before ends exactly where it begins; otherwise the span is scanned again from there.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ import numpy as np
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
 from recmap.native import _core
-from recmap.tfrecord.index import LARGE_RECORD, MARK_EVERY, MAX_MARKS, Index, Offsets
+from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, Offsets
 
-__all__ = ["Stretch", "choose_every", "find_stretch", "join_stretches"]
+__all__ = ["ScannedSpan", "choose_every", "join_spans", "scan_span"]
 
-# Bytes searched before their pages are given back.
+# Bytes scanned before their pages are given back.
 _WINDOW_SIZE = 64 << 20
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Records that lie end to end, with a mark at every so many of them. Records of one
-    length need no marks to be sent.
+class ScannedSpan:
+    """Records that lie end to end, one in ``every`` an anchor. Records of one length need no
+    anchors, which makes the result small to send.
     """
 
     begin: int
@@ -39,7 +38,7 @@ class Stretch:
     every: int
     rows: Offsets
     offsets: Offsets
-    #: Whether nothing is wrong with the record at ``end``.
+    #: Whether the scan met no damage at ``end``.
     sound: bool
 
     @property
@@ -62,19 +61,20 @@ class Stretch:
 
 
 def choose_every(size: int, record_size: int) -> int:
-    """How many records a mark is for, so that those of a file of so many bytes are few
-    enough.
+    """Choose how many records there are per anchor, so that a file of ``size`` bytes does not
+    have too many anchors.
     """
-    every = 1 if record_size >= LARGE_RECORD else MARK_EVERY
-    while size // max(record_size, _core.FRAME_SIZE) // every > MAX_MARKS:
+    every = 1 if record_size >= LARGE_RECORD else ANCHOR_EVERY
+    while size // max(record_size, _core.FRAME_SIZE) // every > MAX_ANCHORS:
         every *= 2
     return every
 
 
 @guarded
-def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool) -> Stretch:
-    """The records that begin from ``begin`` to ``stop``. The first one is searched for,
-    unless the file has been ``entered``: then it is at ``begin``.
+def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) -> ScannedSpan:
+    """Find the records that begin from ``begin`` to ``stop``.
+
+    Search for the first one, unless the file has been ``entered``: then it is at ``begin``.
     """
     file = MappedFile(path)
     at = begin if entered else _core.find_record(file.bytes, begin, stop)
@@ -95,7 +95,7 @@ def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool)
     shortest, longest = min(lengths, default=0), max(lengths, default=0)
     if shortest == longest:
         rows, offsets = rows[:1], offsets[:1]
-    return Stretch(
+    return ScannedSpan(
         begin=first,
         end=at,
         records=records,
@@ -109,22 +109,23 @@ def find_stretch(path: str, begin: int, stop: int, every: int, *, entered: bool)
     )
 
 
-def join_stretches(
+def join_spans(
     size: int,
     every: int,
     stops: Sequence[int],
-    found: Sequence[Stretch],
-    find_again: Callable[[int, int], Stretch],
+    found: Sequence[ScannedSpan],
+    find_again: Callable[[int, int], ScannedSpan],
 ) -> Index:
-    """The index of a file of ``size`` bytes, of which stretches up to these places were
-    searched. ``find_again`` walks from a record to such a place. The index is not complete
-    if a record is damaged: whoever goes on from its end finds out how.
+    """Make the index of a file of ``size`` bytes from scans of the spans that end at ``stops``.
+
+    ``find_again`` scans from a record to such a stop. The index is not complete if a record
+    is damaged: a scan that goes on from its end reports how.
     """
     index = Index(every=every)
-    for stop, stretch in zip(stops, found, strict=True):
+    for stop, span in zip(stops, found, strict=True):
         if index.end >= stop:
-            continue  # one record spans it
-        true = stretch if stretch.begin == index.end else find_again(index.end, stop)
+            continue  # one record covers all of it
+        true = span if span.begin == index.end else find_again(index.end, stop)
         index.add(true, index.every // every)
         if not true.sound:
             return index

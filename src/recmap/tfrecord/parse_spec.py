@@ -1,4 +1,4 @@
-"""How TensorFlow's parser has to be told of a field: as data, to be printed or made."""
+"""Describe fields for TensorFlow's parser, as data that is printed or turned into a spec."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Parsing", "parsing_of"]
 
 @dataclass(frozen=True)
 class Parsing:
-    """One feature of a spec: ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or
+    """One feature of a parsing spec: ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or
     ``steps`` of a feature list (FixedLenSequenceFeature).
 
-    ``shape`` is what is below the ragged axis or the steps. ``raw`` values are one
-    string of bytes, which has to be decoded.
+    ``shape`` is the shape below the ragged axis or the steps. ``raw`` values are one byte
+    string, which must be decoded.
     """
 
     form: Literal["fixed", "ragged", "steps"]
@@ -28,7 +28,7 @@ class Parsing:
 
 
 def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
-    """How a field that lies in lists of a kind is parsed."""
+    """Return how to parse a field that is stored in lists of a kind."""
     raw = kind == _core.Kind.bytes and not field.is_bytes
     if in_lists and (field.ragged < 2 or raw):
         below = field.inner if field.ragged else field.inner[1:]

@@ -1,4 +1,4 @@
-"""How far a pass over whole files is."""
+"""Scan whole files and report progress."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Self
 
 from recmap.model.progress import Counter, ProgressOption
-from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.record_window import Window
-from recmap.tfrecord.survey import Shard
+from recmap.tfrecord.framing import open_record_file
+from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = ["Tally"]
+__all__ = ["ScanProgress"]
 
 
-class Tally:
-    """Hands out the windows of files, perhaps to several threads, and counts their bytes.
+class ScanProgress:
+    """Hands out the windows of files to one or more threads, and reports the bytes read.
 
-    Use it as a context manager: it ends the passes of all threads, and the line of a bar.
+    Use it as a context manager: leaving it stops the scans of all threads, and ends the line
+    of a progress bar.
     """
 
     def __init__(self, files: Sequence[str], progress: ProgressOption) -> None:
@@ -29,26 +29,26 @@ class Tally:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stopped = True  # after an error or an interrupt nobody wants the rest
+        self._stopped = True  # after an error the other threads need not go on
         if kind is None:
             self._counter.finish()
         self._counter.close()
 
     def windows(self, file: str) -> Iterator[Window]:
-        """All records of a file whose CRCs hold, and between them the damage."""
-        return self.of(open_shard(file, verify=True), skip=True)
+        """Yield all records of a file whose CRCs match, and the damage between them."""
+        return self.of(open_record_file(file, verify=True), skip=True)
 
-    def of(self, shard: Shard, skip: bool) -> Generator[Window, None, None]:
-        """The windows of a file that is open."""
+    def of(self, file: RecordFile, skip: bool) -> Generator[Window, None, None]:
+        """Yield the windows of an open file."""
         counted = 0
         try:
-            for window in shard.windows(skip):
+            for window in file.windows(skip):
                 if self._stopped:
                     return
                 yield window
                 self._counter.add(0, window.passed - counted)
                 counted = window.passed
         except GeneratorExit:
-            self._counter.add(0, -counted)  # it is looked at anew, or by nobody
+            self._counter.add(0, -counted)  # it will be scanned again, or not at all
             raise
-        self._counter.add(0, os.path.getsize(shard.path) - counted)
+        self._counter.add(0, os.path.getsize(file.path) - counted)

@@ -1,4 +1,4 @@
-"""What records take in memory once they are decoded, without decoding them."""
+"""Estimate the memory that records take once decoded, without decoding them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from recmap.tfrecord.decoder import split_name
 
 __all__ = ["record_sizes", "size_bound"]
 
-# The fewest bytes of a string or step in a record, which then takes an offset in memory.
+# The fewest bytes of a string or step in a record; in memory it also takes an offset.
 _LEAST_ITEM = 2
-# What a larger record takes is found by looking at it: its bytes can become much more
-# than they mostly do.
+# Records with a larger bound are inspected: the bound is far above what most take.
 _LARGE = 1 << 20
 _LENGTH_SIZE = 8
 
 
 def size_bound(schema: Schema) -> tuple[int, int]:
-    """Bytes that every record takes, and those that each byte of it may take."""
+    """Return the bytes that every record takes, and those that each byte of it may take."""
     fixed, each = 0, 0
     for field in schema.values():
         if field.row_bytes is not None:
@@ -33,7 +32,7 @@ def size_bound(schema: Schema) -> tuple[int, int]:
 
 
 def _bytes_per_byte(field: Field) -> int:
-    # An integer has one byte or more in a record.
+    # An integer takes one byte or more in a record.
     values = field.dtype.itemsize if field.dtype.kind in "biumM" and not field.is_bytes else 1
     listed = field.ragged > 1 or (field.is_bytes and bool(field.shape))
     return max(values, OFFSET // _LEAST_ITEM if listed else 1)
@@ -42,26 +41,26 @@ def _bytes_per_byte(field: Field) -> int:
 def record_sizes(
     schema: Schema, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint64]
 ) -> RowSizes:
-    """What each of the records at these offsets takes, at most."""
+    """Return an upper bound for the memory of each of the records at these offsets."""
     fixed, each = size_bound(schema)
     if not each or not len(offsets):
         return fixed
-    # The length of every record, at which its frame begins.
+    # The frame of a record begins with its length.
     starts = np.ndarray((len(data) - _LENGTH_SIZE + 1,), "<u8", data, strides=(1,))
     lengths = np.minimum(starts[offsets], _core.MAX_MESSAGE_SIZE).astype(np.int64)
     sizes: npt.NDArray[np.int64] = fixed + each * lengths
     for row in np.flatnonzero(sizes > _LARGE):
-        seen = _seen(schema, data, offsets[row : row + 1], int(lengths[row]))
+        seen = _inspected_size(schema, data, offsets[row : row + 1], int(lengths[row]))
         sizes[row] = min(int(sizes[row]), fixed + seen)
     return sizes
 
 
-def _seen(
+def _inspected_size(
     schema: Schema, data: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: int
 ) -> int:
-    """What the values of one record take, in the fields that are read."""
+    """Return what the values of one record take, in the fields that are read."""
     if int(offset[0]) + _core.FRAME_SIZE + length > len(data):
-        return length  # cut: whoever reads it says so
+        return length  # cut: reading reports it
     facts: dict[str, list[_core.FeatureFacts]] = {}
     for _, key, feature in _core.inspect(data, offset, False).features:
         facts.setdefault(key, []).append(feature)

@@ -1,4 +1,4 @@
-"""The records of a compressed file in windows, as they are inflated."""
+"""The records of a compressed file, in windows of the inflated data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.cpus import thread_count
 from recmap.model.source import Skipped
 from recmap.native import _core
-from recmap.tfrecord.byte_stream import Entry, Stream
-from recmap.tfrecord.decoder import Codec
+from recmap.tfrecord.byte_stream import ByteStream, Entry
+from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.record_file import Window
 
-__all__ = ["START", "Inflated", "Place"]
+__all__ = ["START", "Place", "RecordStream"]
 
 _WINDOW_SIZE = 1 << 20
 _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
@@ -35,8 +35,8 @@ class Place:
 START = Place(0, 0, Entry())
 
 
-class Inflated:
-    """The records of one file; of which rows they are is not its business."""
+class RecordStream:
+    """Finds the records of one file. Which of them are rows is up to the caller."""
 
     def __init__(self, path: str, compression: Literal["gzip", "zlib"], verify: bool) -> None:
         self.path = path
@@ -44,10 +44,12 @@ class Inflated:
         self.verify = verify
 
     def windows(self, skip: bool, place: Place = START) -> Iterator[tuple[Entry, Window]]:
-        """All from a place on, each window with the entry before it. With ``skip`` damage
-        is passed over; without it, it is raised behind the records in front of it.
+        """Yield all records from a place on, each window with the entry before it.
+
+        Damage is left out and listed in the windows if ``skip``. Otherwise it is raised after
+        the records in front of it.
         """
-        stream = Stream(self.path, self.compression, skip, place.entry)
+        stream = ByteStream(self.path, self.compression, skip, place.entry)
         stream.fill(place.base - stream.base)
         stream.drop(place.base - stream.base)
         record, searching, needed = place.row, False, 0
@@ -60,8 +62,7 @@ class Inflated:
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             damage: Exception | None = None
-            if fault is not None and _goes_on(fault) and not stream.ended:
-                # The rest of the record has not been inflated yet.
+            if fault is not None and _may_continue(fault) and not stream.ended:
                 needed = fault.expected
             elif fault is not None and not skip:
                 damage = self.error(fault, record, base, None)
@@ -70,34 +71,34 @@ class Inflated:
             elif fault is not None:
                 lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
                 record += 1
-                behind = stream.behind(used) if fault.code == _core.FaultCode.data_crc else None
-                used, searching = (used + 1, True) if behind is None else (behind, False)
+                crc_only = fault.code == _core.FaultCode.data_crc
+                after = stream.end_of_record(used) if crc_only else None
+                used, searching = (used + 1, True) if after is None else (after, False)
             stream.drop(used)
             if skip:
-                lost += self._failed(stream, record, stream.base)
+                lost += self._take_failures(stream, record, stream.base)
             if found.records or lost or needed > _WINDOW_SIZE:
-                yield (
-                    entry,
-                    Window(
-                        data, found.mark_offsets, first, base, found, lost, needed, stream.passed
-                    ),
-                )
+                offsets, passed = found.mark_offsets, stream.passed
+                yield entry, Window(data, offsets, first, base, found, lost, needed, passed)
             if damage is not None:
                 raise damage
-            del data, found  # not held while the next ones are inflated
+            del data, found  # free them before the next ones are inflated
         if stream.failures and not skip:
             raise self._broken(stream, record)
         if stream.failures:
-            end = np.empty(0, np.uint8)
-            nothing = _core.scan(end, 0, 0, _core.NO_LIMIT, 1, False, 1)
-            lost, base = self._failed(stream, record, None), stream.base
-            window = Window(
-                end, nothing.mark_offsets, record, base, nothing, lost, passed=stream.passed
-            )
-            yield place.entry, window
+            yield place.entry, self._last_window(stream, record)
 
-    def _broken(self, stream: Stream, record: int) -> CompressionError:
-        """The error for a stream of which the records before this one are sound."""
+    def _last_window(self, stream: ByteStream, record: int) -> Window:
+        """Make an empty window that lists the failures at the end of the stream."""
+        nothing = np.empty(0, np.uint8)
+        scan = _core.scan(nothing, 0, 0, _core.NO_LIMIT, 1, False, 1)
+        lost = self._take_failures(stream, record, None)
+        return Window(
+            nothing, scan.mark_offsets, record, stream.base, scan, lost, passed=stream.passed
+        )
+
+    def _broken(self, stream: ByteStream, record: int) -> CompressionError:
+        """Make the error for a damaged stream, of which the records before this are sound."""
         failure = stream.failures[0][1]
         return CompressionError(
             f"{failure}; the first record that is lost is {record:,} "
@@ -107,15 +108,17 @@ class Inflated:
             byte=failure.byte,
         )
 
-    def _failed(self, stream: Stream, record: int, upto: int | None) -> list[Skipped]:
-        """Takes those failures of the stream that lie before a place, or all."""
+    def _take_failures(self, stream: ByteStream, record: int, upto: int | None) -> list[Skipped]:
+        """Remove from the stream, and return, its failures up to a place, or all."""
         passed = [f for f in stream.failures if upto is None or f[0] <= upto]
         del stream.failures[: len(passed)]
         return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
 
-    def error(self, fault: _core.Fault, record: int, base: int, codec: Codec | None) -> Exception:
-        """The error for a fault in a window that lies at ``base``."""
-        error = (codec.error if codec else fault_error)(fault, self.path, record)
+    def error(
+        self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder | None
+    ) -> Exception:
+        """Make the error for a fault in a window that lies at ``base``."""
+        error = (decoder.error if decoder else fault_error)(fault, self.path, record)
         place = f"at byte {fault.offset:,}"
         text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
         if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
@@ -125,6 +128,6 @@ class Inflated:
         )
 
 
-def _goes_on(fault: _core.Fault) -> bool:
-    """Whether a record is cut, and could be whole with more of the stream."""
+def _may_continue(fault: _core.Fault) -> bool:
+    """Tell whether a record is cut, but could be whole with more of the stream."""
     return fault.code in _CUT and 0 <= fault.expected <= _core.MAX_MESSAGE_SIZE

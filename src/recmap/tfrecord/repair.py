@@ -1,4 +1,4 @@
-"""The sound records of damaged files, in a new file."""
+"""Copy the sound records of damaged files to a new file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
-from recmap.tfrecord.framing import open_shard
-from recmap.tfrecord.progress import Tally
-from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.framing import open_record_file
+from recmap.tfrecord.progress import ScanProgress
+from recmap.tfrecord.record_file import Window
 from recmap.tfrecord.sidecar import sidecar_path
-from recmap.tfrecord.stored_schema import first_record
 
 __all__ = ["Repaired", "repair"]
 
@@ -33,7 +32,7 @@ _FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE
 
 @dataclass
 class Repaired:
-    """What was kept, and what was not."""
+    """What a repair kept and left out."""
 
     path: str
     size: int = 0
@@ -56,12 +55,11 @@ def repair(
     durable: bool = True,
     progress: ProgressOption = None,
 ) -> Repaired:
-    """Copies the records whose CRCs hold to a new file, byte for byte, and says what
-    else was there. Records may hold anything.
+    """Copy the records whose CRCs match to a new file, byte for byte, and report the damage.
 
-    Several files become one. It is compressed if its name ends with ``.gz`` or
-    ``.zlib``, and appears when it is whole. If the record that describes the columns is
-    damaged, and the description is not, the first sound record gets it.
+    Records may hold anything. Several files become one, which is compressed if its name ends
+    with ``.gz`` or ``.zlib``, and appears when it is complete. If the first record is damaged
+    but the description of the columns in it is not, the first sound record gets it.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("damaged.tfrecord", [b"one", b"two", b"three"])
@@ -86,12 +84,12 @@ def repair(
     output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)
     try:
-        with Tally(files, progress) as tally:
-            _copy_files(files, tally, output, done)
+        with ScanProgress(files, progress) as scan:
+            _copy_files(files, scan, output, done)
         if done.damage and not done.records:
             raise CorruptRecordError(
-                f"{files[0]}: no sound record in it, so that nothing was written; the first "
-                f"damage: {done.damage[0]}",
+                f"{files[0]}: it has no sound record, so nothing was written; the first damage: "
+                f"{done.damage[0]}",
                 file=files[0],
             )
         output.flush()
@@ -101,7 +99,7 @@ def repair(
         spooler.stop()
         output.abort()
         raise
-    # An index beside an older file of this name does not belong to this one.
+    # An index left by an older file of this name does not belong to the new one.
     if os.path.exists(sidecar_path(target)):
         os.unlink(sidecar_path(target))
     output.commit(durable)
@@ -109,10 +107,10 @@ def repair(
     return done
 
 
-def _copy_files(files: list[str], tally: Tally, output: OutputFile, done: Repaired) -> None:
+def _copy_files(files: list[str], scan: ScanProgress, output: OutputFile, done: Repaired) -> None:
     for file in files:
         with Guard():
-            for window in tally.windows(file):
+            for window in scan.windows(file):
                 if done.records == 0 and len(window.offsets):
                     _copy_first(window, files[0], output)
                 else:
@@ -122,14 +120,14 @@ def _copy_files(files: list[str], tally: Tally, output: OutputFile, done: Repair
 
 
 def _copy_first(window: Window, file: str, output: OutputFile) -> None:
-    """Writes the first records there are. The very first gets the description of the columns
-    that stood in the first of the file, if it was lost with that one alone.
+    """Write the first sound records. The very first gets the description of the columns, if
+    the damaged record before it had one.
     """
     begin, second = int(window.offsets[0]), window.scan.end
     if len(window.offsets) > 1:
         second = int(window.offsets[1])
     record = window.bytes[begin + _core.HEADER_SIZE : second - _FOOTER_SIZE]
-    lost = first_record(open_shard(file, verify=False))
+    lost = open_record_file(file, verify=False).first_record()
     schema = None if lost is None else _description(lost[_core.HEADER_SIZE :], file)
     if schema is None or not _can_carry(record, schema, file):
         _copy(window, output)
@@ -148,7 +146,7 @@ def _description(record: npt.NDArray[np.uint8], file: str) -> Schema | None:
 
 
 def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool:
-    """Whether a record has no description, and is one of the columns of a schema."""
+    """Tell whether a record has no description yet, and has the columns of a schema."""
     try:
         if read_description(record, file) is not None:
             return False
@@ -159,7 +157,7 @@ def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool
 
 
 def _copy(window: Window, output: OutputFile, begin: int | None = None) -> None:
-    """Writes the records with their framing, which lie end to end, from ``begin`` on."""
+    """Write the records with their framing from ``begin`` on: they lie end to end."""
     if not len(window.offsets):
         return
     begin, end = int(window.offsets[0]) if begin is None else begin, window.scan.end

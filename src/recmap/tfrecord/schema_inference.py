@@ -1,4 +1,4 @@
-"""A schema from what records hold."""
+"""Infer a schema from the features of records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DTYPES = {_core.Kind.bytes: "bytes", _core.Kind.float: "float32", _core.Kind.in
 
 
 class Seen(NamedTuple):
-    """A record in which something was seen; its number is not always known."""
+    """The record in which something was seen. Its number is not always known."""
 
     file: str
     record: int | None
@@ -32,11 +32,13 @@ class Seen(NamedTuple):
 
 @dataclass
 class FeatureSummary:
-    """One feature over all records seen."""
+    """One feature, over all records seen."""
 
     in_lists: bool
     rows: int = 0
-    kinds: dict[_core.Kind, Seen] = field(default_factory=dict)  # and where each was first seen
+    kinds: dict[_core.Kind, Seen] = field(
+        default_factory=dict
+    )  # with the record where each was first seen
     values: tuple[int, int] | None = None
     string_size: tuple[int, int] | None = None
     string_size_bits: int = 0
@@ -51,7 +53,7 @@ class FeatureSummary:
         self.string_size_bits |= facts.string_size_bits
 
     def hint(self) -> str | None:
-        """What raw bytes might be, as a suggestion."""
+        """Suggest what raw bytes might be."""
         if not self.string_size or self.string_size[1] == 0:
             return None
         low, high = self.string_size
@@ -67,7 +69,7 @@ class FeatureSummary:
         return f"{size}, always a multiple of {width}: perhaps {' or '.join(texts)}"
 
     def describe(self) -> str:
-        """What the feature holds, for an error that has to say it."""
+        """Say what the feature holds."""
         lists = "/".join(KIND_NAMES[kind.value] for kind in self.kinds) or "no kind set"
         text = f"feature list of {lists}" if self.in_lists else lists
         if self.values:
@@ -87,15 +89,15 @@ class Summary:
     features: dict[str, FeatureSummary] = field(default_factory=dict)
 
     def add(self, facts: _core.Facts, where: Callable[[int], Seen]) -> None:
-        """Adds what was found in some records; ``where`` says which they are."""
+        """Add what was found in some records; ``where`` tells which they are."""
         self.rows += facts.rows
         for in_lists, key, feature in facts.features:
             name = self._name(in_lists, key)
             self.features.setdefault(name, FeatureSummary(in_lists)).add(feature, where)
 
     def _name(self, in_lists: bool, key: str) -> str:
-        """The name of the field that reads a feature. Where both maps of a record have the
-        key, the one in the feature lists gets a longer one.
+        """Return the name of the field that reads a feature. If both maps of a record have the
+        key, the one in the feature lists gets a prefix.
         """
         known = self.features.get(key)
         if in_lists:
@@ -105,7 +107,7 @@ class Summary:
         return key
 
     def fits(self, facts: _core.Facts) -> bool:
-        """Whether each feature is of one kind, the one seen before."""
+        """Tell whether each feature has one kind, the same as before."""
         for in_lists, key, feature in facts.features:
             known = self.features.get(self._name(in_lists, key))
             kinds = {kind for kind, _ in feature.kinds} | set(known.kinds if known else ())
@@ -114,23 +116,23 @@ class Summary:
         return True
 
     def kinds(self) -> dict[str, _core.Kind]:
-        """The kind of list that holds each field."""
+        """Return the kind of list that holds each field."""
         return {n: next(iter(f.kinds)) for n, f in self.features.items() if len(f.kinds) == 1}
 
     def encoding(self) -> dict[str, str]:
-        """The same, and whether as a feature list, in the words of an index."""
+        """Return how each field is stored, as an index writes it."""
         steps = {name: "feature_list/" * f.in_lists for name, f in self.features.items()}
         return {name: steps[name] + KIND_NAMES[kind.value] for name, kind in self.kinds().items()}
 
     def places(self) -> dict[str, _core.Place]:
-        """Which of a record's two maps holds each field."""
+        """Return which of a record's two maps holds each field."""
         return {
             name: _core.Place.lists if feature.in_lists else _core.Place.features
             for name, feature in self.features.items()
         }
 
     def schema(self, names: Iterable[str] | None = None) -> Schema:
-        """The narrowest fields that hold what was seen."""
+        """Return the narrowest fields that hold what was seen."""
         wanted = self.features if names is None else list(names)
         fields = {}
         for name in wanted:
@@ -141,7 +143,7 @@ class Summary:
         return Schema(fields)
 
     def describe(self) -> str:
-        """What the records hold, in one line."""
+        """Say in one line what the records hold."""
         parts = [f"{name!r} ({feature.describe()})" for name, feature in self.features.items()]
         return "; ".join(parts) or "no features"
 
@@ -162,7 +164,7 @@ def _infer(name: str, feature: FeatureSummary, rows: int, others: list[str]) -> 
     low, high = feature.values or (0, 0)
     fixed = low == high and low > 0
     if feature.in_lists:
-        # Lists are sequences: that those seen have one length means nothing.
+        # Feature lists are sequences, even if those seen all have one length.
         inner: tuple[int | None, ...] = () if fixed and low == 1 else (low if fixed else None,)
         return Field(dtype, (None, *inner))
     if not fixed or feature.rows != rows:
@@ -177,8 +179,9 @@ def _wider(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, i
 
 
 def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
-    """One that reads the rows of all of these: a field that not all have, or that differs
-    in its first axis, is ragged. None if there is no such schema.
+    """Return a schema that reads the rows of all of these, or None if there is none.
+
+    A field that some lack, or whose first axis differs, becomes ragged.
     """
     names = dict.fromkeys(name for schema in schemas for name in schema)
     fields = {}

@@ -1,9 +1,8 @@
-"""Index files: our own, and the text one that DALI and ``tfrecord`` use.
+"""The index file beside a TFRecord file.
 
-Ours lies beside the data as a hidden file, so that no pattern for the data
-matches it. docs/format.md describes it. It is never needed, and never believed
-unless the data is the data it was made from: its size is looked at when the index is
-loaded, and blocks of it when it is first read, or at once.
+It is hidden, so that no pattern for the data matches it. docs/format.md describes it. It is
+never required, and never used unless it was made from this very data: the size is compared
+when the index is loaded, and sampled blocks at once or when the data is first read.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import os
 import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import IndexFileError, StaleIndexWarning
+from recmap.errors import StaleIndexWarning
+from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
-from recmap.files.temporary import remove, temporary_path, writing
+from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import parse_schema, schema_texts
@@ -33,31 +33,28 @@ __all__ = [
     "Sidecar",
     "is_written",
     "load_sidecar",
-    "read_text_index",
     "remove_sidecar",
     "save_sidecar",
     "sidecar_path",
     "stored_schema",
-    "write_text_index",
 ]
 
 _MAGIC = b"RECMAPIX"
 _VERSION = 2
-# Version 1 noted the time of change, too, and sampled fewer blocks.
+# Blocks sampled for the fingerprint, by version. Version 1 also had the time of change.
 _VERSIONS = {1: 16, 2: 64}
-_HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the marks
+_HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the anchors
 # Smaller indexes are read whole.
 _SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
-# Records whose lengths are compared at a time.
-_CHECKED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a file is known by: its size, and a CRC over blocks spread through it. All of a
-    small file is in it, and its name and time of change are not, so that a copy is the
-    same file.
+    """What identifies the content of a file: its size, and a CRC of blocks spread over it.
+
+    A small file is covered completely. Name and time of change do not count, so a copy
+    matches too.
     """
 
     size: int
@@ -66,7 +63,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, path: str, samples: int = _VERSIONS[_VERSION]) -> Fingerprint:
-        """That of a file as it is now."""
+        """Compute the fingerprint of a file."""
         crc = 0
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -80,37 +77,37 @@ class Fingerprint:
         return cls(size, crc, samples)
 
     def fits(self, path: str) -> bool:
-        """Whether the file at a path is the same."""
+        """Tell whether the file at a path has this fingerprint."""
         return os.path.getsize(path) == self.size and Fingerprint.of(path, self.samples) == self
 
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What is known of a file: its records, its schema, and what was checked."""
+    """What an index tells about a file: its records, its schema, and what was checked."""
 
     index: Index
     schema: Schema
-    # How each field is stored, for those who wonder: float_list, raw, ...
+    # How each field is stored: float_list, raw, ...
     encoding: Mapping[str, str]
-    # All CRCs were checked, or computed by us.
+    # All CRCs were checked, or computed by recmap.
     verified: bool
     # Fields whose payloads lie at the same place in every record.
     mapped: tuple[str, ...]
-    # Of the file it was made from, if it was loaded.
+    # Of the file it was made from; None if it has not been saved.
     fingerprint: Fingerprint | None = None
-    # The file itself was written by recmap, not only its index.
+    # recmap wrote the file itself, not only its index.
     written: bool = False
 
 
 def sidecar_path(path: str) -> str:
-    """Where the index of a file lies."""
+    """Return the path of the index of a file."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.recmap")
 
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
-    """Writes the index of the file at ``path``, under that name or ``beside`` another."""
-    rows, offsets = sidecar.index.marks
+    """Write the index of the file at ``path``, beside it or ``beside`` another path."""
+    rows, offsets = sidecar.index.anchors
     fingerprint = Fingerprint.of(path)
     info = {
         "file": {"size": fingerprint.size, "crc": fingerprint.crc},
@@ -125,15 +122,15 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
         "written": sidecar.written,
     }
     text = json.dumps(info).encode()
-    text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the marks are aligned
-    marks = rows.tobytes() + offsets.tobytes()
-    head = _HEAD.pack(_MAGIC, _VERSION, len(text), _crc(text), _crc(marks))
+    text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the anchors are aligned
+    anchors = rows.tobytes() + offsets.tobytes()
+    head = _HEAD.pack(_MAGIC, _VERSION, len(text), _crc(text), _crc(anchors))
     target = sidecar_path(beside or path)
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
         try:
             with open(temporary, "wb") as file:
-                file.write(head + text + marks)
+                file.write(head + text + anchors)
             os.replace(temporary, target)
         except OSError:
             remove(temporary)
@@ -142,8 +139,9 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
 
 
 def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
-    """The index beside a file, or None if there is none that belongs to it. Without
-    ``check`` only the size of the file is looked at, and the fingerprint is for later.
+    """Load the index beside a file; None if there is none that matches it.
+
+    Without ``check`` only the size of the file is compared; check the fingerprint later.
     """
     target = sidecar_path(path)
     try:
@@ -159,7 +157,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         if os.path.getsize(path) != known.size or (check and not known.fits(path)):
             _distrust(target, "the data changed after it was made")
             return None
-        index = Index.of_marks(
+        index = Index.of_anchors(
             int(info["records"]), _length(info), rows, offsets, known.size, _lead(info)
         )
         return Sidecar(
@@ -176,14 +174,14 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         return None
 
 
-# The files of a dataset mostly have the same one.
+# The files of a dataset mostly share one schema.
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
     return parse_schema(dict(fields)) if fields else Schema({})
 
 
 def is_written(path: str) -> bool:
-    """Whether recmap wrote this file, and nobody changed it since."""
+    """Tell whether recmap wrote this file and nothing has changed it since."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)
         sidecar = load_sidecar(path)
@@ -191,7 +189,7 @@ def is_written(path: str) -> bool:
 
 
 def remove_sidecar(path: str) -> None:
-    """Removes the index beside a file, if there is one."""
+    """Remove the index beside a file, if there is one."""
     target = sidecar_path(path)
     try:
         with open(target, "rb") as file:
@@ -203,10 +201,10 @@ def remove_sidecar(path: str) -> None:
 
 
 def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
-    """Schema and encoding in the index beside a file, even if the data has changed.
+    """Return schema and encoding from the index beside a file, even if the data has changed.
 
-    Types of raw bytes stand nowhere else, so an index that is made anew keeps them
-    if the records still fit.
+    The types of raw bytes may be stored nowhere else, so a new index keeps them if the
+    records still fit.
     """
     try:
         info, *_ = _parse(_content(sidecar_path(path)))
@@ -216,8 +214,8 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
 
 
 def _content(target: str) -> npt.NDArray[np.uint8]:
-    """The bytes of an index: those of a small one, or a large one mapped. Neither holds a
-    descriptor, of which a dataset of many files would need too many.
+    """Return the bytes of an index, mapped if it is large. Neither way holds a descriptor:
+    a dataset of many files would need too many.
     """
     with open(target, "rb", buffering=0) as file:
         content = file.read(_SMALL)
@@ -231,41 +229,41 @@ def _parse(
 ) -> tuple[dict[str, Any], npt.NDArray[np.uint64], npt.NDArray[np.uint64], int]:
     if len(content) < _HEAD.size:
         raise ValueError("too short")
-    magic, version, size, text_crc, marks_crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
+    magic, version, size, text_crc, anchors_crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
     if magic != _MAGIC or version not in _VERSIONS:
         raise ValueError("not an index of this version")
     text = content[_HEAD.size : _HEAD.size + size].tobytes()
-    marks = content[_HEAD.size + size :]
-    if _crc(text) != text_crc or _core.crc32c(marks) != marks_crc:
+    anchors = content[_HEAD.size + size :]
+    if _crc(text) != text_crc or _core.crc32c(anchors) != anchors_crc:
         raise ValueError("CRC mismatch")
     info = json.loads(text)
     _check_info(info)
-    rows, offsets = marks.view(np.uint64).reshape(2, info["marks"])
-    _check_marks(info, rows)
+    rows, offsets = anchors.view(np.uint64).reshape(2, info["marks"])
+    _check_anchors(info, rows)
     return info, rows, offsets, _VERSIONS[version]
 
 
 def _check_info(info: Any) -> None:
-    """Raises a ValueError if values are not of the types they must have: what has a sound CRC
-    may still come from anywhere.
+    """Raise a ValueError if values have the wrong types: a matching CRC does not make them
+    trustworthy.
     """
     for name, most in (("records", 1 << 62), ("marks", 1 << 40)):
         if type(info[name]) is not int or not 0 <= info[name] < most:
             raise ValueError(f"{name} is {info[name]!r}")
     texts = [*info["encoding"].values(), *info["mapped"]]
     if type(info["mapped"]) is not list or not all(type(text) is str for text in texts):
-        raise ValueError("how fields are stored")
+        raise ValueError("encoding or mapped")
 
 
-def _check_marks(info: Mapping[str, Any], rows: npt.NDArray[np.uint64]) -> None:
-    # Offsets need no check: every record is checked where it is said to lie.
+def _check_anchors(info: Mapping[str, Any], rows: npt.NDArray[np.uint64]) -> None:
+    # Offsets need no check: every record is checked when it is read.
     count, size, length = info["records"], info["file"]["size"], _length(info)
     if length is not None and count * (length + _core.FRAME_SIZE) + _lead(info) != size:
         raise ValueError("records of one length do not fill the file")
     if length is None and count and (len(rows) == 0 or rows[0] != 0):
-        raise ValueError("no mark at the first record")
+        raise ValueError("no anchor at the first record")
     if len(rows) and (rows[-1] >= count or bool((rows[1:] <= rows[:-1]).any())):
-        raise ValueError("marks out of order")
+        raise ValueError("anchors out of order")
 
 
 def _length(info: Mapping[str, Any]) -> int | None:
@@ -292,57 +290,3 @@ def _distrust(target: str, why: str) -> None:
 
 def _crc(data: bytes) -> int:
     return _core.crc32c(np.frombuffer(data, np.uint8))
-
-
-def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
-    """Writes offset and size of each record, framing included, a line each."""
-    temporary = temporary_path(path)
-    with open(temporary, "w", encoding="ascii") as file:
-        file.writelines(f"{offset} {size}\n" for offset, size in offsets)
-    os.replace(temporary, path)
-
-
-def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """The offsets in a text index of a file with these bytes. Every record must begin where
-    it says, and be as long.
-    """
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            text = file.read()
-    except OSError as e:
-        raise IndexFileError(f"{path}: cannot be read: {e.strerror}", file=path) from None
-    try:
-        table = np.array(text.split(), dtype=np.uint64).reshape(-1, 2)
-    except (ValueError, OverflowError) as e:
-        raise IndexFileError(
-            f"{path}: not an index of 'offset size' lines: {e}", file=path
-        ) from None
-    offsets, sizes = table[:, 0], table[:, 1]
-    size = np.uint64(len(data))
-    begins = np.append(offsets, size)
-    ends = np.append(np.uint64(0), offsets + sizes)
-    # Sums of huge sizes may wrap around.
-    inside = bool((offsets < size).all() and (sizes >= _core.FRAME_SIZE).all())
-    if not np.array_equal(begins, ends) or not inside:
-        raise _no_index_of(path, f"its {len(table):,} records do not fill {size:,} bytes")
-    for start in range(0, len(table), _CHECKED_AT_ONCE):
-        some = slice(start, start + _CHECKED_AT_ONCE)
-        places = offsets[some, None] + np.arange(8, dtype=np.uint64)
-        lengths = data[places].view("<u8")[:, 0]
-        wrong = np.flatnonzero(lengths != sizes[some] - np.uint64(_core.FRAME_SIZE))
-        if len(wrong):
-            row = start + int(wrong[0])
-            raise _no_index_of(
-                path,
-                f"record {row:,}, at byte {int(offsets[row]):,}, is not {int(sizes[row]):,} bytes "
-                "long",
-            )
-    return offsets
-
-
-def _no_index_of(path: str, why: str) -> IndexFileError:
-    return IndexFileError(
-        f"{path}: does not describe the file: {why} (is it older than the data, or that of "
-        "another file? Make it anew with rm.index(path, text=True), or leave index= out)",
-        file=path,
-    )

@@ -1,7 +1,7 @@
-"""The types that a file was written with, wherever they are noted.
+"""The schema that a file was written with, wherever it is stored.
 
-In its first record, in the index beside it, or in the manifest of its folder; each is
-enough by itself, and they must not contradict each other.
+It may be in the first record, in the index beside the file, or in the manifest of its folder.
+One of them is enough, and they must agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import (
-    CompressionError,
     DataError,
     FieldMismatchError,
     IndexFileError,
@@ -27,25 +26,22 @@ from recmap.errors import (
 from recmap.files.atomic_write import read_whole
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
 from recmap.tfrecord.embedded_schema import (
+    EmbeddedSchemas,
     check_claims,
     parse_schema,
     read_description,
     schema_texts,
 )
-from recmap.tfrecord.embedded_schemas import DescribedTypes
-from recmap.tfrecord.inflate import inflate
-from recmap.tfrecord.plain_file import PlainShard
+from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
-from recmap.tfrecord.survey import Shard, sample
+from recmap.tfrecord.survey import sample
 
 __all__ = [
     "FirstRead",
     "Manifests",
     "Types",
     "described_by",
-    "first_record",
     "indexed_types",
     "stored_types",
     "written_types",
@@ -56,14 +52,14 @@ Bytes = npt.NDArray[np.uint8]
 _ITS_FIRST = "its first record"
 _MANIFEST = "_manifest.json"
 _MAX_MANIFEST = 256 << 20
-# Of a compressed file, so much is inflated for its first record.
-_MAX_RECORD = 128 << 20
 
 
 @dataclass(frozen=True)
 class Types:
-    """A schema, and where it stands, for people. It is ``firm`` if whoever wrote the file
-    noted it, not somebody who looked at the records later.
+    """A stored schema, and where it was found, for messages.
+
+    It is ``firm`` if the writer of the file stored it; an index may have been made later, by
+    looking at the records.
     """
 
     schema: Schema
@@ -74,38 +70,38 @@ class Types:
 
     @property
     def place(self) -> str:
-        """Where it stands, said without speaking of the file before."""
+        """Where it was found, in words that do not depend on the file being named before."""
         return self.where.replace(_ITS_FIRST, f"the first record of {self.file}")
 
 
-def described_by(types: Types | None, names: Collection[str], skip: bool) -> DescribedTypes | None:
-    """What descriptions in records are compared with, where these fields have types that
-    whoever wrote the files noted. Types that were inferred read the values of any.
+def described_by(types: Types | None, names: Collection[str], skip: bool) -> EmbeddedSchemas | None:
+    """Return a check for schemas embedded in records, if the writer stored the types of these
+    fields. Inferred types read any values.
     """
     if types is None or not types.firm:
         return None
     texts = {name: text for name, text in schema_texts(types.schema).items() if name in names}
-    return DescribedTypes(texts, types.place, skip=skip)
+    return EmbeddedSchemas(texts, types.place, skip=skip)
 
 
 def same_types(a: Schema, b: Schema) -> bool:
-    """Whether two schemas are the same but for the order of their fields."""
+    """Tell whether two schemas are equal but for the order of their fields."""
     return a == b or schema_texts(a) == schema_texts(b)
 
 
 def stored_types(
-    shard: Shard,
+    file: RecordFile,
     sidecar: Sidecar | None,
     manifests: Manifests,
     *,
     skip: bool,
 ) -> Types | None:
-    """The types of a file; None if they are noted nowhere. With ``skip`` a description that
-    is damaged is passed over.
+    """Return the types of a file; None if they are stored nowhere. With ``skip``, a damaged
+    description is ignored.
     """
-    path = shard.path
+    path = file.path
     found = list[Types]()
-    frame = first_record(shard)
+    frame = file.first_record()
     if frame is not None:
         embedded = _embedded(frame, path, skip)
         if embedded is not None:
@@ -122,7 +118,7 @@ def stored_types(
         found.append(listed)
     for other in found[1:]:
         if other is indexed and _has_all(indexed.schema, found[0].schema):
-            continue  # it has seen all records, and perhaps features of other files' records
+            continue  # an index knows all records, which may have more features
         if not same_types(found[0].schema, other.schema):
             raise _conflict(found[0], other)
     if indexed is not None and found[0] is not indexed:
@@ -131,14 +127,14 @@ def stored_types(
 
 
 def _has_all(schema: Schema, fields: Schema) -> bool:
-    """Whether a schema has these fields, perhaps among others."""
+    """Tell whether a schema has these fields, perhaps among others."""
     texts = schema_texts(schema)
     return all(texts.get(name) == text for name, text in schema_texts(fields).items())
 
 
 def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
-    """The types in the index of a file; None if it has none, or the file has no rows that
-    could tell any.
+    """Return the types in the index of a file; None if there is no index, or it knows none
+    because the file has no rows.
     """
     if sidecar is None or not sidecar.schema:
         return None
@@ -147,35 +143,37 @@ def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
 
 
 def written_types(
-    shards: Sequence[Shard],
+    files: Sequence[RecordFile],
     found: Mapping[int, Types | None],
     later: Mapping[int, Types | None],
     skip: bool,
 ) -> Types | None:
-    """The types that whoever wrote the files noted, from what was ``found`` for some, and
-    what the indexes say of those that are looked at ``later``. None if they noted none.
+    """Return the types that the writer of the files stored; None if there are none.
+
+    ``found`` are the types of the files checked on opening, ``later`` those in the indexes of
+    the files that are checked when they are first read.
     """
-    noted = [types for types in (*found.values(), *later.values()) if types is not None]
-    firm = next((types for types in noted if types.firm), None)
+    stored = [types for types in (*found.values(), *later.values()) if types is not None]
+    firm = next((types for types in stored if types.firm), None)
     if firm is None:
         return None
-    for types in noted:
+    for types in stored:
         if not same_types(types.schema, firm.schema):
             raise _conflict(firm, types)
-    others = [shards[i] for i, types in found.items() if types is None]
+    others = [files[i] for i, types in found.items() if types is None]
     if others:
         _check_others(others, firm, skip)
     return firm
 
 
-def _check_others(shards: Sequence[Shard], types: Types, skip: bool) -> None:
-    """Raises if files that tell no types have features that would be left out."""
-    more = [name for name in sample(shards, skip).features if name not in types.schema]
+def _check_others(files: Sequence[RecordFile], types: Types, skip: bool) -> None:
+    """Raise if files without stored types have features that would be left out."""
+    more = [name for name in sample(files, skip).features if name not in types.schema]
     if more:
         raise FieldMismatchError(
-            f"{shards[0].path}: has the feature {more[0]!r}, which {types.place} does not "
+            f"{files[0].path}: has the feature {more[0]!r}, which {types.place} does not "
             "describe (open the files apart, or give fields={...})",
-            file=shards[0].path,
+            file=files[0].path,
             field=more[0],
         )
 
@@ -215,42 +213,16 @@ def _conflict(one: Types, other: Types) -> FieldMismatchError:
     return FieldMismatchError(text, file=other.file, field=name)
 
 
-def first_record(shard: Shard) -> Bytes | None:
-    """The first record of a file, with its framing; None if it cannot be read, which
-    reading it will say.
-    """
-    if isinstance(shard, PlainShard):
-        data = shard.mapped().bytes if shard.size else np.empty(0, np.uint8)
-    else:
-        data = _inflated(shard)
-    found = _core.scan(data, 0, len(data), 1, 0, False, 1)
-    return data[: found.end] if found.records else None
-
-
-def _inflated(shard: CompressedShard) -> Bytes:
-    held, wanted = bytearray(), _core.FRAME_SIZE
-    try:
-        for piece in inflate(shard.path, shard.compression):
-            held += piece.plain
-            if len(held) >= 8:
-                wanted = int.from_bytes(held[:8], "little") + _core.FRAME_SIZE
-            if len(held) >= min(wanted, _MAX_RECORD):
-                break
-    except (CompressionError, OSError):
-        pass  # reading says so
-    return np.frombuffer(bytes(held[:wanted]), np.uint8)
-
-
 class Manifests:
-    """The manifests of folders, each read once. What they say may come from anywhere: what
-    makes no sense is as if it were not there.
+    """The manifests of folders, each read once. They are not trusted: one that makes no sense
+    is ignored.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Schema, dict[str, int | None]] | None] = {}
 
     def types(self, path: str) -> Types | None:
-        """The types of a file, if the manifest beside it names it."""
+        """Return the types of a file, if the manifest beside it lists it."""
         folder, name = os.path.split(path)
         if folder not in self._known:
             self._known[folder] = _read(os.path.join(folder, _MANIFEST))
@@ -294,15 +266,13 @@ def _size(state: Any) -> int | None:
 
 
 class FirstRead:
-    """What is checked when a file is first read, of many that were opened together."""
+    """The check of a file when it is first read, if many were opened together."""
 
     def __init__(self, path: str, fingerprint: Fingerprint | None, expected: Types | None) -> None:
         self._path, self._fingerprint, self._expected = path, fingerprint, expected
 
-    def check(self, shard: Shard) -> None:
-        """Raises if the index is not that of the file, or if the file describes columns of
-        other types.
-        """
+    def check(self, file: RecordFile) -> None:
+        """Raise if the index belongs to other data, or if the file describes other columns."""
         if self._fingerprint is not None and not self._fingerprint.fits(self._path):
             raise IndexFileError(
                 f"{sidecar_path(self._path)} was made from other data of the same size; run "
@@ -310,7 +280,7 @@ class FirstRead:
                 file=self._path,
             )
         if self._expected is not None:
-            frame = first_record(shard)
+            frame = file.first_record()
             found = None if frame is None else _embedded(frame, self._path, skip=False)
             if found is not None and not same_types(found.schema, self._expected.schema):
                 raise _conflict(self._expected, found)

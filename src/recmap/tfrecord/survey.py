@@ -1,5 +1,7 @@
-"""Looking at records before rows are handed out: a sample of them to infer a
-schema, or all of them to leave out the bad ones or to write an index.
+"""Look at records before rows are read.
+
+A sample is enough to infer a schema. All are checked to leave out the bad ones, or to write
+an index.
 """
 
 from __future__ import annotations
@@ -14,22 +16,20 @@ from recmap.files.cpus import thread_count
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.native import _core
-from recmap.tfrecord.compressed_file import CompressedShard
-from recmap.tfrecord.decoder import Codec
+from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.faults import fault_error, fault_text
-from recmap.tfrecord.foreign_records import foreign_text
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.plain_file import PlainShard
-from recmap.tfrecord.record_window import Window
+from recmap.tfrecord.not_example import describe_record
+from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Seen, Summary
 
-__all__ = ["Shard", "sample", "survey"]
+__all__ = ["sample", "survey"]
 
-Shard = PlainShard | CompressedShard
-
-# Places in a dataset at which records are sampled.
+# Places in a dataset from which records are sampled.
 _SPOTS = 16
-# Faults that no other schema would mend.
+# Faults that no schema would mend.
 _BROKEN = {
     _core.FaultCode.malformed,
     _core.FaultCode.no_features,
@@ -39,25 +39,25 @@ _BROKEN = {
     _core.FaultCode.wrong_kind,
 }
 _NOT_EXAMPLE = {_core.FaultCode.malformed, _core.FaultCode.no_features}
-# Records a schema is widened for, before the others are looked at again.
+# Records for which a schema is widened before the others are checked again.
 _AT_ONCE = 256
 
 
-def sample(shards: Sequence[Shard], skip: bool) -> Summary:
-    """What some records hold, from the beginning and from places all over."""
+def sample(files: Sequence[RecordFile], skip: bool) -> Summary:
+    """Summarize records from the beginning and from places spread over the files."""
     summary = Summary()
-    step = max(1, len(shards) // _SPOTS)
-    chosen = [*shards[::step], shards[-1]] if len(shards) > 1 else shards
+    step = max(1, len(files) // _SPOTS)
+    chosen = [*files[::step], files[-1]] if len(files) > 1 else files
     spots = max(1, _SPOTS // len(chosen))
-    for shard in chosen:
+    for file in chosen:
         try:
-            for window in shard.sample(spots, skip):
-                _inspect(summary, shard.path, window, skip)
+            for window in file.sample(spots, skip):
+                _inspect(summary, file.path, window, skip)
                 fault = window.scan.fault
                 if fault and window.record == 0 and window.scan.records == 0 and not skip:
-                    raise fault_error(fault, shard.path, 0)
+                    raise fault_error(fault, file.path, 0)
         except DataError:
-            # A damaged file is reported when its rows are read, or skipped then.
+            # Reading the rows reports a damaged file, or skips it.
             if not skip:
                 raise
     return summary
@@ -73,7 +73,7 @@ def _inspect(summary: Summary, path: str, window: Window, skip: bool) -> None:
             return
         if not skip and bad.code in _NOT_EXAMPLE:
             raise _not_example(path, window, bad)
-        # Damaged data, not another kind of record: reading will say so.
+        # Damaged data, not another kind of record: reading reports it.
         offsets = np.delete(offsets, bad.row)
 
 
@@ -82,7 +82,7 @@ def _seen_at(path: str, window: Window, offsets: Offsets, row: int) -> Seen:
 
 
 def _seen(path: str, window: Window, offset: int) -> Seen:
-    """The record of a window that begins at an offset."""
+    """Return which record of a window begins at an offset."""
     row = int(np.searchsorted(window.offsets, np.uint64(offset)))
     record = None if window.record is None else window.record + row
     return Seen(path, record, window.base + offset)
@@ -95,7 +95,7 @@ def _not_example(path: str, window: Window, bad: _core.Fault) -> NotExampleError
     data = window.bytes[bad.offset + 12 : bad.offset + 12 + length]
     return NotExampleError(
         f"{path}: {number}at byte {seen.byte:,} is sound, but not a tf.train.Example: "
-        f"{foreign_text(data)} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
+        f"{describe_record(data)} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
         file=path,
         record=seen.record,
         byte=seen.byte,
@@ -103,66 +103,68 @@ def _not_example(path: str, window: Window, bad: _core.Fault) -> NotExampleError
 
 
 def survey(
-    shard: Shard,
-    codec: Codec,
+    file: RecordFile,
+    decoder: ExampleDecoder,
     summary: Summary | None,
     skip: bool,
     windows: Iterable[Window] | None = None,
     fixed: Schema | None = None,
-) -> tuple[Codec, list[Skipped]]:
-    """Checks every record of a file, and has the shard use what was found.
+) -> tuple[ExampleDecoder, list[Skipped]]:
+    """Check every record of a file, and let the file remember what was found.
 
-    With ``summary``, the schema was inferred from it, except for ``fixed`` fields, and a
-    record that does not fit or has more features widens it. Without, a record that does
-    not fit is bad. Bad records are left out if ``skip``, else raised. ``windows`` are
-    those of the shard, if somebody watches them. Returns the codec that fits all others,
-    and what was left out.
+    With ``summary``, the schema was inferred from it, except for ``fixed`` fields, and is
+    widened for records that do not fit or have more features. Without, a record that does not
+    fit is bad. Bad records are left out if ``skip``, else raised. ``windows`` are those of the
+    file, if its progress is watched. Return a decoder that fits all other records, and what
+    was left out.
     """
     skipped: list[Skipped] = []
     index, bad_rows, seen = Index(), [], 0
-    for window in shard.windows(skip) if windows is None else windows:
+    for window in file.windows(skip) if windows is None else windows:
         good = np.ones(len(window.offsets), dtype=bool)
-        codec, faults = _check(shard, window, codec, summary, fixed or Schema({}))
+        decoder, faults = _check(file, window, decoder, summary, fixed or Schema({}))
         for row, fault in faults:
             record = (window.record or 0) + row
             if not skip:
-                if isinstance(shard, CompressedShard):
-                    raise shard.error(fault, record, window.base, codec)
-                raise codec.error(fault, shard.path, record)
-            reason = fault_text(fault, codec.schema)
-            skipped.append(Skipped(shard.path, record, window.base + fault.offset, reason))
+                raise file.error(fault, record, window.base, decoder)
+            reason = fault_text(fault, decoder.schema)
+            skipped.append(Skipped(file.path, record, window.base + fault.offset, reason))
             good[row] = False
         skipped += window.skipped
         bad_rows += (np.flatnonzero(~good) + seen).tolist()
         seen += len(good)
-        if isinstance(shard, PlainShard):
+        if isinstance(file, PlainFile):
             index.add_good(window.scan, good)
-    if isinstance(shard, PlainShard):
-        index.complete, index.end = True, shard.size
-        shard.use(index)
-    elif skip:
-        shard.use(np.array(bad_rows, dtype=np.int64), seen - len(bad_rows))
-    return codec, skipped
+    if isinstance(file, PlainFile):
+        index.complete, index.end = True, file.size
+        file.use(index)
+    elif skip and isinstance(file, CompressedFile):
+        file.leave_out(np.array(bad_rows, dtype=np.int64), seen - len(bad_rows))
+    return decoder, skipped
 
 
 def _check(
-    shard: Shard, window: Window, codec: Codec, summary: Summary | None, fixed: Schema
-) -> tuple[Codec, list[tuple[int, _core.Fault]]]:
-    """The codec, widened for the records of a window, and the rows that it does not fit."""
+    file: RecordFile,
+    window: Window,
+    decoder: ExampleDecoder,
+    summary: Summary | None,
+    fixed: Schema,
+) -> tuple[ExampleDecoder, list[tuple[int, _core.Fault]]]:
+    """Widen the decoder for the records of a window; return it, and the faults that remain."""
 
     def check() -> Sequence[_core.Fault]:
-        return codec.check(window.bytes, window.offsets, False, thread_count(), where)
+        return decoder.check(window.bytes, window.offsets, False, thread_count(), where)
 
     def where(row: int) -> tuple[str, int]:
-        return shard.path, (window.record or 0) + row
+        return file.path, (window.record or 0) + row
 
     faults = check()
     if summary is None:
-        # Whoever reads the rows hears of unknown features.
-        return codec, [(f.row, f) for f in faults if f.code != _core.FaultCode.unknown_feature]
+        # Unknown features are reported when the rows are read.
+        return decoder, [(f.row, f) for f in faults if f.code != _core.FaultCode.unknown_feature]
     tried: dict[int, _core.Fault | None] = {}
     while True:
-        names = list(codec.schema)
+        names = list(decoder.schema)
         misfits = [
             fault.row
             for fault in faults
@@ -171,24 +173,25 @@ def _check(
             and (fault.column is None or names[fault.column] not in fixed)
         ]
         if not misfits:
-            return codec, [(f.row, tried.get(f.row) or f) for f in faults]
+            return decoder, [(f.row, tried.get(f.row) or f) for f in faults]
         for row in misfits[:_AT_ONCE]:
-            tried[row] = _learn(shard.path, window, row, summary)
+            tried[row] = _learn(file.path, window, row, summary)
         more = summary.schema([name for name in summary.features if name not in fixed])
-        codec = Codec(
+        decoder = ExampleDecoder(
             Schema({**fixed, **more}),
-            {**codec.places, **summary.places()},
-            {**summary.kinds(), **codec.kinds},
-            codec.unknown,
-            codec.described,
-            codec.opened._replace(names=[*fixed, *more]),
+            {**decoder.places, **summary.places()},
+            {**summary.kinds(), **decoder.kinds},
+            decoder.unknown,
+            decoder.described,
+            decoder.opened._replace(names=[*fixed, *more]),
         )
         faults = check()
 
 
 def _learn(path: str, window: Window, row: int, summary: Summary) -> _core.Fault | None:
-    """Adds what a record holds to the summary, if it is sound and no feature changes its
-    kind in it. Why it is no Example, if it is none.
+    """Add a record to the summary, if it is sound and no feature changes its kind in it.
+
+    Return what is wrong with it if it is not an Example.
     """
     offset = window.offsets[row : row + 1]
     facts = _core.inspect(window.bytes, offset, False)

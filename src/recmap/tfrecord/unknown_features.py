@@ -1,8 +1,8 @@
-"""Features that records have and the schema does not.
+"""Features that records have but the schema lacks.
 
-A schema that was inferred from some records may lack a feature that only others have. Every
-pass that decodes records counts such features: reading warns once, and writing what was read
-is an error, since the feature would be lost.
+A schema inferred from a sample may lack a feature that only other records have. Every read
+counts such features: it warns once, and raises if the rows are about to be written, since the
+feature would be lost.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from recmap.errors import FieldMismatchError, UnknownFeatureWarning
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 
-__all__ = ["UnknownFeatures", "Where", "losing_nothing"]
+__all__ = ["UnknownFeatures", "Where", "refuse_unknown_features"]
 
 Where: TypeAlias = Callable[[int], tuple[str, int]]
-"""The file of a row that was decoded, and its number among the records of the file."""
+"""Tells the file of a decoded row, and its number among the records of the file."""
 
-# How many names a message lists.
+# Names listed in a message.
 _NAMED = 5
 
 
@@ -35,8 +35,8 @@ _mode = _Mode()
 
 
 @contextmanager
-def losing_nothing() -> Iterator[None]:
-    """In this thread, an unknown feature is an error: what is read will be written."""
+def refuse_unknown_features() -> Iterator[None]:
+    """Make unknown features an error in this thread, because its rows will be written."""
     before, _mode.strict = _mode.strict, True
     try:
         yield
@@ -45,7 +45,7 @@ def losing_nothing() -> Iterator[None]:
 
 
 class UnknownFeatures:
-    """Those that one dataset has met so far. ``origin`` says where its schema is from."""
+    """The unknown features of one dataset so far. ``origin`` tells where its schema is from."""
 
     def __init__(self, origin: str, warned: bool = False) -> None:
         self._origin, self._warned = origin, warned
@@ -57,14 +57,12 @@ class UnknownFeatures:
 
     @property
     def rows(self) -> dict[str, int]:
-        """The number of records read that have each of them."""
+        """The number of records that have each of them, among those read."""
         with self._lock:
             return dict(self._rows)
 
     def met(self, found: Sequence[_core.Unknown], where: Where) -> None:
-        """Counts the features of some records; an error if nothing may be lost, else a
-        warning if there has been none.
-        """
+        """Count unknown features; warn about the first, or raise where they are refused."""
         with self._lock:
             for _, key, _, rows, _ in found:
                 name = _text(key)
@@ -79,8 +77,8 @@ class UnknownFeatures:
         listed = "" if kind == _core.Kind.none else f" ({KIND_NAMES[kind.value]})"
         has = f"{file}: record {record:,} has a {what} {name!r}{listed}"
         remedy = (
-            f'run rm.index("{file}"), or `recmap index`, which learns the features of all '
-            "records, and open it again; or say with fields=[...] which ones you want"
+            f'run rm.index("{file}") or `recmap index`, which finds the features of all records, '
+            "and open it again; or choose the features you want with fields=[...]"
         )
         if _mode.strict:
             raise FieldMismatchError(
@@ -109,7 +107,7 @@ def _text(key: bytes) -> str:
 
 
 def _outside() -> int:
-    """The stack level of whoever called recmap, for a warning given by our caller."""
+    """Return the stack level of the code that called recmap, for a warning of our caller."""
     frame, level = sys._getframe(1), 1  # noqa: SLF001
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
         frame, level = frame.f_back, level + 1

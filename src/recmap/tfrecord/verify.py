@@ -1,4 +1,4 @@
-"""Checking whole files."""
+"""Check whole files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
 from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
-from recmap.tfrecord.progress import Tally
+from recmap.tfrecord.progress import ScanProgress
 
 __all__ = ["Verified", "verify_records"]
 
 
 @dataclass
 class Verified:
-    """What checking found: sound records or rows, the damage, and the files of formats
-    without checksums, of which only the structure could be checked.
+    """What a check found: sound records or rows, the damage, and the files whose format has no
+    checksums, so that only their structure could be checked.
     """
 
     files: int = 0
@@ -51,14 +51,14 @@ class Verified:
 def verify_records(
     files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
 ) -> Verified:
-    """Check the length and data CRC of every record of TFRecord files, going on behind
-    damage; ``workers`` files at a time.
+    """Check both CRCs of every record of TFRecord files, ``workers`` files at a time. Damage
+    does not end the check.
     """
     result = Verified()
     pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
     try:
-        with Tally(files, progress) as tally:
-            for found in pool.map(lambda file: _verify_one(file, tally), files):
+        with ScanProgress(files, progress) as scan:
+            for found in pool.map(lambda file: _verify_one(file, scan), files):
                 result.files += 1
                 result.size += found.size
                 result.records += found.records
@@ -69,9 +69,9 @@ def verify_records(
 
 
 @guarded
-def _verify_one(file: str, tally: Tally) -> Verified:
+def _verify_one(file: str, scan: ScanProgress) -> Verified:
     found = Verified(size=os.path.getsize(file))
-    for window in tally.windows(file):
+    for window in scan.windows(file):
         found.records += len(window.offsets)
         found.damage += window.skipped
     return found

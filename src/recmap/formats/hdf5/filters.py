@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.inflate import inflater
+from recmap.files.gzip import inflater
 from recmap.native import _core
 
 __all__ = [

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.temporary import make_folder, put_in_place, remove, sync, temporary_path, writing
+from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.temporary import remove, temporary_path
 from recmap.formats.hdf5.column_writer import WrittenColumn
 from recmap.formats.hdf5.library import h5py, keep_little
 from recmap.formats.hdf5.nested import NestedColumn, is_nested

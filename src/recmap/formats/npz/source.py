@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError
-from recmap.files.cpus import size_text
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns
 from recmap.formats.column_source import Checksum, ColumnsSource
@@ -28,6 +27,7 @@ from recmap.formats.npz.zipfile_reader import Unzipped, ZipReader
 from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.row_columns import rows_columns
+from recmap.model.byte_size import size_text
 from recmap.model.ragged import BYTE
 from recmap.model.schema import Field
 

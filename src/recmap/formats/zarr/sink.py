@@ -16,7 +16,8 @@ import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.temporary import make_folder, remove, sync, temporary_path
+from recmap.files.atomic_write import make_folder, sync
+from recmap.files.temporary import remove, temporary_path
 from recmap.formats.ragged_layout import Part, Splitter, check_names
 from recmap.formats.zarr.attributes import Mark, marks, stored, stored_as
 from recmap.formats.zarr.gzip_codec import TimelessGzip2, TimelessGzip3

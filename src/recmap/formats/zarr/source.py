@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from recmap.errors import DataError
-from recmap.files.sniff import look, unknown_format
+from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.npy import DEFAULT_NAME
@@ -27,7 +27,7 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     """The arrays of equal length, or those asked for. A store that is one array is one
     column, named by its attribute ``name``.
     """
-    packed = look(path) if os.path.isfile(path) else None
+    packed = sniff(path) if os.path.isfile(path) else None
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
     store = Store(path)

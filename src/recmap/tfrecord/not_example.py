@@ -1,4 +1,4 @@
-"""What a sound record holds that is no tf.train.Example, as far as its bytes tell."""
+"""Describe a sound record that is not a tf.train.Example."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["foreign_text"]
+__all__ = ["describe_record"]
 
-# A larger record is not looked at as a whole.
+# Larger records are judged by their beginning.
 _LARGEST = 16 << 20
 _FIELDS = 8
 _MAGIC = {
@@ -28,10 +28,10 @@ _MAGIC = {
 _WIRE_TYPES = {0: "varint", 1: "64-bit", 2: "bytes", 5: "32-bit"}
 
 
-def foreign_text(record: npt.NDArray[np.uint8]) -> str:
-    """What a record looks like, for an error that has to say it.
+def describe_record(record: npt.NDArray[np.uint8]) -> str:
+    """Say what the bytes of a record look like.
 
-    >>> foreign_text(np.frombuffer(b'{"a": 1}', np.uint8))
+    >>> describe_record(np.frombuffer(b'{"a": 1}', np.uint8))
     'it looks like JSON'
     """
     data = record[:_LARGEST].tobytes()
@@ -51,10 +51,10 @@ def foreign_text(record: npt.NDArray[np.uint8]) -> str:
             return (
                 f"it looks like another protobuf message, with the fields {', '.join(texts)}{more}"
             )
-    return _of_bytes(data)
+    return _describe_bytes(data)
 
 
-def _of_bytes(data: bytes) -> str:
+def _describe_bytes(data: bytes) -> str:
     try:
         text = data[:1024].decode("utf-8", "strict" if len(data) <= 1024 else "ignore")
     except UnicodeDecodeError:
@@ -67,8 +67,8 @@ def _of_bytes(data: bytes) -> str:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and content of the fields of a message; a ValueError if the bytes
-    are none. Groups, which nobody writes any more, are not read.
+    """Yield number, wire type and content of each field of a message; a ValueError if the
+    bytes are not one. Groups, which are obsolete, are not supported.
     """
     at = 0
     while at < len(data):
@@ -101,7 +101,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _is_elwc(data: bytes) -> bool:
-    """Whether the bytes are Examples (field 1) and perhaps a context (field 2)."""
+    """Tell whether the bytes are Examples (field 1) and perhaps a context (field 2)."""
     try:
         parts = [(number, content) for number, kind, content in _fields(data) if kind == 2]
         whole = len(parts) == sum(1 for _ in _fields(data))
@@ -112,7 +112,7 @@ def _is_elwc(data: bytes) -> bool:
 
 
 def _features(example: bytes) -> int:
-    """How many features an Example has; a ValueError if the bytes are no Example."""
+    """Count the features of an Example; a ValueError if the bytes are not one."""
     count = 0
     for number, kind, features in _fields(example):
         if (number, kind) != (1, 2):

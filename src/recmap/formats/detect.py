@@ -1,0 +1,148 @@
+"""Which format a file has: by its content, else by its sidecar or its name."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, IndexFileError, OptionError, UnknownFormatError
+from recmap.files.array_sidecar import description_path, load_description
+from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
+from recmap.formats.registry import FORMATS, format_of
+
+__all__ = ["check_raw", "detect", "detect_all", "has_header", "refuse_packed"]
+
+_FOLDER = next(format.name for format in FORMATS.values() if format.folder)
+_TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+
+
+def detect(path: str) -> str:
+    """Return the format of a file."""
+    if os.path.isdir(path):
+        return _FOLDER
+    magic = _by_magic(path)
+    if magic is not None:
+        return magic
+    named = _named(path)
+    found = sniff(path)
+    described = named != "npy" and os.path.isfile(description_path(path))
+    if found is not None and found.format is not None and not (described and _written_raw(path)):
+        return found.format
+    if described:
+        return "raw"
+    if os.path.getsize(path) == 0 and named in ("tfrecord", "raw"):
+        return named
+    if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
+        raise unknown_format(path, found)
+    if named not in (None, "raw"):
+        return str(named)  # damaged: its reader says how
+    if found is None and holds_records(path):
+        return "tfrecord"
+    if named is None:
+        raise unknown_format(path, found)
+    return named
+
+
+def _by_magic(path: str) -> str | None:
+    """Return the format whose magic bytes a file begins with."""
+    for format in FORMATS.values():
+        if format.magic:
+            with open(path, "rb") as file:
+                if file.read(len(format.magic)) == format.magic:
+                    return format.name
+    return None
+
+
+def _named(path: str) -> str | None:
+    return "tfrecord" if named_tfrecord(path) else format_of(path)
+
+
+def _written_raw(path: str) -> bool:
+    """Whether recmap wrote a file without a header, whatever its bytes look like."""
+    try:
+        described = load_description(path)
+    except IndexFileError:
+        return False
+    return described is not None and described.bound and not described.mismatch(path)
+
+
+def detect_all(files: list[str]) -> list[str]:
+    """Return the format of each file."""
+    formats: list[str | None] = []
+    unknown: UnknownFormatError | None = None
+    for file in files:
+        try:
+            formats.append(detect(file))
+        except UnknownFormatError as e:
+            formats.append(None)
+            unknown = unknown or e
+    if unknown is None:
+        return [str(format) for format in formats]
+    known = [file for file, format in zip(files, formats, strict=True) if format is not None]
+    if not known:
+        raise unknown
+    # A folder of data often holds other files as well, such as the metadata of TFDS.
+    folder, name = os.path.split(known[0])
+    end = ".tfrecord*" if named_tfrecord(name) else os.path.splitext(name)[1]
+    pattern = os.path.join(folder, f"*{end}")
+    raise UnknownFormatError(
+        f"{unknown}; to open only the other files, rm.open({pattern!r})", file=unknown.file
+    )
+
+
+def has_header(path: str) -> bool:
+    """Whether a file itself tells the types and shapes of its columns."""
+    return os.path.isdir(path) or _header_format(path) is not None
+
+
+def _header_format(path: str) -> str | None:
+    found = sniff(path)
+    if found is not None and found.format is not None:
+        return found.format
+    # A .npy without its magic is what np.memmap writes: numbers without a header.
+    named = _named(path)
+    return None if named in ("raw", "npy") else named
+
+
+def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, packed: bool) -> None:
+    """Refuse to read a file as numbers without a header if it looks like anything else.
+
+    ``format="raw"`` reads any file, and ``packed`` those that are compressed.
+    """
+    if os.path.isdir(path):
+        raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
+    found = sniff(path)
+    if not packed:
+        refuse_packed(path, found)
+    if format == "raw":
+        return
+    header = _header_format(path)
+    if header is not None:
+        raise OptionError(
+            f"{path} is {header}, which tells the types and shapes of its columns: leave out "
+            'dtype, shape and offset, or give format="raw" to read its bytes as they are'
+        )
+    if found is None or not os.path.getsize(path):
+        return
+    # Text can be read as an array of bytes, but not as wider numbers if its name says CSV.
+    text = path.lower().endswith(_TEXT) and np.dtype(dtype).itemsize > 1
+    if found.certain or text:
+        raise OptionError(
+            f"{path} looks like {found.what}, not like numbers without a header "
+            '(format="raw" reads its bytes as they are)'
+        )
+
+
+def refuse_packed(path: str, found: FileKind | None) -> None:
+    """Refuse a compressed file, whose bytes cannot be mapped."""
+    if found is None or found.packed is None or found.format is not None or not found.certain:
+        return
+    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
+    raise DataError(
+        f"{path}: looks like {found.what}, and only plain files can be mapped. {advice}; "
+        'format="raw", compression=None reads the bytes as they are',
+        file=path,
+    )

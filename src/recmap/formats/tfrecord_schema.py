@@ -1,0 +1,191 @@
+"""The schema that TFRecord files are read with: given, stored with them, or inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from recmap.errors import FieldMismatchError
+from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.native import _core
+from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
+from recmap.tfrecord.faults import Opened, ragged_text
+from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.schema_inference import Summary, join_schemas
+from recmap.tfrecord.sidecar import Sidecar
+from recmap.tfrecord.stored_schema import (
+    FirstRead,
+    Manifests,
+    Types,
+    described_by,
+    indexed_types,
+    stored_types,
+    written_types,
+)
+from recmap.tfrecord.survey import sample
+from recmap.tfrecord.unknown_features import UnknownFeatures
+
+__all__ = ["SchemaChoice", "choose_schema"]
+
+
+class SchemaChoice(NamedTuple):
+    """How records are decoded, where the schema comes from, and the sample it was inferred
+    from, if it was.
+    """
+
+    decoder: ExampleDecoder
+    origin: str
+    summary: Summary | None = None
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """What the user passed as ``fields=``."""
+
+    types: dict[str, FieldLike | None]
+    #: Whether all other features are read as well.
+    whole: bool
+
+    @classmethod
+    def of(cls, fields: FieldsLike | None) -> _Fields:
+        if fields is None:
+            return cls({}, True)
+        given: dict[Any, Any] = (
+            dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+        )
+        types = {name: field for name, field in given.items() if name is not ...}
+        return cls(types, ... in given)
+
+    @property
+    def need_types(self) -> bool:
+        return self.whole or None in self.types.values()
+
+    def opened(self, names: Iterable[str]) -> Opened:
+        """Return the facts from which errors give advice."""
+        types = {n: None if field is None else as_field(field) for n, field in self.types.items()}
+        return Opened(list(names), types, self.whole)
+
+
+def choose_schema(
+    files: Sequence[RecordFile],
+    sidecars: Sequence[Sidecar | None],
+    examined: Collection[int],
+    fields: FieldsLike | None,
+    *,
+    skip: bool,
+) -> SchemaChoice:
+    """Choose how to decode the records of files.
+
+    Stored types are looked up in the ``examined`` files; the others are compared with them
+    when they are first read. Records are sampled only if stored types do not suffice.
+    """
+    given = _Fields.of(fields)
+    stored = _stored(files, sidecars, examined, skip) if given.need_types else None
+    for i, (file, sidecar) in enumerate(zip(files, sidecars, strict=True)):
+        if i not in examined:
+            fingerprint = sidecar.fingerprint if sidecar else None
+            file.before_read = FirstRead(file.path, fingerprint, stored)
+    kinds = _indexed_kinds(sidecars)
+    if fields is None and stored is not None:
+        unknown = UnknownFeatures(stored.origin)
+        described = described_by(stored, stored.schema, skip)
+        return SchemaChoice(
+            ExampleDecoder(stored.schema, None, kinds, unknown, described), stored.origin
+        )
+    summary = sample(files, skip)
+    records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
+    origin = f"inferred from {records}"
+    if fields is None:
+        unknown = UnknownFeatures(origin)
+        decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
+        return SchemaChoice(decoder, origin, summary)
+    decoder = _given_decoder(files[0].path, given, stored, summary, kinds, origin, skip)
+    return SchemaChoice(decoder, "given")
+
+
+def _given_decoder(
+    path: str,
+    given: _Fields,
+    stored: Types | None,
+    summary: Summary,
+    kinds: Mapping[str, _core.Kind],
+    inferred: str,
+    skip: bool,
+) -> ExampleDecoder:
+    """Decode the fields of ``fields=``; those without a type have the one that is stored or
+    that the sample shows.
+    """
+    seen = [name for name, feature in summary.features.items() if feature.kinds]
+    known = list(stored.schema) if stored else seen
+    fields = {**dict.fromkeys(known if given.whole else ()), **given.types}
+    absent = [n for n in fields if n not in summary.features and n not in known]
+    if absent and summary.rows:
+        _check_absent(path, absent, given, summary)
+    untyped = [n for n, field in fields.items() if field is None and n not in absent]
+    types = stored.schema if stored else summary.schema(untyped)
+    schema = Schema({n: types[n] if f is None else as_field(f) for n, f in fields.items()})
+    return ExampleDecoder(
+        schema,
+        summary.places(),
+        {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
+        UnknownFeatures(stored.origin if stored else inferred) if given.whole else None,
+        described_by(stored, untyped, skip),
+        given.opened(schema),
+    )
+
+
+def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary) -> None:
+    """Refuse features that the sample lacks, unless their field says what to do without them."""
+    for name in absent:
+        type_ = given.types[name]
+        field = as_field(type_ or "int64")
+        if type_ is not None and (field.fill is not None or field.ragged):
+            continue
+        advice = given.opened(given.types).fields_text(name, ragged_text(field))
+        raise FieldMismatchError(
+            f"{path}: no feature {name!r} in the {summary.rows:,} records looked "
+            f"at; they hold: {summary.describe()} (if later records have it, rm.index "
+            f"finds it, or give a type for rows of any length, {advice})",
+            file=path,
+            field=name,
+        )
+
+
+def _stored(
+    files: Sequence[RecordFile],
+    sidecars: Sequence[Sidecar | None],
+    examined: Collection[int],
+    skip: bool,
+) -> Types | None:
+    """Return the types that files were written with, else those in their indexes."""
+    manifests = Manifests()
+    found = {i: stored_types(files[i], sidecars[i], manifests, skip=skip) for i in sorted(examined)}
+    later = {
+        i: indexed_types(files[i].path, sidecar)
+        for i, sidecar in enumerate(sidecars)
+        if i not in found
+    }
+    return written_types(files, found, later, skip) or _indexed([f.path for f in files], sidecars)
+
+
+def _indexed(paths: Sequence[str], sidecars: Sequence[Sidecar | None]) -> Types | None:
+    """Return the types in the indexes, if every file has one and they can be joined."""
+    indexed = {
+        path: sidecar for path, sidecar in zip(paths, sidecars, strict=True) if sidecar is not None
+    }
+    if len(indexed) < len(set(paths)):
+        return None
+    # A file without rows tells nothing, unless it is the only one.
+    filled = [path for path, sidecar in indexed.items() if sidecar.index.count]
+    first, *others = filled or paths[:1]
+    types = indexed_types(first, indexed[first])
+    joined = join_schemas([indexed[path].schema for path in (first, *others)])
+    return None if joined is None or types is None else replace(types, schema=joined)
+
+
+def _indexed_kinds(sidecars: Sequence[Sidecar | None]) -> dict[str, _core.Kind]:
+    """Return which kind of list holds each field, where all indexes agree on it."""
+    kinds = [set(kinds_of(s.encoding).items()) for s in sidecars if s and s.index.count]
+    changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
+    return {name: kind for one in kinds for name, kind in one if name not in changing}

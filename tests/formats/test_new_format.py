@@ -1,0 +1,120 @@
+"""A new format costs one module and one line in the table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import recmap as rm
+from recmap.formats.registry import FORMATS, Format
+from recmap.model.schema import Batch, Schema
+from recmap.model.sink import Sink
+from recmap.model.source import Source
+
+MAGIC = b"TOY1"
+
+
+class ToySource(Source):
+    """Integers in text, one in a line."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with open(path, "rb") as file:
+            self._values = np.array(file.read()[len(MAGIC) :].split(), np.int64)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema({"number": "int64"})
+
+    @property
+    def files(self) -> list[str]:
+        return [self._path]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        rows = stop - start if limit is None else min(stop - start, max(1, limit // 8))
+        return {"number": self._values[start : start + rows]}
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return {"number": self._values[rows]}
+
+
+class ToySink(Sink):
+    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
+        del schema, durable
+        self._path, self._temporary = path, f"{path}.part"
+        self._file = open(self._temporary, "wb")  # noqa: SIM115
+        self._file.write(MAGIC)
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        self._file.write(b"".join(b"\n%d" % value for value in batch["number"]))
+
+    def finish(self) -> str:
+        self._file.close()
+        return self._temporary
+
+    def commit(self) -> None:
+        os.replace(self.finish(), self._path)
+
+    def abort(self) -> None:
+        os.unlink(self.finish())
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("recmap.formats.toy")
+    module.__dict__.update(open_toy=ToySource, ToySink=ToySink)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    line = Format("toy", (".toy",), "toy:open_toy", "toy:ToySink", magic=MAGIC)
+    monkeypatch.setitem(FORMATS, "toy", line)
+
+
+def test_it_is_written_and_read_like_any_other() -> None:
+    numbers = np.arange(100) ** 2
+    report = rm.from_arrays({"number": numbers}).save("squares.toy")
+    assert report.rows == 100
+    assert os.listdir() == ["squares.toy"]
+    ds = rm.open("squares.toy")
+    assert (len(ds), ds.schema["number"]) == (100, rm.Field("int64"))
+    assert ds[7] == {"number": 49}
+    assert np.array_equal(ds[10:20]["number"], numbers[10:20])
+    assert np.array_equal(ds[[3, 1]]["number"], [9, 1])
+    assert np.array_equal(np.asarray(ds["number"]), numbers)
+    assert ds.info().size == os.path.getsize("squares.toy")
+    rm.convert("squares.toy", "squares.npy", verify="full")
+    assert np.array_equal(np.load("squares.npy"), numbers)
+
+
+def test_it_is_known_by_its_first_bytes() -> None:
+    rm.from_arrays({"number": np.arange(3)}).save("a.toy")
+    os.rename("a.toy", "a.txt")
+    assert len(rm.open("a.txt")) == 3
+
+
+def test_many_files_train_and_are_combined() -> None:
+    for i in range(3):
+        rm.from_arrays({"number": np.arange(10 * i, 10 * i + 10)}).save(f"{i}.toy")
+    ds = rm.open("*.toy")
+    batches = [batch["number"] for batch in ds.shuffle(seed=1).batch(8)]
+    assert sorted(np.concatenate(batches)) == list(range(30))
+    both = rm.open({"number": "*.toy", "half": np.arange(30) / 2})
+    assert both[21] == {"number": 21, "half": 10.5}
+    parts = ds.split({"train": 0.5, "val": 0.5})
+    assert sorted([*parts["train"][:]["number"], *parts["val"][:]["number"]]) == list(range(30))
+
+
+def test_options_that_it_has_no_parameters_for_are_refused() -> None:
+    rm.from_arrays({"number": np.arange(3)}).save("a.toy")
+    with pytest.raises(rm.OptionError, match="a.toy is toy"):
+        rm.open("a.toy", compression="gzip")
+    with pytest.raises(rm.OptionError, match="options of toy files"):
+        rm.from_arrays({"number": np.arange(3)}).save("b.toy", options={"level": 9})
