@@ -1,4 +1,4 @@
-"""Conversion on a Ray cluster of several nodes, and what happens when some of it dies."""
+"""Conversions on a Ray cluster of several nodes, some of which die."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ STORE = 80_000_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head that only leads and two nodes that work, to which this process is connected."""
+    """Start a head node without CPUs and two nodes that work, and connect to them."""
     head = {
         "num_cpus": 0,
         "object_store_memory": STORE,
         "include_dashboard": False,
-        # A node that is gone is soon known to be.
+        # Ray notices quickly that a node is gone.
         "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 2},
     }
     made = Cluster(initialize_head=True, head_node_args=head)
@@ -60,7 +60,7 @@ def _no_hang() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """3 MB of numbers."""
+    """Write 3 MB of numbers."""
     path = tmp_path_factory.mktemp("source") / "x.npy"
     np.save(path, np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32))
     return path
@@ -68,14 +68,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the slow conversion makes when it runs here."""
+    """Return what the slow conversion writes in this process."""
     folder = tmp_path_factory.mktemp("undisturbed")
     rm.convert(source, folder / "x.h5", shards=SHARDS, **SLOW)
     return digests(folder)
 
 
 def digests(folder: Path | str) -> dict[str, str]:
-    """All files, hidden ones too, and what they hold."""
+    """Return the hash of every file, including hidden ones."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path(folder).rglob("*"))
@@ -85,14 +85,14 @@ def digests(folder: Path | str) -> dict[str, str]:
 
 
 def manifest(path: str) -> dict[str, Any]:
-    """All but the times of files."""
+    """Return a manifest without the times of files."""
     content: dict[str, Any] = json.loads(Path(path).read_text())
     content["states"] = [size for size, _ in content["states"]]
     return content
 
 
 def both(src: Any, dst: str, **options: Any) -> rm.Dataset:
-    """The same conversion here and on the cluster, which must not differ."""
+    """Run a conversion here and on the cluster, and compare the files."""
     rm.convert(src, f"local/{dst}", **options)
     report = rm.convert(src, f"ray/{dst}", engine="ray", **options)
     assert digests("local") == digests("ray")
@@ -115,7 +115,7 @@ def test_the_bytes_are_those_of_the_local_engine(source: Path, dst: str) -> None
 def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
     both(source, "out/", shards=SHARDS)
     assert manifest("local/out/_manifest.json") == manifest("ray/out/_manifest.json")
-    # So that either engine goes on with what the other has begun.
+    # Either engine resumes what the other has started.
     assert rm.convert(source, "ray/out/", shards=SHARDS).resumed == SHARDS
 
 
@@ -130,12 +130,12 @@ def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
     ids=["chosen", "cast and verified", "shuffled", "one at a time"],
 )
 @pytest.mark.usefixtures("cluster")
-def test_what_changes_on_the_way_does_so_in_tasks(source: Path, options: dict[str, Any]) -> None:
+def test_tasks_apply_row_and_column_options(source: Path, options: dict[str, Any]) -> None:
     both(source, "out/", shards=4, **options)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_rows_that_are_dealt_out_to_be_shuffled_come_from_the_same_files() -> None:
+def test_shuffling_a_compressed_file_gives_the_same_bytes_and_a_warning() -> None:
     words = [b"w" * (i % 50) for i in range(20_000)]
     rm.from_arrays({"word": words, "i": np.arange(20_000)}).save("x.tfrecord.gz")
     with pytest.warns(rm.SlowOrderWarning, match="x.tfrecord.gz: a compressed file cannot be spl"):
@@ -144,7 +144,7 @@ def test_rows_that_are_dealt_out_to_be_shuffled_come_from_the_same_files() -> No
 
 
 @pytest.mark.usefixtures("cluster")
-def test_rows_in_memory_go_along() -> None:
+def test_rows_in_memory_are_sent_to_tasks() -> None:
     both(rm.from_arrays({"x": np.arange(1000), "s": [b"a"] * 1000}), "out/", shards=3)
 
 
@@ -176,7 +176,7 @@ def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> N
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_damaged_record_is_the_same_error_as_here() -> None:
+def test_a_damaged_record_is_the_same_error_as_without_a_cluster() -> None:
     rm.from_arrays({"x": np.arange(50_000)}).save("x.tfrecord", options={"index": False})
     data = bytearray(Path("x.tfrecord").read_bytes())
     data[-8] ^= 1
@@ -208,7 +208,7 @@ def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
 
 @pytest.mark.parametrize("shards", [1, SHARDS])
 @pytest.mark.usefixtures("cluster")
-def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
+def test_a_conversion_that_was_taken_over_says_so(source: Path, shards: int) -> None:
     def take_over(_: Progress) -> None:
         for lock in Path("out").glob(".*.running.*"):
             lock.unlink()
@@ -226,13 +226,11 @@ def test_one_that_was_taken_over_says_so(source: Path, shards: int) -> None:
     assert len(list(Path("out").glob("*.h5"))) < shards
 
 
-# Those that die.
+# Processes that die.
 
 
 def writer(folder: Path, among: Callable[[int], bool] = lambda _: True) -> int | None:
-    """Stops a process in the midst of writing a file of a conversion to a folder, and says
-    which; None if nobody is.
-    """
+    """Suspend a process that is writing a shard to a folder, and return its number."""
     for process in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         if not among(process) or _writing(process, folder) is None:
             continue
@@ -246,14 +244,14 @@ def writer(folder: Path, among: Callable[[int], bool] = lambda _: True) -> int |
 
 
 def _writing(process: int, folder: Path) -> str | None:
-    """The unfinished file that a process has open."""
+    """Return the unfinished file that a process has open."""
     try:
         for link in os.listdir(f"/proc/{process}/fd"):
             path = os.readlink(f"/proc/{process}/fd/{link}")
             if os.path.dirname(path) == str(folder.resolve()) and path.endswith(".tmp"):
                 return path
     except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return None  # it is gone, or nobody's business
+        return None  # it is gone, or not ours
     return None
 
 
@@ -272,12 +270,12 @@ def _parent(process: int) -> int:
 
 
 def is_task(process: int) -> bool:
-    """Whether it is a worker, and not the driver."""
+    """Return whether a process is a worker, and not the driver."""
     return process != os.getpid() and _parent(process) != os.getpid()
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
+def test_a_killed_worker_does_not_change_the_output(
     source: Path, undisturbed: dict[str, str]
 ) -> None:
     killed: list[int] = []
@@ -292,14 +290,14 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
         report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.rows == ROWS
     assert not alive(killed[0])
-    # Nor is anything left of what it had written.
+    # And nothing that it wrote is left behind.
     assert digests(here) == undisturbed
 
 
-def test_a_node_that_dies_in_the_middle_changes_nothing(
+def test_a_dead_node_does_not_change_the_output(
     cluster: Any, source: Path, undisturbed: dict[str, str]
 ) -> None:
-    # Not the one that this driver belongs to: it would die as well.
+    # Not the driver's own node: the driver would die as well.
     mine = ray.get_runtime_context().get_node_id()
     others = [node for node in cluster.worker_nodes if node.node_id != mine]
     nodes = {node.all_processes["raylet"][0].process.pid: node for node in others}
@@ -325,7 +323,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(
 
 
 def driver(cluster: Any, source: Path) -> list[str]:
-    """The command of a driver of its own."""
+    """Return the command of a separate driver."""
     program = f"""
 import recmap as rm
 rm.convert({str(source)!r}, "x.h5", shards={SHARDS}, **{SLOW},
@@ -338,9 +336,7 @@ def finished() -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in Path().glob("x-*.h5")}
 
 
-def test_a_driver_that_was_killed_goes_on_where_it_was(
-    cluster: Any, source: Path, undisturbed: dict[str, str]
-) -> None:
+def test_a_killed_driver_resumes(cluster: Any, source: Path, undisturbed: dict[str, str]) -> None:
     here = Path.cwd()
     with subprocess.Popen(driver(cluster, source)) as process:
         until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
@@ -353,7 +349,7 @@ def test_a_driver_that_was_killed_goes_on_where_it_was(
     assert digests(here) == undisturbed
 
 
-def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
+def test_an_interrupt_stops_the_tasks_and_says_how_to_resume(
     cluster: Any, source: Path, undisturbed: dict[str, str]
 ) -> None:
     with subprocess.Popen(driver(cluster, source), stderr=subprocess.PIPE, text=True) as process:
@@ -367,12 +363,12 @@ def test_an_interrupt_stops_the_tasks_and_says_how_to_go_on(
     assert digests(Path.cwd()) == undisturbed
 
 
-# Before anything is done.
+# Refused before anything is done.
 
 
 @pytest.fixture
 def own_folder() -> Iterator[str]:
-    """A name of this folder that means another one, or none, to all other processes."""
+    """Yield a name of this folder that no other process understands."""
     number = 900
     folder = os.open(".", os.O_RDONLY)
     os.dup2(folder, number)
@@ -404,13 +400,13 @@ def test_memory_that_no_node_has_is_refused(source: Path) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_rows_that_come_one_by_one_are_refused() -> None:
+def test_rows_that_can_be_read_only_once_are_refused() -> None:
     ds = rm.from_batches([{"x": np.arange(3)}])
     with pytest.raises(rm.OptionError, match="save them to a file first"):
         ds.save("x.npy", engine="ray")
 
 
-def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> None:
+def test_wrong_options_are_refused(cluster: Any, source: Path) -> None:
     with pytest.raises(rm.OptionError, match='engine=\'spark\': use "local", "ray" or'):
         rm.convert(source, "x.npy", engine="spark")
     with pytest.raises(rm.OptionError, match=f"engine='ray:{cluster.address}'"):
@@ -425,7 +421,7 @@ def test_options_that_mean_nothing_are_refused(cluster: Any, source: Path) -> No
     "wrong", [{"columns": ["y"]}, {"shards": 0}, {"options": {"level": 9, "nothing": 1}}], ids=str
 )
 @pytest.mark.usefixtures("cluster")
-def test_what_is_refused_leaves_no_folder(source: Path, wrong: dict[str, Any]) -> None:
+def test_a_refused_conversion_leaves_no_folder(source: Path, wrong: dict[str, Any]) -> None:
     Path("there").mkdir()
     with pytest.raises(rm.RecmapError):
         rm.convert(source, "there/new/x.h5", engine="ray", **wrong)
@@ -437,7 +433,7 @@ def test_what_is_refused_leaves_no_folder(source: Path, wrong: dict[str, Any]) -
 
 @pytest.mark.parametrize("nested", [False, True], ids=["plain", "holding records"])
 @pytest.mark.usefixtures("cluster")
-def test_records_of_one_file_are_found_by_all_nodes(nested: bool) -> None:
+def test_all_nodes_find_the_records_of_one_file(nested: bool) -> None:
     words = [bytes(i % 97) for i in range(3000)]
     if nested:
         rm.tfrecord.write_records("inner.tfrecord", words[:200])
@@ -483,7 +479,7 @@ rm.convert({str(source)!r}, "out/", engine="ray")
     assert os.listdir() == []
 
 
-def test_an_address_where_nobody_is_is_soon_refused(source: Path) -> None:
+def test_an_address_without_a_cluster_is_refused_quickly(source: Path) -> None:
     done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
     assert "ray:127.0.0.1:9: no Ray cluster could be reached there" in done.stderr

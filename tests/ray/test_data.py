@@ -1,4 +1,4 @@
-"""Files as datasets of Ray's, and back, on a real cluster of three nodes."""
+"""rm.ray.read and rm.ray.write on a real cluster of three nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    # Its settings read some that it has deprecated itself.
+    # Ray reads settings that it has deprecated itself.
     pytest.mark.filterwarnings(r"ignore:.use_\w+. is deprecated:DeprecationWarning"),
 ]
 
@@ -35,7 +35,7 @@ SUFFIX = {"tfrecord": "tfrecord", "npz": "npz", "hdf5": "h5", "zarr": "zarr"}
 @pytest.fixture(scope="module", autouse=True)
 def _cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        # Ray would ask servers on the network what nobody here wants to know.
+        # Ray would report usage over the network.
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         yield from _three_nodes()
 
@@ -57,7 +57,7 @@ def _three_nodes() -> Iterator[None]:
 
 
 def columns(rows: int = ROWS) -> dict[str, Any]:
-    """A column of every kind that all of these formats hold."""
+    """Return a column of every kind that all of these formats can store."""
     n = np.arange(rows)
     made: dict[str, Any] = {
         kind: (n[:, None] * 3 + np.arange(3)).astype(kind)
@@ -86,7 +86,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check_row(row: dict[str, Any], i: int) -> None:
-    """A row as Ray gives it."""
+    """Check a row that Ray returned."""
     for name, column in columns().items():
         value, wanted = row[name], column[i]
         if name == "words":
@@ -147,7 +147,7 @@ def test_rows_schema_and_size_are_known_before_anything_is_read() -> None:
     assert ds.size_bytes() >= ROWS * (6 + 12)
 
 
-def test_what_tensorflow_wrote() -> None:
+def test_files_that_tensorflow_wrote_are_read() -> None:
     with tf.io.TFRecordWriter("x.tfrecord") as w:
         for i in range(20):
             features = {
@@ -192,7 +192,7 @@ def test_one_file_without_an_index_is_read_by_several_tasks() -> None:
     assert all(row["data"] == inner * (row["i"] % 9) for row in rows)
 
 
-def test_a_task_gives_several_blocks_of_bounded_size(small_blocks: int) -> None:
+def test_a_task_yields_several_blocks_of_bounded_size(small_blocks: int) -> None:
     x = np.arange(1 << 20, dtype="float32").reshape(-1, 64)
     np.save("x.npy", x)
     ds = rm.ray.read("x.npy", override_num_blocks=1).materialize()
@@ -210,7 +210,7 @@ def small_blocks() -> Iterator[int]:
     context.target_max_block_size = before
 
 
-def test_a_row_larger_than_a_block_is_a_block(small_blocks: int) -> None:
+def test_a_row_larger_than_a_block_is_a_block_of_its_own(small_blocks: int) -> None:
     rows = [bytes(small_blocks * 3), b"small"]
     rm.from_arrays({"x": rows}).save("x.tfrecord")
     assert [row["x"] for row in rm.ray.read("x.tfrecord").take_all()] == rows
@@ -228,7 +228,7 @@ def test_files_patterns_folders_and_chunks() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_compressed_files_are_read_whole_by_a_task_each(counted: bool) -> None:
+def test_each_compressed_file_is_read_by_one_task(counted: bool) -> None:
     for i in range(3):
         with rm.TFRecordWriter(f"{i}.tfrecord.gz", compression="gzip", index=counted) as w:
             w.write({"x": np.arange(i * 10, i * 10 + 10)})
@@ -247,7 +247,7 @@ def test_columns_from_several_files_and_datasets_that_are_open() -> None:
     assert only.count() == 8
 
 
-def test_columns_that_are_not_asked_for_are_not_decoded() -> None:
+def test_columns_that_are_not_selected_are_not_decoded() -> None:
     with rm.TFRecordWriter("x.tfrecord", index=False) as w:
         w.write({"x": np.arange(3), "y": [b"a", b"bc", b"def"]})
     fields = {"x": "int64", "y": "uint8[1]"}
@@ -257,7 +257,7 @@ def test_columns_that_are_not_asked_for_are_not_decoded() -> None:
     assert [row["x"] for row in ds.take_all()] == [0, 1, 2]
 
 
-def test_no_rows_have_a_schema() -> None:
+def test_an_empty_file_has_a_schema() -> None:
     rm.from_arrays({"x": np.empty((0, 3), "float32")}).save("x.npy")
     ds = rm.ray.read("x.npy")
     assert ds.count() == 0
@@ -266,14 +266,14 @@ def test_no_rows_have_a_schema() -> None:
 
 
 def damage(path: str) -> None:
-    """A bit in the data of the last record."""
+    """Flip a bit in the last record."""
     content = bytearray(Path(path).read_bytes())
     content[-10] ^= 1
     Path(path).write_bytes(content)
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord.gz"])
-def test_a_damaged_record_is_named_or_left_out(name: str) -> None:
+def test_a_damaged_record_is_named_or_skipped(name: str) -> None:
     with rm.TFRecordWriter("x.tfrecord", index=False) as w:
         w.write({"x": np.arange(30)})
     damage("x.tfrecord")
@@ -288,7 +288,7 @@ def test_a_damaged_record_is_named_or_left_out(name: str) -> None:
     assert [row["x"] for row in ds.take_all()] == list(range(29))
 
 
-def test_what_is_refused_before_any_work() -> None:
+def test_wrong_input_is_refused_before_any_work() -> None:
     with pytest.raises(rm.PathNotFoundError, match=r"no\.npy"):
         rm.ray.read("no.npy")
     with pytest.raises(rm.OptionError, match="memory"):
@@ -438,7 +438,7 @@ def test_a_worker_killed_while_it_writes_leaves_one_copy() -> None:
     assert rm.open("out/")[:]["id"].tolist() == list(range(100))
 
 
-def test_a_dataset_without_rows_is_a_file_without_rows() -> None:
+def test_an_empty_dataset_becomes_an_empty_file() -> None:
     nothing = ray.data.range(5).map_batches(lambda batch: {"id": batch["id"][:0]})
     with pytest.raises(rm.OptionError, match="fields"):
         rm.ray.write(nothing, "out.npy")
@@ -446,7 +446,7 @@ def test_a_dataset_without_rows_is_a_file_without_rows() -> None:
     assert len(rm.open("out.npy")) == 0
 
 
-def test_names_are_all_given_or_none() -> None:
+def test_either_all_files_are_published_or_none() -> None:
     rm.from_arrays({"x": np.arange(3)}).save("out/", shards=2)
     before = {path: path.read_bytes() for path in Path("out").iterdir()}
     output = StagedOutput("out/", "tfrecord", overwrite=True, durable=False)

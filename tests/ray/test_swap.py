@@ -1,4 +1,4 @@
-"""A process that is killed while it gives files their names loses none that were there."""
+"""A process that is killed while it renames files loses no existing file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import recmap as rm
 from recmap.ray.staging import StagedOutput
 
-# Renames `new` rows into the place of what is there, and is killed before rename `nth`.
+# Replaces the existing files, and is killed before the `nth` change to the folder.
 PROGRAM = """
 import os, signal, sys
 import numpy as np
@@ -47,7 +47,7 @@ with output.staged() as stage:
 
 
 def killed_at(dst: str, format: str, count: int, nth: int) -> bool:
-    """Whether there was so many a step at which it could be killed."""
+    """Return whether the process was killed before its ``nth`` change, or finished first."""
     arguments = [sys.executable, "-c", PROGRAM, dst, format, str(count), str(nth)]
     ended = subprocess.run(arguments, check=False).returncode
     assert ended in (0, -signal.SIGKILL)
@@ -60,7 +60,7 @@ def content(folder: str) -> dict[str, bytes]:
 
 
 def old_folder() -> str:
-    """Of the names of three new files two are taken, and there is one that none of them has."""
+    """Write three old files. Two of them have names of new files, and one does not."""
     rm.from_arrays({"x": np.arange(9)}).save("out/", shards=3)
     os.rename("out/data-00002-of-00003.tfrecord", "out/data.tfrecord")
     os.unlink("out/.data-00002-of-00003.tfrecord.recmap")
@@ -76,7 +76,7 @@ def old_store() -> str:
     ("prepare", "format", "count"),
     [(old_folder, "tfrecord", 3), (old_store, "zarr", 1)],
 )
-def test_a_kill_at_any_step_leaves_the_old_files_or_all_new_ones(
+def test_a_kill_at_any_moment_leaves_all_old_files_or_all_new_ones(
     prepare: Callable[[], str], format: str, count: int
 ) -> None:
     outcomes = []
@@ -99,14 +99,14 @@ def test_a_kill_at_any_step_leaves_the_old_files_or_all_new_ones(
         shutil.rmtree("out")
         if not died:
             break
-    # First those that had not come far.
+    # The old files survive an early kill, and the new ones a late one.
     assert outcomes == sorted(outcomes, reverse=True)
     assert len(outcomes) > 6
     assert not outcomes[-1]
 
 
 @pytest.mark.parametrize("nth", [3, 5, 7])
-def test_a_conversion_after_a_kill_removes_no_old_file(nth: int) -> None:
+def test_a_conversion_after_a_kill_keeps_the_old_files(nth: int) -> None:
     dst = old_folder()
     wanted = {path.name: path.read_bytes() for path in Path(dst).glob("data*")}
     assert killed_at(dst, "tfrecord", 1, nth)

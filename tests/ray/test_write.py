@@ -1,4 +1,4 @@
-"""What ``rm.ray.write`` refuses, and what it leaves alone."""
+"""What ``rm.ray.write`` refuses, and which files it leaves alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    # Its settings read some that it has deprecated itself.
+    # Ray reads settings that it has deprecated itself.
     pytest.mark.filterwarnings(r"ignore:.use_\w+. is deprecated:DeprecationWarning"),
 ]
 
@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        # Ray would ask servers on the network what nobody here wants to know.
+        # Ray would report usage over the network.
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(
             address="local",
@@ -47,14 +47,14 @@ def _ray() -> Iterator[None]:
 
 @pytest.mark.parametrize("option", ["shards", "min_rows_per_file"])
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_files_or_no_rows_in_a_file_are_refused(option: str, count: int) -> None:
+def test_zero_files_and_zero_rows_per_file_are_refused(option: str, count: int) -> None:
     np.save("x.npy", np.arange(5))
     with pytest.raises(rm.OptionError, match=f"{option}={count}: give a whole number of 1 or more"):
         rm.ray.write(ray.data.range(5), "x.npy", overwrite=True, **{option: count})  # type: ignore[arg-type]
     assert np.load("x.npy").tolist() == list(range(5))
 
 
-def test_a_field_that_the_rows_do_not_have_is_refused() -> None:
+def test_a_field_of_an_unknown_column_is_refused() -> None:
     with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
         rm.ray.write(ray.data.range(5), "out/", fields={"idd": "int32"})
     unknown = ray.data.range(5).map_batches(lambda batch: batch)
@@ -76,7 +76,7 @@ def test_files_of_other_formats_in_the_folder_are_left_alone() -> None:
     }
 
 
-def test_what_the_manifest_names_is_replaced_whatever_its_format() -> None:
+def test_files_that_the_manifest_names_are_replaced_whatever_their_format() -> None:
     rm.from_arrays({"x": np.arange(4)}).save("out/", format="npz", shards=2)
     with pytest.raises(rm.OutputExistsError, match=r"data-00000-of-00002\.npz"):
         rm.ray.write(ray.data.range(5), "out/", shards=1)
@@ -93,7 +93,7 @@ def test_what_the_manifest_names_is_replaced_whatever_its_format() -> None:
         ("int64[*,*]", [[[1], [2, 3]], [[], []]]),
     ],
 )
-def test_a_block_of_empty_lists_is_what_its_field_says(field: str, rows: list[Any]) -> None:
+def test_a_block_of_empty_lists_has_the_type_of_its_field(field: str, rows: list[Any]) -> None:
     ds = ray.data.from_items([{"l": row} for row in rows], override_num_blocks=2)
     rm.ray.write(ds, "out.npz", fields={"l": field})
     back = rm.open("out-*.npz")
@@ -101,14 +101,14 @@ def test_a_block_of_empty_lists_is_what_its_field_says(field: str, rows: list[An
     assert [row["l"].tolist() for row in back] == rows
 
 
-def test_empty_lists_alone_ask_for_their_field() -> None:
+def test_a_column_of_empty_lists_needs_its_field() -> None:
     ds = ray.data.from_items([{"l": []}])
     with pytest.raises(rm.ColumnError, match=r'\'l\' has no values.*fields={"l": "int64'):
         rm.ray.write(ds, "out.npz")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_nan_in_a_block_of_pandas_is_a_number(dtype: str) -> None:
+def test_nan_in_a_pandas_block_is_a_number(dtype: str) -> None:
     x = np.array([[1, np.nan, 2], [np.nan] * 3], dtype)
     frames = [pd.DataFrame({"x": row, "n": np.arange(3)}) for row in x]
     rm.ray.write(ray.data.from_pandas(frames), "a.npz", shards=1)
@@ -125,7 +125,7 @@ def test_nan_in_a_block_of_pandas_is_a_number(dtype: str) -> None:
         np.testing.assert_array_equal(written, x.reshape(-1))
 
 
-def test_none_in_a_block_of_pandas_is_a_missing_value() -> None:
+def test_none_in_a_pandas_block_is_a_missing_value() -> None:
     frame = pd.DataFrame({"x": pd.array([1.0, None], "Float64")})
     with pytest.raises(rm.ColumnError, match="'x' has 1 rows or items without a value"):
         rm.ray.write(ray.data.from_pandas(frame), "out.npz")
@@ -140,7 +140,7 @@ def unknown() -> ray.data.Dataset:
 
 
 @pytest.mark.parametrize("make", [known, unknown])
-def test_an_error_names_the_output_and_says_nothing_of_ray(
+def test_an_error_names_the_output_and_hides_ray_s_traceback(
     make: Callable[[], ray.data.Dataset],
 ) -> None:
     with pytest.raises(rm.OptionError) as caught:
@@ -183,7 +183,7 @@ def test_each_file_keeps_its_types_when_it_is_copied(way: str) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_files_of_other_types_put_together_are_an_error(compression: Any) -> None:
+def test_joined_files_with_different_types_are_an_error(compression: Any) -> None:
     column = np.arange(80, dtype=np.float16).reshape(20, 4)
     parts = []
     for values in (column, column.view(np.float64)):
