@@ -33,6 +33,7 @@ import numpy as np
 from recmap.errors import DataError, MapError, OptionError
 from recmap.files.mapped import guarded
 from recmap.files.read_ahead import read_ahead
+from recmap.model.batch import pick
 from recmap.model.schema import Batch
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
@@ -302,6 +303,13 @@ class Blocks:
         return span, result
 
 
+def _cut(batch: Batch, rows: int, size: int) -> list[Batch]:
+    """Cut a batch into batches of ``size`` rows, as views."""
+    if rows <= size:
+        return [batch]
+    return [pick(batch, slice(start, start + size)) for start in range(0, rows, size)]
+
+
 def _was_read(request: Request) -> bool:
     return request.batch is not None
 
@@ -356,10 +364,13 @@ class BlockTask:
         block, reached, spent = self._transformed(block)
         drops = any(transform.drops for transform in self.transforms)
         kept = np.searchsorted(request.positions, block.positions) if drops else None
+        places = [np.searchsorted(request.positions, each) for each in reached]
+        seconds += spent
+        if not self.batch_transforms:
+            return Result(_cut(block.batch, len(block.positions), self.size), kept, places, seconds)
         starts = range(0, max(1, len(block.positions)), self.size)
         blocks = [block.span(at, at + self.size) for at in starts] if len(starts) > 1 else [block]
-        result = self._finished(blocks, seconds + spent, self.batch_transforms)
-        places = [np.searchsorted(request.positions, each) for each in reached]
+        result = self._finished(blocks, seconds, self.batch_transforms)
         return replace(result, kept=kept, reached=places)
 
     def _read(self, request: Request) -> tuple[Block, list[float]]:

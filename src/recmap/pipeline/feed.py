@@ -174,12 +174,14 @@ class PipelineFeed:
         self, batches: Iterator[tuple[Batch, Cursor]], log: CursorLog, meter: Meter
     ) -> list[Batch]:
         asked = time.perf_counter()
-        for batch, cursor in islice(batches, 1):
-            log.add(cursor)
-            rows = len(next(iter(batch.values()), ())) if self.batched else 1
-            meter.got(batch, rows, asked)
-            return [batch]
-        return []
+        made = next(batches, None)
+        if made is None:
+            return []
+        batch, cursor = made
+        log.add(cursor)
+        rows = len(next(iter(batch.values()), ())) if self._plan.grouping is not None else 1
+        meter.got(batch, rows, asked)
+        return [batch]
 
     def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
         """Yield the batches of several epochs, and tell how far each is."""

@@ -31,9 +31,9 @@ class Frameworks:
         features: Names = None,
         label: Names = None,
     ) -> JaxBatches:
-        """Batches of JAX arrays, ``prefetch`` of them on the device before they are asked
-        for. ``sharding`` lays each out over devices and processes: one for all columns,
-        or a dict by name.
+        """Return batches of JAX arrays, ``prefetch`` of them on the device before they are
+        asked for. ``sharding`` lays each out over devices and processes: one for all
+        columns, or a dict by name.
         """
         from recmap.adapters.jax import to_jax
 
@@ -48,9 +48,9 @@ class Frameworks:
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
     ) -> KerasBatches:
-        """A ``keras.utils.PyDataset`` of dicts or, with ``label``, of pairs of features
-        and label. The other arguments are those of ``PyDataset``: who makes batches that
-        are asked for out of turn.
+        """Return a ``keras.utils.PyDataset`` of dicts or, with ``label``, of pairs of
+        features and label. The other arguments are those of ``PyDataset``: who makes batches
+        that are asked for out of turn.
         """
         from recmap.adapters.keras import to_keras
 
@@ -59,11 +59,11 @@ class Frameworks:
     def to_tf(
         self, *, features: Names = None, label: Names = None, ragged: bool = True
     ) -> tf.data.Dataset:
-        """A ``tf.data.Dataset`` of dicts or, with ``label``, of pairs of features and
-        label. Each time it is iterated is an epoch.
+        """Return a ``tf.data.Dataset`` of dicts or, with ``label``, of pairs of features and
+        label. Each iteration is an epoch.
 
-        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are filled up
-        with zeros to the longest row of the batch.
+        Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are filled up with
+        zeros to the longest row of the batch.
         """
         from recmap.adapters.tf import to_tf
 
@@ -76,8 +76,8 @@ class Frameworks:
         label: Names = None,
         ragged: Literal["nested", "list", "parts"] = "nested",
     ) -> TorchRows | TorchStream:
-        """A PyTorch dataset: rows by number for a ``DataLoader`` and its samplers, or
-        after ``batch`` a stream of batches for ``DataLoader(..., batch_size=None)``.
+        """Return a PyTorch dataset: rows by number for a ``DataLoader`` and its samplers or,
+        after ``batch``, a stream of batches for ``DataLoader(..., batch_size=None)``.
 
         Without ``label`` there are dicts; with it, pairs of features and label. Ragged
         columns of a batch are nested tensors, lists of tensors, or values and offsets.

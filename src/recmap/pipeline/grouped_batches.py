@@ -134,7 +134,7 @@ class _Groups:
         self._grouping = ready.plan.groups
         self._blocks = Blocks(ready, meter)
         self._slices = [each for _, each in ready.plan.row_slices]
-        self._wanted = ready.plan.batch_slice
+        self._wanted, self._counted = ready.plan.batch_slice, ready.plan.counted
         before = (transforms for transforms, _ in ready.plan.row_slices)
         stops = tuple(each for each in before if each < len(ready.transforms))
         self._task = replace(block_task(ready), batch_transforms=(), stops=stops)
@@ -227,7 +227,7 @@ class _Groups:
         """
         end = span.stop if broken else len(span.share)
         at = end if group.at == END else group.at
-        counted_last = self._plan.counted and span.last and at >= span.stop
+        counted_last = self._counted and span.last and at >= span.stop
         last = self._given == self._wanted.stop or counted_last
         after = span.following
         if not last:

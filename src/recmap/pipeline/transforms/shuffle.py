@@ -17,7 +17,7 @@ __all__ = ["ShuffledRows", "refuse_sizes", "warn_if_slow"]
 
 
 class ShuffledRows(ReorderedRows):
-    """All rows in a random order, which is another in every epoch unless it is kept."""
+    """All rows in a random order: another in every epoch, or one for all."""
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
