@@ -109,17 +109,17 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     start = (within + plan.batch_slice.skip) * size
     positions, real = plan.share.positions(start, start + size)
     result = block_task(ready)(Request(number, epoch + turn, positions))
-    return with_mask(result.batches.pop(), plan.mask, real)
+    return _with_mask(result.batches.pop(), plan.mask, real)
 
 
-def with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
+def _with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
     """Add the column that tells rows from those that fill up a rank, if there is to be one."""
     if mask is None:
         return batch
     if any(len(column) != len(real) for column in batch.values()):
         raise MapError(
             f"a function of batches changed the number of rows from {len(real):,}, so that the "
-            f'column {mask!r} of even="pad" cannot be told'
+            f'column {mask!r} of even="pad" cannot be made'
         )
     batch[mask] = real
     return batch
@@ -299,7 +299,7 @@ class Blocks:
         self._meter.spend(result.seconds)
         if self._plan.mask is not None:
             _, real = span.share.positions(span.start, span.stop)
-            with_mask(result.batches[0], self._plan.mask, real)
+            _with_mask(result.batches[0], self._plan.mask, real)
         return span, result
 
 

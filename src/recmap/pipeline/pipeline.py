@@ -543,7 +543,7 @@ class Pipeline(Verbs):
         from recmap.model.html import table
 
         verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
-        return table(f"Pipeline: {self._rows_text()}", ["", "step"], verbs)
+        return table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows

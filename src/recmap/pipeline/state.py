@@ -371,18 +371,18 @@ def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     epoch = min(int(state["epoch"]) for state in ranks)
     here = next(state for state in ranks if state["epoch"] == epoch)
     everything = {"at": ENDLESS, "held": [], "given": 0}
-    told = [
+    aligned = [
         {**state, **{key: here[key] for key in ("epoch", "turn", "left")}, **everything}
         if state["epoch"] == epoch + 1 and state["at"] == 0 and not state["left"]
         else state
         for state in ranks
     ]
     for key in ("epoch", "turn", "left", "world", "block"):
-        if any(state[key] != here[key] for state in told):
+        if any(state[key] != here[key] for state in aligned):
             raise OptionError(
                 f"restore: the states are not of one moment of one run: they differ in {key!r}"
             )
-    return told
+    return aligned
 
 
 def _taken(

@@ -35,11 +35,11 @@ class Choice:
 
     def of(self, rows: Verbs) -> Pipeline:
         """Return the pipeline that reads this way."""
-        chain = rows.pipeline()
+        pipeline = rows.pipeline()
         if self.window != 0:
-            chain = chain.shuffle(seed=_SEED, window=self.window)
-        chain = chain.batch(self.batch)
-        return chain if self.threads is None else chain.prefetch(threads=self.threads)
+            pipeline = pipeline.shuffle(seed=_SEED, window=self.window)
+        pipeline = pipeline.batch(self.batch)
+        return pipeline if self.threads is None else pipeline.prefetch(threads=self.threads)
 
     def __str__(self) -> str:
         """Write it as it follows ``rm.open(...)``."""
@@ -121,10 +121,10 @@ def _choose(tried: list[Trial], margin: float) -> Trial:
 
 
 def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Trial:
-    chain = choice.of(rows).repeat()
+    pipeline = choice.of(rows).repeat()
     end = time.monotonic() + seconds
-    for _ in chain:
+    for _ in pipeline:
         if time.monotonic() >= end:
             break
-    timings = chain.timings()
+    timings = pipeline.timings()
     return Trial(stage, choice, timings.rows_per_second, timings.bytes_per_second)

@@ -166,7 +166,7 @@ class ImageDecoder:
                 for task in [pool.submit(work) for _ in range(threads)]:
                     task.result()
             finally:
-                _exhaust(rows)  # after an interrupt, the threads do not go on
+                _exhaust(rows)  # after an interrupt, the threads stop
         if reasons and self._errors == "raise":
             # Rows are started in order: none before the first of these is left.
             raise self._error(min(reasons), reasons[min(reasons)])

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class PackedRow:
-    """A row that sequences are joined into; filler stands behind the last of them."""
+    """A row that sequences are joined into; filler follows the last of them."""
 
     columns: dict[str, npt.NDArray[Any]]
     pieces: list[Piece] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Packer:
 
     ``columns`` are packed alike and must be equally long row by row; None packs every
     ragged column of numbers. Columns that are not packed are dropped, and so are empty
-    sequences. ``fill`` stands behind the last sequence of a row, a value for all
+    sequences. ``fill`` follows the last sequence of a row, a value for all
     columns or a mapping. A sequence longer than a row is an error, ``"cut"`` to the
     length of a row, or ``"split"`` into several.
 

@@ -23,7 +23,7 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Slice:
-    """Like the slice ``[skip : skip + take]``; ``take`` of None goes on to the end.
+    """The slice ``[skip : skip + take]``; None for ``take`` is everything to the end.
 
     >>> Slice().then(0, 3).then(1, None)
     Slice(skip=1, take=2)
