@@ -238,10 +238,12 @@ class _Groups:
     def _cursor(
         self, group: Group, span: BlockSpan, at: int, reached: Sequence[Positions]
     ) -> Cursor:
-        kept = tuple(
-            before + (int(np.searchsorted(reached[i], at)) if reached else 0)
-            for i, before in enumerate(self._reached)
-        )
+        kept: tuple[int, ...] = ()
+        if self._slices:
+            kept = tuple(
+                before + (int(np.searchsorted(reached[i], at)) if reached else 0)
+                for i, before in enumerate(self._reached)
+            )
         begun = span.cursor
         # Not by replace(), which would take longer than all the rest for a single row.
         return Cursor(
