@@ -473,5 +473,5 @@ def test_states_of_0_1_are_restored_with_a_warning(name: str) -> None:
 
 
 def test_a_state_of_0_1_of_another_chain_is_refused() -> None:
-    with pytest.raises(rm.OptionError, match="another chain"):
+    with pytest.raises(rm.OptionError, match="another pipeline"):
         _numbers().batch(5).restore(OLD_STATES["batch"][0])

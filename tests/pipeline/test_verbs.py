@@ -215,7 +215,7 @@ def test_zip_puts_rows_side_by_side() -> None:
         simple(4), rm.from_arrays({"y": np.arange(4) * 10}).shuffle(seed=0).shuffle(seed=0)
     )
     assert list(both.schema) == ["x", "y"]
-    with pytest.raises(rm.DataError, match="equally many"):
+    with pytest.raises(rm.DataError, match="same number of rows"):
         rm.zip(simple(4), rm.from_arrays({"y": np.arange(3)}))
     with pytest.raises(rm.FieldMismatchError, match="'x'"):
         rm.zip(simple(4), simple(4))

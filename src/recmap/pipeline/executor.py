@@ -33,10 +33,11 @@ import numpy as np
 from recmap.errors import DataError, MapError, OptionError
 from recmap.files.mapped import guarded
 from recmap.files.read_ahead import read_ahead
+from recmap.model.batch import Positions, pick
 from recmap.model.schema import Batch
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Positions, Rows, sound_rows
+from recmap.pipeline.row_source import Rows, sound_rows
 from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
@@ -108,17 +109,17 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     start = (within + plan.batch_slice.skip) * size
     positions, real = plan.share.positions(start, start + size)
     result = block_task(ready)(Request(number, epoch + turn, positions))
-    return with_mask(result.batches.pop(), plan.mask, real)
+    return _with_mask(result.batches.pop(), plan.mask, real)
 
 
-def with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
+def _with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
     """Add the column that tells rows from those that fill up a rank, if there is to be one."""
     if mask is None:
         return batch
     if any(len(column) != len(real) for column in batch.values()):
         raise MapError(
             f"a function of batches changed the number of rows from {len(real):,}, so that the "
-            f'column {mask!r} of even="pad" cannot be told'
+            f'column {mask!r} of even="pad" cannot be made'
         )
     batch[mask] = real
     return batch
@@ -298,8 +299,15 @@ class Blocks:
         self._meter.spend(result.seconds)
         if self._plan.mask is not None:
             _, real = span.share.positions(span.start, span.stop)
-            with_mask(result.batches[0], self._plan.mask, real)
+            _with_mask(result.batches[0], self._plan.mask, real)
         return span, result
+
+
+def _cut(batch: Batch, rows: int, size: int) -> list[Batch]:
+    """Cut a batch into batches of ``size`` rows, as views."""
+    if rows <= size:
+        return [batch]
+    return [pick(batch, slice(start, start + size)) for start in range(0, rows, size)]
 
 
 def _was_read(request: Request) -> bool:
@@ -356,10 +364,13 @@ class BlockTask:
         block, reached, spent = self._transformed(block)
         drops = any(transform.drops for transform in self.transforms)
         kept = np.searchsorted(request.positions, block.positions) if drops else None
+        places = [np.searchsorted(request.positions, each) for each in reached]
+        seconds += spent
+        if not self.batch_transforms:
+            return Result(_cut(block.batch, len(block.positions), self.size), kept, places, seconds)
         starts = range(0, max(1, len(block.positions)), self.size)
         blocks = [block.span(at, at + self.size) for at in starts] if len(starts) > 1 else [block]
-        result = self._finished(blocks, seconds + spent, self.batch_transforms)
-        places = [np.searchsorted(request.positions, each) for each in reached]
+        result = self._finished(blocks, seconds, self.batch_transforms)
         return replace(result, kept=kept, reached=places)
 
     def _read(self, request: Request) -> tuple[Block, list[float]]:

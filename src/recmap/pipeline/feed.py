@@ -185,12 +185,14 @@ class PipelineFeed:
         self, batches: Iterator[tuple[Batch, Cursor]], log: CursorLog, meter: Meter
     ) -> list[Batch]:
         asked = time.perf_counter()
-        for batch, cursor in islice(batches, 1):
-            log.add(cursor)
-            rows = len(next(iter(batch.values()), ())) if self.batched else 1
-            meter.got(batch, rows, asked)
-            return [batch]
-        return []
+        made = next(batches, None)
+        if made is None:
+            return []
+        batch, cursor = made
+        log.add(cursor)
+        rows = len(next(iter(batch.values()), ())) if self._plan.grouping is not None else 1
+        meter.got(batch, rows, asked)
+        return [batch]
 
     def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
         """Yield the batches of several epochs, and tell how far each is."""
@@ -234,7 +236,7 @@ class PipelineFeed:
         plan = self._plan
         if plan.row_slices or plan.batch_slice or plan.total_slice:
             raise OptionError(
-                "take and skip of what a filter leaves, of batches that are dealt out, or behind "
+                "take and skip of what a filter leaves, of batches that are dealt out, or after "
                 "repeat, need one process that counts; use num_workers=0"
             )
         processes = plan.workers is not None and plan.workers.kind == "processes"
@@ -261,7 +263,7 @@ class PipelineFeed:
         self._elsewhere.append((reader, reader.begun()))
 
     def _known_here(self) -> None:
-        """Note that it is known here what comes next, whoever read before."""
+        """Note that what comes next is known here again, not only elsewhere."""
         self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
         self._out_of_turn = False
 
@@ -271,8 +273,8 @@ class PipelineFeed:
         """
         if self._out_of_turn:
             raise OptionError(
-                "state(): batches were asked for out of turn, so there is no place to go on from; "
-                "use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
+                "state(): batches were asked for out of turn, so there is no place to continue "
+                "from; use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
             )
         for each, before in self._elsewhere:
             if each.begun() == before:
@@ -317,8 +319,8 @@ class PipelineFeed:
             difference, seeds = compare(state, data, self._plan.records)
             if difference is not None:
                 raise OptionError(
-                    f"restore: the state is not of this pipeline: {difference}. To go on all the "
-                    "same, use restore(state, check=False)"
+                    f"restore: the state is not of this pipeline: {difference}. To continue all "
+                    "the same, use restore(state, check=False)"
                 )
             if state.get("verbs") != states[0].get("verbs"):
                 raise OptionError("restore: the states are not of one run: their verbs differ")

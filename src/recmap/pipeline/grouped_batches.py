@@ -16,12 +16,12 @@ import numpy as np
 
 from recmap.errors import DataError
 from recmap.files.mapped import guarded
-from recmap.model.batch import interleave, pick
+from recmap.model.batch import Positions, interleave, pick
 from recmap.model.schema import Batch
 from recmap.pipeline.executor import Blocks, BlockSpan, block_task
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import END, Group, Grouper, GroupInput
@@ -134,7 +134,7 @@ class _Groups:
         self._grouping = ready.plan.groups
         self._blocks = Blocks(ready, meter)
         self._slices = [each for _, each in ready.plan.row_slices]
-        self._wanted = ready.plan.batch_slice
+        self._wanted, self._counted = ready.plan.batch_slice, ready.plan.counted
         before = (transforms for transforms, _ in ready.plan.row_slices)
         stops = tuple(each for each in before if each < len(ready.transforms))
         self._task = replace(block_task(ready), batch_transforms=(), stops=stops)
@@ -227,7 +227,7 @@ class _Groups:
         """
         end = span.stop if broken else len(span.share)
         at = end if group.at == END else group.at
-        counted_last = self._plan.counted and span.last and at >= span.stop
+        counted_last = self._counted and span.last and at >= span.stop
         last = self._given == self._wanted.stop or counted_last
         after = span.following
         if not last:
@@ -238,10 +238,12 @@ class _Groups:
     def _cursor(
         self, group: Group, span: BlockSpan, at: int, reached: Sequence[Positions]
     ) -> Cursor:
-        kept = tuple(
-            before + (int(np.searchsorted(reached[i], at)) if reached else 0)
-            for i, before in enumerate(self._reached)
-        )
+        kept: tuple[int, ...] = ()
+        if self._slices:
+            kept = tuple(
+                before + (int(np.searchsorted(reached[i], at)) if reached else 0)
+                for i, before in enumerate(self._reached)
+            )
         begun = span.cursor
         # Not by replace(), which would take longer than all the rest for a single row.
         return Cursor(

@@ -65,7 +65,7 @@ class Verbs(Frameworks):
         return Pipeline(self._plan)
 
     def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
-        """Some columns, by name, or some rows, by number.
+        """Select columns by name, or rows by number.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(5), "y": np.arange(5) * 10})
@@ -85,8 +85,8 @@ class Verbs(Frameworks):
         return self._then(plan, record_select(names, what))
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
-        """The rows for which ``fn(row)`` is true; with ``batched``, ``fn(columns)`` gives
-        a mask for many rows at once.
+        """Keep the rows for which ``fn(row)`` is true. With ``batched``, ``fn(columns)``
+        returns a mask for many rows at once.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(6)})
@@ -112,16 +112,16 @@ class Verbs(Frameworks):
         reshuffle: bool = True,
         **unknown: Never,
     ) -> Pipeline:
-        """All rows in a random order, another one in every epoch. The shuffle is exact and
-        needs no buffer, so there is no size to give.
+        """Shuffle all rows, in another order in every epoch. The shuffle is exact and needs
+        no buffer, so there is no size to give.
 
-        Without a ``seed`` one is drawn: the state keeps it, and a pipeline that was not
-        given one either takes it over in ``restore()``. Several ranks need the same seed.
-        With ``reshuffle=False`` all epochs have one order.
+        Without a ``seed`` one is drawn. The state keeps it, and ``restore()`` hands it to a
+        pipeline that was not given one either. Several ranks need the same seed. With
+        ``reshuffle=False`` all epochs have one order.
 
-        ``window`` is for what is read badly at random, such as compressed files: blocks
-        of neighbours in a random order, mixed within windows of so many rows, which are
-        held in memory.
+        ``window`` is for files that are slow to read at random, such as compressed ones:
+        blocks of neighbours come in a random order and are mixed within windows of so many
+        rows, which are held in memory.
 
         >>> import numpy as np, recmap as rm
         >>> shuffled = rm.from_arrays({"x": np.arange(5)}).shuffle(seed=1)
@@ -156,16 +156,16 @@ class Verbs(Frameworks):
         fields: Mapping[str, FieldLike] | None = None,
         seed: int = 0,
     ) -> Pipeline:
-        """``fn`` of every row: a dict of values in, a dict out. After ``batch``, or with
-        ``batched``, it gets a dict of columns of many rows.
+        """Call ``fn`` with every row: a dict of values in, a dict out. After ``batch``, or
+        with ``batched``, it gets a dict of columns of many rows.
 
-        ``workers=4`` runs it in four processes that share memory with this one;
-        ``"threads:4"`` in threads, ``"fork:4"`` and ``"spawn:4"`` in processes that begin
-        so. The order of rows stays. A function with an argument ``rng`` gets a random
-        generator that depends on ``seed``, the epoch and the row, and on nothing else.
+        ``workers=4`` calls it in four processes that share memory with this one,
+        ``"threads:4"`` in threads, ``"fork:4"`` and ``"spawn:4"`` in processes started that
+        way. The order of rows does not change. A function with an argument ``rng`` gets a
+        random generator that depends on ``seed``, the epoch and the row, and on nothing else.
 
-        What comes out has the types that the first rows show; ``fields`` says it
-        outright: ``fields={"crop": "float32[*]"}``.
+        The types of what comes out are those of the first rows, unless ``fields`` gives
+        them: ``fields={"crop": "float32[*]"}``.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3.0)})
@@ -203,17 +203,17 @@ class Verbs(Frameworks):
         errors: Literal["raise", "skip", "zero"] = "raise",
         fast: bool = False,
     ) -> Pipeline:
-        """JPEG, PNG, WebP, GIF or BMP in a column, decoded and resized to (height, width),
-        in threads. ``errors="skip"`` leaves rows with a broken image out, ``"zero"`` makes
-        it black.
+        """Decode a column of JPEG, PNG, WebP, GIF or BMP images and resize them to (height,
+        width), in threads. ``errors="skip"`` leaves out rows with a broken image, ``"zero"``
+        makes the image black.
 
-        Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``.
-        ``fast=True`` decodes JPEGs at least twice as large as ``size`` at a reduced size,
-        which is faster, and differs by several levels where there is fine detail.
+        Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``. ``fast=True``
+        decodes JPEGs at least twice as large as ``size`` at a reduced size, which is faster
+        and differs by several levels where there is fine detail.
 
-        With ``size=None`` images keep their sizes, and the column is ragged: of a row,
-        ``row["image"].pad()`` is the array, and ``batch(n, pad="longest")`` fills images
-        up to the largest of a batch.
+        With ``size=None`` images keep their sizes, and the column is ragged:
+        ``row["image"].pad()`` is the array of a row, and ``batch(n, pad="longest")`` pads
+        images to the largest of a batch.
         """
         import numpy as np
 
@@ -237,11 +237,12 @@ class Verbs(Frameworks):
         lengths: bool = False,
         mask: bool = False,
     ) -> Pipeline:
-        """Batches of ``size`` rows; the last may be smaller, or is left out.
+        """Put ``size`` rows into each batch. The last batch may be smaller; ``drop_last``
+        leaves it out.
 
-        ``pad={"tokens": 128}`` makes ragged columns dense: cut or filled up to a length,
-        or to that of the ``"longest"`` row of the batch; ``rm.Pad`` says more. With
-        ``lengths`` and ``mask`` there are columns ``tokens_length`` and ``tokens_mask``.
+        ``pad={"tokens": 128}`` makes ragged columns dense: rows are cut or filled up to a
+        length, or to that of the ``"longest"`` row of the batch; see ``rm.Pad``.
+        ``lengths`` and ``mask`` add columns ``tokens_length`` and ``tokens_mask``.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
@@ -278,8 +279,8 @@ class Verbs(Frameworks):
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
     ) -> Pipeline:
-        """Batches of rows of similar length: ``batch`` comes next, and fills one bucket
-        for each stretch of lengths. ``by`` is a column, or a function of a row. A list of
+        """Batch rows of similar length together: ``batch`` comes next, and fills one bucket
+        for each range of lengths. ``by`` is a column, or a function of a row. A list of
         sizes gives each bucket its own: ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
 
         >>> import numpy as np, recmap as rm
@@ -310,8 +311,10 @@ class Verbs(Frameworks):
         fill: Any = 0,
         long: Literal["cut", "error", "split"] = "error",
     ) -> Pipeline:
-        """Short sequences joined into rows of one length, with columns ``segments`` (1, 2,
+        """Join short sequences into rows of one length, with columns ``segments`` (1, 2,
         ...; 0 is filler) and ``positions``. ``batch`` comes next.
+
+        A sequence longer than a row is an error, is ``"cut"``, or is ``"split"`` into several.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
@@ -333,8 +336,13 @@ class Verbs(Frameworks):
         )
 
     def repeat(self, times: int | None = None) -> Pipeline:
-        """All of it so many times, or without end. Before ``batch``, a batch may hold the
-        end of one epoch and the beginning of the next.
+        """Repeat everything so many times, or without end. Before ``batch``, a batch may hold
+        the end of one epoch and the beginning of the next.
+
+        >>> import numpy as np, recmap as rm
+        >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2).repeat().take(3)
+        >>> [batch["x"].tolist() for batch in train]
+        [[0, 1], [2], [0, 1]]
         """
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
@@ -351,7 +359,7 @@ class Verbs(Frameworks):
         return self._then(plan, record("repeat", times))
 
     def take(self, count: int) -> Pipeline:
-        """The first rows, or after ``batch`` the first batches."""
+        """Keep the first rows or, after ``batch``, the first batches."""
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
 
@@ -359,7 +367,7 @@ class Verbs(Frameworks):
         return self._then(plan, record("take", count))
 
     def skip(self, count: int) -> Pipeline:
-        """All but the first rows, or after ``batch`` but the first batches."""
+        """Leave out the first rows or, after ``batch``, the first batches."""
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
 
@@ -369,12 +377,12 @@ class Verbs(Frameworks):
     def shard(
         self, index: int, count: int, *, even: Even = "uneven", mask: str = "mask"
     ) -> Pipeline:
-        """The part of one rank of several: every row goes to exactly one of them.
+        """Read the rows of one rank of several: every row goes to exactly one of them.
 
-        All ranks take the same order and the same seeds. ``even="uneven"`` deals out what
-        there is: ranks differ by a row, and at the very end perhaps by a step. With
-        ``"drop"`` the last few rows are left out, with ``"pad"`` rows are given twice and a
-        column ``mask`` is false for them; so all ranks take the same number of steps.
+        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``
+        they may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
+        last few rows; ``"pad"`` repeats rows, for which the column ``mask`` is false. With
+        either, all ranks take the same number of steps.
         """
         from recmap.model.arguments import as_whole, check_choice
         from recmap.pipeline.plan import Rank
@@ -392,9 +400,9 @@ class Verbs(Frameworks):
         threads: int | None = None,
         memory: int | str | None = None,
     ) -> Pipeline:
-        """Batches that are made before they are asked for; 0 is none. ``memory`` bounds
-        what they take, and is 512 MB if it is not given. ``threads`` read at a time, 2 if
-        nobody says otherwise: disks that are asked for many things at once are faster.
+        """Make ``count`` batches before they are asked for; 0 is none. ``memory`` limits what
+        they take, 512 MB by default. ``threads`` is how many read at once, 2 by default:
+        some disks are faster with more.
         """
         from recmap.model.arguments import as_whole
         from recmap.model.byte_size import parse_size
@@ -539,7 +547,7 @@ class Pipeline(Verbs):
         from recmap.model.html import table
 
         verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
-        return table(f"Pipeline: {self._rows_text()}", ["", "step"], verbs)
+        return table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows

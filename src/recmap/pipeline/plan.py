@@ -208,7 +208,7 @@ class Plan:
     def check_no_total_slice(self, verb: str) -> None:
         """Refuse a verb after ``take`` or ``skip`` that counts all epochs."""
         if self.total_slice:
-            raise OptionError(f"{verb} comes before repeat and the take or skip behind it")
+            raise OptionError(f"{verb} comes before repeat and the take or skip after it")
 
     def check_no_bucket(self) -> None:
         """Refuse a verb between ``bucket`` and ``batch``."""

@@ -1,7 +1,7 @@
-"""Rows that can be had by position, in any order: the part of a chain without a state.
+"""Rows by position, in any order: the part of a pipeline that has no state.
 
-A shuffle, a repetition or a mix is a function of positions, so that nothing has to be
-kept and a run can go on from any place.
+A shuffle, a repetition or a mix is a function of positions. Nothing has to be kept in
+memory, and a run can resume from any position.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 @contextmanager
 def only_a_few_rows() -> Iterator[None]:
-    """For as long as this thread reads only a few: files are not scanned to their end."""
+    """Read only a few rows in this context: files are not scanned to their end."""
     token = _FEW.set(True)
     try:
         yield
@@ -55,19 +55,19 @@ def only_a_few_rows() -> Iterator[None]:
 
 
 class Rows(Protocol):
-    """Rows by position. ``epoch`` tells one pass from the next, for those that differ."""
+    """Rows by position. Those that differ from epoch to epoch are told which one it is."""
 
     @property
     def schema(self) -> Schema: ...
 
     @property
     def count(self) -> int | None:
-        """How many; None if there is no end."""
+        """The number of rows; None if there is no end."""
         ...
 
     @property
     def in_order(self) -> bool:
-        """Whether they are read well only by one reader that goes from place to place."""
+        """Whether they are fast to read only by one thread, in the order of their positions."""
         ...
 
     @property
@@ -76,28 +76,28 @@ class Rows(Protocol):
         ...
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
-        """The rows at these positions. Arrays of their own, which may be written to."""
+        """Read the rows at these positions, into arrays that the caller may write to."""
         ...
 
     def select(self, columns: Sequence[str]) -> Rows:
-        """The same with these columns; the others are not read where that can be."""
+        """Return the rows with these columns; others are not read where that is possible."""
         ...
 
     def reseeded(self, by: int) -> Rows:
-        """The same for another branch of a chain, whose functions have other chances."""
+        """Return the rows for another branch of a pipeline, whose functions draw other numbers."""
         ...
 
     def row_bytes(self) -> int:
-        """About how many bytes a row takes."""
+        """Estimate the bytes of a row."""
         ...
 
     def origin(self, position: int, epoch: int) -> str:
-        """Where a row comes from, for people: ``row 17 of x.npy``."""
+        """Say where a row comes from, for error messages: ``row 17 of x.npy``."""
         ...
 
     def describe(self) -> list[Any]:
-        """What makes the order of the rows, in plain lists: two chains that agree in it
-        give the same rows.
+        """Return what makes the order of the rows, in plain lists: pipelines that agree in it
+        give the same rows. States of recmap 0.1 hold a digest of it.
         """
         ...
 
@@ -105,8 +105,8 @@ class Rows(Protocol):
 class SourceRows:
     """The rows of a source, in its order.
 
-    A process that was forked, or that got this by pickle, opens the files anew: a
-    place in an open file is not to be shared.
+    A process that was forked, or that got this by pickle, opens the files again: processes
+    must not share the position in an open file.
     """
 
     calls_user_code = False
@@ -119,10 +119,10 @@ class SourceRows:
         self.schema = source.schema
         self._damage: DataError | None = None
         try:
-            #: Rows that may be asked for in order: all there are, or those in front of the
-            #: damage that ends the file, and one more, which raises.
+            #: Rows that may be asked for in order: all there are, or those before the damage
+            #: that ends the file, and one more, which raises.
             self.reach = len(source)
-            # Rows that lie compressed together, in a chunk or a stream.
+            # Rows that are compressed together, in a chunk or a stream.
             self.in_order = source.chunk_rows > 1
         except DataError as e:
             sound = source.rows_before_damage()
@@ -135,7 +135,7 @@ class SourceRows:
 
     @property
     def count(self) -> int:
-        """How many rows there are; the damage is raised that keeps it from being known."""
+        """The number of rows. Raises the damage that keeps it from being known."""
         if self._damage is not None:
             raise self._damage
         return self.reach
@@ -152,16 +152,16 @@ class SourceRows:
 
     @property
     def source(self) -> Source:
-        """What is read, opened by this process."""
+        """The source, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
             self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
                 with suppress(DataError):
-                    len(self._source)  # rows are found faster once all are known
+                    len(self._source)  # rows are found faster once all are indexed
         return self._source
 
     def _same(self, source: Source) -> Source:
-        """A source that was opened again, if it still has the rows it had."""
+        """Return a source that was opened again, or raise if it has other rows now."""
         rows = source.known_rows()
         changed = f"{rows:,} rows" if rows not in (None, self.reach) and not self.damaged else ""
         if source.schema != self.schema:
@@ -187,7 +187,7 @@ class SourceRows:
         return {name: _owned(column) for name, column in batch.items()}
 
     def sound(self, positions: Positions) -> int:
-        """How many rows, of those that follow each other, lie in front of a bad one."""
+        """Count the consecutive rows before a bad one."""
         run, found = _run(positions), 0
         with suppress(DataError):
             while run is not None and found < len(run):
@@ -200,8 +200,9 @@ class SourceRows:
     def gather_padded(
         self, positions: Positions, pads: Mapping[str, PadSpec], size: int, memory: Allocate
     ) -> PaddedRows | None:
-        """The rows in batches of ``size``, padded while they are read; None if the source
-        cannot do that.
+        """Read rows in batches of ``size``, padded while they are read.
+
+        Returns None if the source cannot do that.
         """
         if not len(positions):
             return None
@@ -214,7 +215,7 @@ class SourceRows:
         return SourceRows(self.source.select(columns), again)
 
     def reseeded(self, by: int) -> SourceRows:
-        del by  # nothing here is left to chance
+        del by  # nothing here is random
         return self
 
     def row_bytes(self) -> int:
@@ -232,7 +233,7 @@ class SourceRows:
 
     @cached_property
     def known_by(self) -> dict[str, Any]:
-        """What states know the data by."""
+        """What states know the data by: names, sizes and digests."""
         return data_of(self.source, self.reach)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -245,11 +246,11 @@ class SourceRows:
 
 @runtime_checkable
 class InOrder(Protocol):
-    """Rows in the order of their files, the last of which may be one that raises."""
+    """Rows in the order of their files, the last of which may raise."""
 
     @property
     def reach(self) -> int | None:
-        """How many may be asked for; None if there is no end."""
+        """The number of rows that may be asked for; None if there is no end."""
         ...
 
     @property
@@ -258,12 +259,12 @@ class InOrder(Protocol):
         ...
 
     def sound(self, positions: Positions) -> int:
-        """How many rows, of those that follow each other, lie in front of a bad one."""
+        """Count the consecutive rows before a bad one."""
         ...
 
 
 def reach_of(rows: Rows) -> int | None:
-    """How many rows may be asked for in order; None if there is no end."""
+    """Count the rows that may be asked for in order; None if there is no end."""
     return rows.reach if isinstance(rows, InOrder) else rows.count
 
 
@@ -273,14 +274,12 @@ def is_damaged(rows: Rows) -> bool:
 
 
 def sound_rows(rows: Rows, positions: Positions) -> int:
-    """How many of the first rows can be read. Only rows in the order of their files are
-    told apart.
-    """
+    """Count the rows before a bad one. 0 for rows that are not in the order of their files."""
     return rows.sound(positions) if isinstance(rows, InOrder) else 0
 
 
 def _run(positions: Positions) -> range | None:
-    """The positions, if each follows the one before."""
+    """Return the positions as a range if each follows the one before."""
     if not len(positions):
         return range(0)
     first, last = int(positions[0]), int(positions[-1])
@@ -293,7 +292,7 @@ def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
 
 
 class SelectedRows:
-    """Some columns of rows that need more of them to be made."""
+    """Some columns of rows that need others to be made."""
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
@@ -303,11 +302,11 @@ class SelectedRows:
 
     @property
     def count(self) -> int | None:
-        """How many; the damage is raised that keeps it from being known."""
+        """The number of rows. Raises the damage that keeps it from being known."""
         return self._rows.count
 
     def sound(self, positions: Positions) -> int:
-        """How many rows, of those that follow each other, lie in front of a bad one."""
+        """Count the consecutive rows before a bad one."""
         return sound_rows(self._rows, positions)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
@@ -331,7 +330,7 @@ class SelectedRows:
 
 
 def _owned(column: Column) -> Column:
-    """The column in memory of its own, copied if it looks at that of somebody else."""
+    """Return the column in memory of its own, copied if it is a view."""
     if isinstance(column, Ragged):
         return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
     base = column.base

@@ -1,9 +1,9 @@
-"""Which positions are whose: an epoch dealt out to ranks, again after a change of ranks.
+"""Which positions of an epoch each rank reads, also after the number of ranks has changed.
 
-The positions that are left of an epoch are a few runs and everything from ``tail`` on.
-They are dealt in blocks, a batch to each rank in turn, so that what all ranks have
-taken after any number of steps is a stretch from the start; what does not make a
-whole round at the end is split evenly.
+The positions that are left of an epoch are a few spans and everything from ``tail`` on.
+They are dealt in blocks, a batch to each rank in turn, so that after any number of steps
+the ranks together have taken one span from the start. What is left at the end and does not
+make a whole round is divided evenly.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError
-from recmap.pipeline.row_source import Positions
+from recmap.model.batch import Positions
 
 __all__ = ["ENDLESS", "Even", "Remaining", "Share"]
 
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
-Run: TypeAlias = tuple[int, int]
+Span: TypeAlias = tuple[int, int]
 
-#: Rows without end: more than anybody takes.
+#: More rows than anybody reads: the number of rows without end.
 ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """Positions that have not been taken: some runs, then all from ``tail`` to ``total``."""
+    """Positions that have not been taken: some spans, then all from ``tail`` to ``total``."""
 
     total: int
     tail: int = 0
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Span, ...] = ()  # as states call them
 
     def __len__(self) -> int:
         return int(self._starts[-1]) + max(0, self.total - self.tail)
@@ -44,7 +44,7 @@ class Remaining:
         return np.concatenate([[0], np.cumsum([b - a for a, b in self.runs])]).astype(np.int64)
 
     def positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """The positions that are number so and so of those that remain."""
+        """Return the positions of the remaining rows with these numbers."""
         if not self.runs:
             return numbers + self.tail if self.tail else numbers
         held = int(self._starts[-1])
@@ -57,7 +57,7 @@ class Remaining:
         return np.where(inside, found, numbers - held + self.tail)
 
     def after(self, number: int, others: Positions) -> Remaining:
-        """These from a number on, and some other positions."""
+        """Return what remains from a number on, and some other positions."""
         held = int(self._starts[-1])
         rest = self.positions(np.arange(number, held, dtype=np.int64))
         tail = self.tail + max(0, number - held)
@@ -69,30 +69,30 @@ class Remaining:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of one rank of ``world``."""
+    """The rows of one rank of ``world``."""
 
     left: Remaining
     rank: int = 0
     world: int = 1
     block: int = 1
     even: Even = "uneven"
-    #: Which of so many processes of this rank, that take its blocks in turn.
+    #: Which of how many processes of this rank, which take its blocks in turn.
     part: tuple[int, int] = (0, 1)
 
     def check(self) -> None:
-        """Refuses what is no part of anything."""
+        """Refuse a rank that there is not."""
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
         if self.even not in ("uneven", "pad", "drop"):
             raise OptionError(f'even={self.even!r}: use "uneven", "pad" or "drop"')
 
     def batches(self, drop_last: bool) -> int:
-        """Batches of the whole rank, if each is a block."""
+        """Count the batches of the whole rank, if each is a block."""
         return self._of_rank // self.block if drop_last else -(-self._of_rank // self.block)
 
     def behind(self, batches: int) -> Share:
-        """The share in an epoch that so many batches of the rank come before: its processes
-        go on taking turns where they were.
+        """Return the share in an epoch after so many batches of the rank: its processes keep
+        taking turns where they were.
         """
         part, parts = self.part
         return replace(self, part=((part - batches) % parts, parts)) if parts > 1 else self
@@ -106,7 +106,7 @@ class Share:
         return len(self.left) - self._rounds * self.block * self.world
 
     def __len__(self) -> int:
-        """Rows of this part of the rank, with those that fill up."""
+        """Count the rows of this part of the rank, with those that fill it up."""
         part, parts = self.part
         blocks, rest = divmod(self._of_rank, self.block)
         mine, over = divmod(blocks, parts)
@@ -122,13 +122,13 @@ class Share:
         return self._rounds * self.block + last
 
     def positions(self, start: int, stop: int) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """The positions of rows ``start`` to ``stop`` of this rank, and which are real:
-        the others fill up, and are the last row there is once more.
+        """Return the positions of rows ``start`` to ``stop`` of this rank, and which are real:
+        the others repeat the last row, to fill up the rank.
         """
         return self.positions_of(np.arange(start, min(stop, len(self)), dtype=np.int64))
 
     def positions_of(self, mine: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """The positions of rows of this rank by number, and which are real."""
+        """Return the positions of rows of this rank by number, and which are real."""
         part, parts = self.part
         if parts > 1:
             blocks, within = np.divmod(mine, self.block)
@@ -150,15 +150,15 @@ class Share:
         return self.left.positions(numbers), real
 
     def in_step(self, taken: int, step: int) -> list[int]:
-        """What each rank has taken when this one has taken so many, and all have taken
-        the same number of steps of so many rows.
+        """Return the rows that each rank has taken when this one has taken ``taken``, if all
+        have made the same number of steps of ``step`` rows.
         """
         steps = -(-taken // step)
         return [min(steps * step, len(replace(self, rank=rank))) for rank in range(self.world)]
 
     def remaining(self, taken: Sequence[int], held: Sequence[int]) -> Remaining:
-        """What is left when rank ``i`` has taken ``taken[i]`` rows; the positions that
-        are ``held`` were taken, but nobody has had them yet.
+        """Return what is left when rank ``i`` has taken ``taken[i]`` rows. The positions in
+        ``held`` were taken, but are not in any batch yet.
         """
         whole = self._rounds * self.block
         if max(taken) <= whole:
@@ -174,8 +174,8 @@ class Share:
         return self.left.after(end, np.concatenate(positions))
 
 
-def _runs(positions: Positions) -> list[Run]:
-    """Positions as runs, in order."""
+def _runs(positions: Positions) -> list[Span]:
+    """Return positions as spans, in order."""
     if not len(positions):
         return []
     positions = np.unique(positions)

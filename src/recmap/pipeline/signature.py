@@ -1,9 +1,9 @@
-"""What a state was saved from: the data, and the verbs of the chain.
+"""What a state was saved from: the data, and the verbs of the pipeline.
 
-A state holds enough of it to refuse a pipeline over other data or of other verbs, and
-to say what differs: short texts for people, digests for the rest. Files are known by
-their names, sizes and some of their bytes, not by the folder they lie in; functions by
-their qualified names, and lambdas, which have none, by their code as well.
+A state holds enough of both to refuse a pipeline with other data or other verbs, and to say
+what differs: short texts for people, digests for the rest. Files are known by their names,
+sizes and some of their bytes, not by their folder; functions by their qualified names, and
+lambdas, which have none, by their code as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "signed",
 ]
 
-# Names and characters that a state spells out; the rest of it is in a digest.
+# Names and characters that a state spells out; a digest stands for the rest.
 _NAMES, _LETTERS = 6, 120
 # Files of which some bytes are looked at, how many, and in how many places of each.
 _LOOKED_AT, _BYTES, _PLACES = 64, 4096, 3
@@ -45,15 +45,16 @@ _LOOKED_AT, _BYTES, _PLACES = 64, 4096, 3
 _ROWS, _ROWS_SIZE = 16, 1 << 20
 # Entries of a folder that are looked at.
 _ENTRIES = 256
-# What tells objects without a text of their own apart, in one process only.
+# Addresses differ from one process to the next.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-# What bytecode depends on: that of another Python cannot be compared.
+# Bytecode of different Pythons cannot be compared.
 _PYTHON = str(sys.implementation.cache_tag)
 
 
 class Seed:
-    """The seed of a shuffle. One that nobody gave is drawn, and a restored state brings its
-    own; it is shared by all pipelines of one ``shuffle()``.
+    """The seed of a shuffle, shared by all pipelines built on one ``shuffle()``.
+
+    A seed that the user did not give is drawn, and replaced by that of a restored state.
     """
 
     def __init__(self, value: int, drawn: bool = False) -> None:
@@ -64,7 +65,7 @@ class Seed:
 
 
 def drawn_seed() -> Seed:
-    """A seed that nobody gave."""
+    """Draw a seed."""
     return Seed(int.from_bytes(os.urandom(4), "little"), drawn=True)
 
 
@@ -156,7 +157,7 @@ def _parts_of(code: CodeType) -> list[Any]:
 
 
 def _shown(value: Any) -> str:
-    """An argument as text, the same in every run and with every NumPy."""
+    """Write an argument as text, the same in every run and with every NumPy."""
     if isinstance(value, np.generic):
         return _shown(value.item())
     if isinstance(value, np.dtype):
@@ -180,7 +181,7 @@ def _shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """A text that is not long; what is cut off is told by a digest."""
+    """Shorten a long text; a digest stands for what is cut off."""
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}... {_digest(text)}"
 
 
@@ -189,7 +190,7 @@ def _digest(data: str | bytes) -> str:
 
 
 def data_of(source: Source, rows: int) -> dict[str, Any]:
-    """What a source of so many rows is known by."""
+    """Return what a source of so many rows is known by."""
     files = list(source.files)
     names = [os.path.basename(os.path.normpath(file)) for file in files]
     step = max(1, -(-len(files) // _LOOKED_AT))
@@ -212,7 +213,7 @@ def data_of(source: Source, rows: int) -> dict[str, Any]:
 
 
 def _content(path: str, look: bool) -> str:
-    """The size of a file, and a digest of some of its bytes."""
+    """Return the size of a file, and a digest of some of its bytes."""
     try:
         if os.path.isdir(path):
             return _folder(path)
@@ -225,12 +226,12 @@ def _content(path: str, look: bool) -> str:
                 file.seek(max(0, size - _BYTES) * place // (_PLACES - 1))
                 parts.append(file.read(_BYTES))
             return f"{size} {_digest(b''.join(parts))}"
-    except OSError:  # it may be gone while it is mapped
+    except OSError:  # a mapped file may have been deleted
         return "unknown"
 
 
 def _folder(path: str) -> str:
-    """The files of a folder and their sizes, as far as there are not too many."""
+    """Return a digest of the files of a folder and their sizes, up to a limit."""
     entries: list[str] = []
     for folder, folders, names in os.walk(path):
         folders.sort()
@@ -243,7 +244,7 @@ def _folder(path: str) -> str:
 
 
 def _sampled(source: Source) -> str:
-    """Some rows of what is in memory."""
+    """Return a digest of some rows in memory."""
     count, most = len(source), max(_ROWS, _ROWS_SIZE // max(1, source.row_bytes()))
     rows = np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(np.int64))
     batch = source.gather(rows) if count else {}
@@ -263,8 +264,8 @@ def _bytes_of(column: Column) -> str:
 def compare(
     state: Mapping[str, Any], data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]
 ) -> tuple[str | None, list[tuple[Seed, int]]]:
-    """How this pipeline differs from the one of a state, None if it does not; and the seeds
-    it takes over, for those that nobody gave.
+    """Say how this pipeline differs from that of a state, or None; and return the seeds to
+    take over from it, for those that the user did not give.
     """
     difference = _other_data(state["data"], data)
     if difference is not None:
@@ -331,7 +332,7 @@ def _other_verbs(
 
 
 def signed(data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]) -> dict[str, Any]:
-    """What goes into a state."""
+    """Return what goes into a state."""
     codes = {str(number): each.code for number, each in enumerate(records) if each.code is not None}
     signature: dict[str, Any] = {
         "data": [dict(each) for each in data],

@@ -1,4 +1,4 @@
-"""Where a run is, as a small dict; and how runs on several ranks become others."""
+"""Cursors and states: where a run is, and how a run resumes on other ranks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _MOST_RANKS = 1 << 17
 
 @dataclass(frozen=True)
 class Cursor:
-    """A place in a run: in ``epoch``, the ``turn``-th of this iteration, all rows of
-    this rank before number ``at`` have been given out but for the ``held``; they were
-    ``given`` batches (or rows) in this epoch, and ``done`` in all turns. ``kept`` rows
-    have come to each ``take`` or ``skip`` behind a filter. ``left`` is what the epoch had
-    to deal out when the ranks were last changed, None if all of it.
+    """A place in a run. States have the same fields.
+
+    In ``epoch``, the ``turn``-th of this iteration, all rows of this rank before number
+    ``at`` have been given out, except those that are ``held`` back. They were ``given``
+    batches (or rows) of this epoch, and ``done`` of all epochs of the iteration. ``kept``
+    rows have reached each ``take`` or ``skip`` after a filter. ``left`` is what the epoch
+    had left when the ranks were last changed, None if that was all of it.
     """
 
     epoch: int = 0
@@ -44,7 +46,7 @@ class Cursor:
     done: int = 0
 
     def following(self, repeat: int | None) -> Cursor:
-        """Where the next epoch begins: the next turn, or the next iteration."""
+        """Return the start of the next epoch, in this iteration or the next."""
         if repeat is not None and self.turn + 1 >= repeat:
             return Cursor(self.epoch + 1)
         return Cursor(self.epoch + 1, self.turn + 1, done=self.done)
@@ -82,13 +84,13 @@ class CursorLog:
 
 
 def digest(described: Sequence[Any]) -> str:
-    """A short name of a chain: another one's state does not fit."""
+    """Return a short name of a pipeline, as states of recmap 0.1 hold it."""
     text = json.dumps(described, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a rank, in numbers and texts."""
+    """Return the state of a rank, as JSON can hold it."""
     left = cursor.left
     return {
         "version": _VERSION,
@@ -161,7 +163,7 @@ def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
 def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> dict[str, Any]:
     if state.get("chain") != digest:
         raise OptionError(
-            "restore: the state of another chain; rows, seeds, functions, batches and the order "
+            "restore: the state of another pipeline; rows, seeds, functions, batches and the order "
             "of verbs must be those it was saved from (shard and prefetch may differ)"
         )
     warnings.warn(
@@ -201,7 +203,7 @@ def _is_left(value: Any) -> bool:
 
 
 def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
-    """Refuses rows held back that this grouping does not hold so, or that come later."""
+    """Refuse rows held back that this grouping would not hold, or that come later."""
     held = state["held"]
     try:
         numbers = grouping.held_numbers(held)
@@ -213,8 +215,8 @@ def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
 
 
 def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, all_: bool) -> None:
-    """Refuses numbers that no run of this pipeline comes to; if not ``all_``, only those
-    that would read rows which are not there.
+    """Refuse numbers that no run of this pipeline comes to; without ``all_``, only those that
+    would read rows which are not there.
     """
     # Ranks that are filled up have a row more than others.
     most = len(replace(share, rank=state["rank"])) + share.block
@@ -269,12 +271,12 @@ def load(
     *,
     check: bool = True,
 ) -> Cursor:
-    """Where a rank goes on. ``step`` is how many rows all ranks take together, so that
-    the state of one tells those of all; None if they do not go in step. Without
-    ``check`` the state may be of another pipeline.
+    """Return the cursor at which a rank resumes.
 
-    All ranks are in one epoch: that of the state, or of the rank that is furthest behind.
-    A rank that has come to the end of it has nothing left of it.
+    ``step`` is how many rows every rank takes in a step, so that the state of one tells
+    those of all; None if they are not in step. Without ``check`` the states may be of
+    another pipeline. All ranks are in one epoch: that of the state, or of the rank that is
+    furthest behind. A rank at the end of that epoch has nothing left of it.
     """
     for state in states:
         _check_held(state, grouping)
@@ -319,14 +321,14 @@ def _is_over(state: Mapping[str, Any], share: Share, grouping: Grouping) -> bool
 
 
 def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) -> Cursor:
-    """The same place, from which what is left of the epoch is dealt out anew, so that
-    several processes of the rank can split it.
+    """Return a cursor at the same place, from which what is left of the epoch is dealt out
+    again, so that several processes of the rank can divide it.
     """
     old = share if cursor.left is None else replace(share, left=cursor.left)
     if old.world > 1 and step is None:
         raise OptionError(
-            "what is left of a filtered, bucketed or packed epoch of one rank of several cannot be "
-            "split; finish that epoch with num_workers=0"
+            "with several ranks, an epoch resumed after filter, bucket or pack cannot be divided "
+            "among workers; finish that epoch with num_workers=0"
         )
     state = {"rank": old.rank, "at": cursor.at, "held": cursor.held}
     taken, held = _taken([state], old, grouping, step)
@@ -348,7 +350,7 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
 
 
 def _share_of(state: Mapping[str, Any], share: Share) -> Share:
-    """The share of the rank that a state was saved on."""
+    """Return the share of the rank that a state was saved on."""
     left = share.left
     if state["left"] is not None:
         runs = tuple((a, b) for a, b in state["left"]["runs"])
@@ -359,8 +361,8 @@ def _share_of(state: Mapping[str, Any], share: Share) -> Share:
 
 
 def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The states of ranks of one run, in their order. A rank that is at the very start of
-    an epoch, while others are in the one before, has taken all of that.
+    """Return the states of the ranks of one run, in their order. A rank at the very start of
+    an epoch, while others are in the one before, has taken all of that one.
     """
     ranks = sorted(states, key=lambda state: int(state["rank"]))
     numbers = [state["rank"] for state in ranks]
@@ -369,31 +371,31 @@ def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     epoch = min(int(state["epoch"]) for state in ranks)
     here = next(state for state in ranks if state["epoch"] == epoch)
     everything = {"at": ENDLESS, "held": [], "given": 0}
-    told = [
+    aligned = [
         {**state, **{key: here[key] for key in ("epoch", "turn", "left")}, **everything}
         if state["epoch"] == epoch + 1 and state["at"] == 0 and not state["left"]
         else state
         for state in ranks
     ]
     for key in ("epoch", "turn", "left", "world", "block"):
-        if any(state[key] != here[key] for state in told):
+        if any(state[key] != here[key] for state in aligned):
             raise OptionError(
                 f"restore: the states are not of one moment of one run: they differ in {key!r}"
             )
-    return told
+    return aligned
 
 
 def _taken(
     states: Sequence[Mapping[str, Any]], old: Share, grouping: Grouping, step: int | None
 ) -> tuple[list[int], list[int]]:
-    """The rows each rank has taken, and the positions of those that are held back."""
+    """Return the rows each rank has taken, and the positions of those held back."""
     if len(states) == 1 and step is not None:
         return old.in_step(states[0]["at"], step), []
     ranks = [state["rank"] for state in states]
     if ranks != list(range(old.world)):
         raise OptionError(
             f"restore: the ranks were {old.world}, and the states given are of {ranks}; on other "
-            "ranks, a chain that leaves rows out or holds them back needs the states of all: "
+            "ranks, a pipeline that leaves rows out or holds them back needs the states of all: "
             "restore([state_0, state_1, ...])"
         )
     taken, held = [], list[int]()

@@ -1,4 +1,4 @@
-"""Which order, how many rows and how many readers are fastest here: tried, not guessed."""
+"""``recmap tune``: measure which order, batch size and number of threads are fastest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SEED = 1
 _WINDOWS = (1 << 10, 1 << 14, 1 << 18)
 _BATCHES = (32, 256, 1024)
 _THREADS = (1, 2, 4, 8)
-# What a batch, and a window of a shuffle, may take.
+# Bytes that a batch, and a window of a shuffle, may take.
 _BATCH_BYTES = 64 << 20
 _WINDOW_BYTES = 256 << 20
-# An order that mixes less must be so much faster to be chosen; so must more of anything.
+# How much faster an order that mixes less, or more rows or threads, must be to be chosen.
 _MUCH, _CLEARLY = 1.5, 1.1
 _SHORTEST = 0.2
 
@@ -34,15 +34,15 @@ class Choice:
     threads: int | None = None
 
     def of(self, rows: Verbs) -> Pipeline:
-        """The chain that reads so."""
-        chain = rows.pipeline()
+        """Return the pipeline that reads this way."""
+        pipeline = rows.pipeline()
         if self.window != 0:
-            chain = chain.shuffle(seed=_SEED, window=self.window)
-        chain = chain.batch(self.batch)
-        return chain if self.threads is None else chain.prefetch(threads=self.threads)
+            pipeline = pipeline.shuffle(seed=_SEED, window=self.window)
+        pipeline = pipeline.batch(self.batch)
+        return pipeline if self.threads is None else pipeline.prefetch(threads=self.threads)
 
     def __str__(self) -> str:
-        """As it is written behind ``rm.open(...)``."""
+        """Write it as it follows ``rm.open(...)``."""
         window = "" if self.window is None else f", window={self.window:_}"
         shuffle = "" if self.window == 0 else f".shuffle(seed={_SEED}{window})"
         threads = "" if self.threads is None else f".prefetch(threads={self.threads})"
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Trial:
-    """How fast a choice was; ``chosen`` if it is the best of its kind."""
+    """How fast a choice was; ``chosen`` if it is the best of its stage."""
 
     stage: str
     choice: Choice
@@ -61,7 +61,7 @@ class Trial:
 
 
 def fits_memory(paths: list[str]) -> bool:
-    """Whether files are read from memory after the first epoch: they fill half of it at most."""
+    """Whether files are in memory after the first epoch: they fill half of it at most."""
     total = sum(map(size_on_disk, paths))
     return total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
@@ -76,15 +76,17 @@ def tune(
     seconds: float,
     forget: Callable[[], None],
 ) -> Iterator[Trial]:
-    """Tries one thing after the other, and goes on with what was best: the last trial that
-    is chosen is the answer. Each gets rows that were opened anew, after ``forget()``.
+    """Try one setting after the other, and continue with the best of each.
+
+    The last trial that is chosen is the answer. Each trial opens the rows again, after
+    ``forget()``.
     """
     most = max(1, min(count, _BATCH_BYTES // row_bytes))
     in_order = opened()._feed().in_turn  # noqa: SLF001  # hidden from users only
     orders: list[int | None] = [None]
     orders += [w for w in _WINDOWS if w < count and w * row_bytes <= _WINDOW_BYTES]
     if in_order and len(orders) > 1:
-        del orders[0]  # what can only be read in order is not shuffled exactly
+        del orders[0]  # an exact shuffle would be slow
     stages: list[tuple[str, list[dict[str, Any]], float]] = []
     if shuffle:
         stages.append(("order", [{"window": window} for window in orders], _MUCH))
@@ -99,7 +101,7 @@ def tune(
     each = max(_SHORTEST, seconds / sum(len(changes) for _, changes, _ in stages))
     for stage, changes, margin in stages:
         if stage == "threads" and best.window:
-            return  # there is one reader of a window
+            return  # a window has one reader
         tried = []
         for change in changes:
             forget()
@@ -110,7 +112,7 @@ def tune(
 
 
 def _choose(tried: list[Trial], margin: float) -> Trial:
-    """The first, unless another is faster by the margin."""
+    """Choose the first, unless another is faster by the margin."""
     chosen = tried[0]
     for trial in tried[1:]:
         if trial.rows_per_second > margin * chosen.rows_per_second:
@@ -119,10 +121,10 @@ def _choose(tried: list[Trial], margin: float) -> Trial:
 
 
 def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Trial:
-    chain = choice.of(rows).repeat()
+    pipeline = choice.of(rows).repeat()
     end = time.monotonic() + seconds
-    for _ in chain:
+    for _ in pipeline:
         if time.monotonic() >= end:
             break
-    timings = chain.timings()
+    timings = pipeline.timings()
     return Trial(stage, choice, timings.rows_per_second, timings.bytes_per_second)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from recmap.model.batch import pick
+from recmap.model.batch import Positions, pick
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 
 __all__ = ["Block", "ReorderedRows", "Transform", "WrappedRows", "run_transforms"]
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.arguments import as_whole
-from recmap.model.batch import join, pick
+from recmap.model.batch import Positions, join, pick
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Positions
 
 __all__ = [
     "END",

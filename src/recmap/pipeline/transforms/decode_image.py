@@ -1,4 +1,4 @@
-"""Decoding of images as a step of rows."""
+"""``decode_image``: a column of encoded images becomes one of pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DecodeImages"]
 
 @dataclass(frozen=True)
 class DecodeImages(Transform):
-    """A column of encoded images becomes one of pixels."""
+    """Decodes a column of images."""
 
     decoder: ImageDecoder
     skips_bad: bool

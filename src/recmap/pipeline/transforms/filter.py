@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from recmap.errors import MapError
 from recmap.model.casting import exact_array
-from recmap.model.schema import Schema
-from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.function import FunctionTransform, batch_text, function_failed
 
 __all__ = ["Filter"]
@@ -20,14 +19,11 @@ __all__ = ["Filter"]
 
 @dataclass(frozen=True)
 class Filter(FunctionTransform):
-    """Leaves out the rows for which the function is false."""
+    """Leaves rows out for which the function is false."""
 
     batched: bool
     verb = "filter"
     drops = True
-
-    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
-        return self, schema
 
     def apply(self, block: Block) -> Block:
         call = self.function.calls(block.epoch)

@@ -27,15 +27,15 @@ class Function:
         self._random = _takes_rng(fn)
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
-        """The function of rows and their position, for one batch in one thread."""
+        """Return the function of rows and their position, for one batch in one thread."""
         if not self._random:
             return lambda rows, _: self.fn(rows)
-        # Of this thread alone: two cannot use one generator.
-        chance = RowGenerators(self.seed, self.stage, self.name)
-        return lambda rows, position: self.fn(rows, rng=chance.at(epoch, position))
+        # Threads cannot share a generator.
+        generators = RowGenerators(self.seed, self.stage, self.name)
+        return lambda rows, position: self.fn(rows, rng=generators.at(epoch, position))
 
     def reseeded(self, by: int) -> Function:
-        """The same as another function of a chain, which has other chances."""
+        """Return it as another function of a pipeline, which draws other numbers."""
         return Function(self.fn, self.seed, self.stage + by)
 
     def describe(self) -> list[Any]:
@@ -71,12 +71,11 @@ class FunctionTransform(Transform):
 
 
 class RowGenerators:
-    """Generators by epoch and position.
+    """Random generators by epoch and position: each row has its own, whoever works on it.
 
-    One generator is set to the place of a row and handed out, which is many times
-    cheaper than a new one for every row; so it is to be used before the next is asked
-    for. Philox, which can begin at any place, says where; SFC64 draws, for it takes half
-    the time: what functions of rows draw is often noise for every value.
+    One generator is set to the state of a row and handed out, which is many times cheaper
+    than a new one for every row; use it before asking for the next. Philox, which can start
+    at any position, gives the state; SFC64 draws the numbers, in half the time.
     """
 
     def __init__(self, seed: int, stage: int, name: str) -> None:
@@ -89,10 +88,10 @@ class RowGenerators:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, epoch: int, position: int) -> np.random.Generator:
-        """The generator of a row, at its beginning."""
+        """Return the generator of a row, at its start."""
         self._place["state"]["counter"][:] = (0, 0, position, epoch)
         self._places.state = self._place
-        # Three words by lot, and a counter, which begins at one.
+        # Three random words, and a counter that starts at one.
         words = self._state["state"]["state"]
         words[:3] = self._places.random_raw(3)
         words[3] = 1
@@ -101,12 +100,14 @@ class RowGenerators:
 
 
 def function_failed(name: str, where: str, error: Exception) -> MapError:
+    """Return the error to raise when a function of the user's raised one."""
     return MapError(
         f"{where}: {name} failed: {type(error).__name__}: {error}", cause_type=type(error).__name__
     )
 
 
 def batch_text(block: Block) -> str:
+    """Say where a batch comes from, for error messages."""
     if not len(block.positions):
         return "no rows"
     return f"a batch of {len(block.positions):,} rows from {block.origin(0)} on"

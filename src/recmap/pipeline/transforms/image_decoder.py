@@ -1,9 +1,9 @@
-"""Images: encoded bytes to arrays, on all processors.
+"""Images decoded to arrays, on all processors.
 
-Pillow decodes: it tells the size an image claims before it makes room for it, and why
-it refuses one. OpenCV is faster where little is to be shrunk, but it makes room for
-2**30 pixels on the word of a header, prints its complaints instead of raising them,
-does not antialias, and is four times as large.
+Pillow decodes: it tells the size an image claims before it allocates memory, and says why it
+refuses one. OpenCV is faster for images that are shrunk only a little, but it allocates up to
+2**30 pixels because a header says so, prints errors instead of raising them, does not
+antialias, and is four times as large.
 """
 
 from __future__ import annotations
@@ -107,18 +107,18 @@ class ImageDecoder:
 
     @property
     def field(self) -> Field:
-        """Of the decoded images; height and width are open if images keep their size."""
+        """The field of decoded images; height and width are ragged if images keep their size."""
         return Field(self._dtype, (*(self._size or (None, None)), self._channels))
 
     def decode(self, strings: Ragged) -> tuple[Column, npt.NDArray[np.bool_]]:
-        """The images of a batch, (rows, height, width, channels), and which are good. A bad
-        one that has no size to keep is empty.
+        """Decode the images of a batch, (rows, height, width, channels), and say which are
+        good. A bad one that has no size to keep is empty.
         """
         if not strings.is_bytes:
             raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
         if self._size is None:
             return self._decode_unsized(strings)
-        # Zeros, for what stays bad; untouched, they take no memory.
+        # Bad images stay zero; pages that are never written take no memory.
         out = np.zeros((len(strings), *self._size, self._channels), self._dtype)
 
         def put(row: int, pixels: npt.NDArray[np.uint8]) -> None:
@@ -151,7 +151,7 @@ class ImageDecoder:
                     put(row, self._pixels(strings[row]))
                 except MemoryError:
                     raise
-                # What Pillow raises for hostile bytes is of a dozen kinds.
+                # Pillow raises a dozen kinds of errors for hostile bytes.
                 except Exception as e:
                     reasons[row] = _reason(e)
                     if self._errors == "raise":
@@ -166,9 +166,9 @@ class ImageDecoder:
                 for task in [pool.submit(work) for _ in range(threads)]:
                     task.result()
             finally:
-                _exhaust(rows)  # after an interrupt, the threads do not go on
+                _exhaust(rows)  # after an interrupt, the threads stop
         if reasons and self._errors == "raise":
-            # Rows are begun in order: none before the first of these is left.
+            # Rows are started in order: none before the first of these is left.
             raise self._error(min(reasons), reasons[min(reasons)])
         good = np.ones(len(strings), np.bool_)
         good[list(reasons)] = False
@@ -258,7 +258,7 @@ def _bmp_alpha(image: Any, data: bytes) -> Any:
 
 
 def _turned(image: Any, orientation: int | None) -> Any:
-    """As the EXIF orientation asks."""
+    """Turn an image as its EXIF orientation says."""
     how = None if orientation is None else _TURNS.get(orientation)
     return image if how is None else image.transpose(how)
 
@@ -286,7 +286,7 @@ def _exhaust(rows: Iterator[int]) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> Threads:
-    """One for all decoders of a process: a fork has no threads, and makes its own."""
+    """Return the threads of this process, shared by all decoders; a fork starts its own."""
     return Threads(pool_size(), f"recmap-images-{process}")
 
 

@@ -22,7 +22,7 @@ __all__ = ["MapBatch", "MapRows"]
 
 @dataclass(frozen=True)
 class MapRows(FunctionTransform):
-    """The function of every row: a dict of values in, a dict of values out."""
+    """Calls the function with every row: a dict of values in, a dict of values out."""
 
     fields: Schema | None = None
 
@@ -40,7 +40,7 @@ class MapRows(FunctionTransform):
         columns = {name: _new_column(name, field, count) for name, field in self.fields.items()}
         for i, row in enumerate(self._made(block)):
             for name, column in columns.items():
-                # At once: the function may use the same array for the next row.
+                # Copied at once: the function may use the same array for the next row.
                 try:
                     column.put(i, row[name])
                 except KeyError:
@@ -78,8 +78,9 @@ class MapRows(FunctionTransform):
 
 @dataclass(frozen=True)
 class MapBatch(FunctionTransform):
-    """The function of a whole batch: a dict of columns in, a dict of columns out. With
-    ``rows_stay`` there must be as many rows after it.
+    """Calls the function with a batch: a dict of columns in, a dict of columns out.
+
+    With ``rows_stay`` the number of rows must not change.
     """
 
     fields: Schema | None = None
@@ -90,7 +91,7 @@ class MapBatch(FunctionTransform):
             return self, self.fields or schema
         found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
         if not self.rows_stay:
-            # Of a batch; another may be longer, so that this is not held to.
+            # Another batch may have other shapes, so these are not enforced.
             return self, found
         kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
@@ -139,16 +140,17 @@ def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
     return {n: np.array(v) if isinstance(v, np.ndarray) else v for n, v in row.items()}
 
 
-def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, said: Schema) -> Schema:
-    """What the first rows show, but for what the user said. A column that was ragged
-    before stays so, though the first rows may be of equal lengths.
+def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
+    """Return the types that the first rows show, except where the user gave them.
+
+    A column that was ragged before stays so, though the first rows may have equal lengths.
     """
-    unknown = sorted(set(said) - set(rows[0]))
+    unknown = sorted(set(given) - set(rows[0]))
     if unknown:
         raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
-    found = infer_schema(as_columns({name: seen[name] for name in seen if name not in said}))
-    return Schema({n: said[n] if n in said else _widened(found[n], before.get(n)) for n in seen})
+    found = infer_schema(as_columns({name: seen[name] for name in seen if name not in given}))
+    return Schema({n: given[n] if n in given else _widened(found[n], before.get(n)) for n in seen})
 
 
 def _widened(field: Field, before: Field | None) -> Field:
@@ -160,19 +162,19 @@ def _widened(field: Field, before: Field | None) -> Field:
 
 
 class ColumnBuilder(Protocol):
-    """A column of a field."""
+    """A column that is built value by value."""
 
     def put(self, row: int, value: Any) -> None:
-        """The value of the next row, copied."""
+        """Copy the value of the next row."""
         ...
 
     def finish(self) -> Column:
-        """The column, when all rows were put."""
+        """Return the column, once all rows were put."""
         ...
 
 
 def _new_column(name: str, field: Field, rows: int) -> ColumnBuilder:
-    """An empty column for so many rows."""
+    """Return a builder for so many rows."""
     if field.ragged or field.is_bytes:
         return _ListBuilder(name, field)
     return _DenseBuilder(name, field, rows)
@@ -233,7 +235,7 @@ class _ListBuilder:
 
 
 def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Refuses values that a column cannot hold, but for digits of floats."""
+    """Refuse values that a column cannot hold; digits of floats may be lost."""
     if array.dtype == dtype:
         return
     lost = first_lost(array, dtype, rounds=True)

@@ -1,10 +1,10 @@
-"""Rows of several chains, mixed by weights.
+"""``rm.mix``: rows of several branches, mixed by weights.
 
-Each chain's rows are spread evenly over the whole epoch: among the first ``n`` positions
-it has its share of ``n``, give or take a few. Which row comes at a position is computed,
-so a mix needs no memory and can begin anywhere.
+The rows of each branch are spread evenly over the whole epoch: among the first ``n``
+positions it has its share of ``n``, give or take a few. Which row comes at a position is
+computed, so a mix needs no memory and can begin anywhere.
 
-The chains are the leaves of a binary tree. A node hands ``floor(n * share + phase)`` of
+The branches are the leaves of a binary tree. A node hands ``floor(n * share + phase)`` of
 its first ``n`` positions to its left side, in whole numbers throughout, and the rest to
 its right. The phase of each node is drawn for every epoch. Last, positions change places
 within small blocks, so that the pattern does not repeat.
@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.model.arguments import as_list, check_choice
-from recmap.model.batch import interleave
+from recmap.model.batch import Positions, interleave
 from recmap.model.schema import Batch
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 
 __all__ = ["MixedRows", "Until"]
 
@@ -39,42 +39,44 @@ _INT64 = 2**63 - 1
 
 @dataclass(frozen=True)
 class _Phase:
-    """A stretch of positions in which the same chains take part. ``shares`` are the rows
-    of each chain in it; in one without end, whole numbers in proportion to the weights.
+    """A span of positions in which the same branches take branch.
+
+    ``shares`` are the rows of each branch in it; in a phase without end, whole numbers in
+    proportion to the weights.
     """
 
     start: int
     length: int | None
     shares: Sequence[int]
-    before: npt.NDArray[np.int64]  # rows taken in the phases before, by chain
+    before: npt.NDArray[np.int64]  # rows taken in the phases before, by branch
 
 
 class MixedRows:
-    """Rows of several chains of one schema."""
+    """Rows of several branches of one schema."""
 
     def __init__(
-        self, parts: Sequence[Rows], weights: Sequence[float] | None, until: Until, seed: int
+        self, branches: Sequence[Rows], weights: Sequence[float] | None, until: Until, seed: int
     ) -> None:
         check_choice("until", until, ("first", "all"))
-        for i, part in enumerate(parts[1:], 1):
-            if part.schema != parts[0].schema:
+        for i, branch in enumerate(branches[1:], 1):
+            if branch.schema != branches[0].schema:
                 raise FieldMismatchError(
-                    f"mix: the rows of number {i} are {part.schema}, those of number 0 "
-                    f"{parts[0].schema}; map or select them so that they agree"
+                    f"mix: the rows of number {i} are {branch.schema}, those of number 0 "
+                    f"{branches[0].schema}; map or select them so that they agree"
                 )
-        self._parts, self._seed, self._until = list(parts), seed, until
-        self._weights = _checked(weights, parts)
-        self.schema = parts[0].schema
-        self.in_order = any(part.in_order for part in parts)
-        self.calls_user_code = any(part.calls_user_code for part in parts)
-        self._phases = _plan([part.count for part in parts], self._weights, until)
+        self._branches, self._seed, self._until = list(branches), seed, until
+        self._weights = _checked(weights, branches)
+        self.schema = branches[0].schema
+        self.in_order = any(branch.in_order for branch in branches)
+        self.calls_user_code = any(branch.calls_user_code for branch in branches)
+        self._phases = _plan([branch.count for branch in branches], self._weights, until)
         self._trees = [_Tree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
         self.count = None if last.length is None else last.start + last.length
 
     def _pattern(self, epoch: int) -> list[_Pattern]:
-        """The patterns of an epoch, one for each phase."""
+        """Return the patterns of an epoch, one for each phase."""
         held = self._patterns
         if held is None or held[0] != epoch:
             patterns = [
@@ -85,7 +87,7 @@ class MixedRows:
         return held[1]
 
     def _locate(self, positions: Positions, epoch: int) -> tuple[Positions, Positions]:
-        """The chain of each position, and the position in it."""
+        """Return the branch of each position, and the position in it."""
         patterns = self._pattern(epoch)
         owner, inner = np.empty_like(positions), np.empty_like(positions)
         starts = [phase.start for phase in self._phases]
@@ -100,39 +102,41 @@ class MixedRows:
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
         owner, inner = self._locate(positions, epoch)
-        parts, places = [], []
+        branches, places = [], []
         for i in np.unique(owner):
             mine = np.flatnonzero(owner == i)
-            parts.append(self._parts[i].gather(inner[mine], epoch))
+            branches.append(self._branches[i].gather(inner[mine], epoch))
             places.append(mine)
-        return interleave(parts, places) if parts else self._parts[0].gather(positions, epoch)
+        return (
+            interleave(branches, places) if branches else self._branches[0].gather(positions, epoch)
+        )
 
     def select(self, columns: Sequence[str]) -> MixedRows:
-        return self._over([part.select(columns) for part in self._parts])
+        return self._over([branch.select(columns) for branch in self._branches])
 
     def reseeded(self, by: int) -> MixedRows:
-        return self._over([part.reseeded(by) for part in self._parts])
+        return self._over([branch.reseeded(by) for branch in self._branches])
 
-    def _over(self, parts: Sequence[Rows]) -> MixedRows:
-        """The same pattern of other rows."""
-        return MixedRows(parts, self._weights, self._until, self._seed)
+    def _over(self, branches: Sequence[Rows]) -> MixedRows:
+        """Return other rows mixed by the same pattern."""
+        return MixedRows(branches, self._weights, self._until, self._seed)
 
     def row_bytes(self) -> int:
-        return max(part.row_bytes() for part in self._parts)
+        return max(branch.row_bytes() for branch in self._branches)
 
     def origin(self, position: int, epoch: int) -> str:
         owner, inner = self._locate(np.array([position]), epoch)
-        return self._parts[int(owner[0])].origin(int(inner[0]), epoch)
+        return self._branches[int(owner[0])].origin(int(inner[0]), epoch)
 
     def describe(self) -> list[Any]:
-        parts = [part.describe() for part in self._parts]
+        branches = [branch.describe() for branch in self._branches]
         # Version 0.1 called it "mixed", and had another order.
-        return ["evenly mixed", parts, list(self._weights), self._until, self._seed]
+        return ["evenly mixed", branches, list(self._weights), self._until, self._seed]
 
 
 class _Tree:
-    """A tree whose leaves are chains, as arrays of its nodes. Leaves are numbered from 0,
-    inner nodes by negative numbers from -1, the root, on.
+    """A tree whose leaves are branches of the pipeline, as arrays of its nodes. Leaves are
+    numbered from 0, inner nodes from -1, the root, downwards.
     """
 
     def __init__(self, shares: Sequence[int]) -> None:
@@ -158,11 +162,11 @@ class _Tree:
 
 
 class _Pattern:
-    """Whose the positions of a phase are in one epoch."""
+    """Which branch each position of a phase belongs to, in one epoch."""
 
     def __init__(self, tree: _Tree, length: int | None, seed: Sequence[int]) -> None:
         self._tree, self._length = tree, length
-        # Not of a Generator, whose numbers may change from one release to the next.
+        # Not by a Generator, whose numbers may change from one release of NumPy to the next.
         drawn = np.random.SeedSequence(list(seed)).generate_state(len(tree.odds) + 1, np.uint64)
         self._key = drawn[-1]
         self._sides = np.array(tree.sides, np.int64).reshape(-1, 2)
@@ -174,7 +178,7 @@ class _Pattern:
         self._fast = self._exact.astype(np.int64) if tree.widest <= _INT64 else None
 
     def locate(self, positions: Positions) -> tuple[Positions, Positions]:
-        """The chain of each position, and the how manieth of its own it is."""
+        """Return the branch of each position, and which of its rows comes there."""
         if not self._tree.odds:
             return np.full_like(positions, self._tree.root), positions
         blocks, which = np.unique(positions // _BLOCK, return_inverse=True)
@@ -183,11 +187,11 @@ class _Pattern:
         owner, inner = owner.reshape(slots.shape), inner.reshape(slots.shape)
         chance = _hashed(slots.astype(np.uint64), self._key)
         if self._length is not None:
-            # Slots behind the end stay there.
+            # Slots after the end stay there.
             chance[slots >= self._length] = np.iinfo(np.uint64).max
         order = np.argsort(chance, axis=1, kind="stable")
         shuffled = np.take_along_axis(owner, order, axis=1)
-        # Every chain's rows stay in their order.
+        # The rows of every branch stay in their order.
         ranked = np.empty_like(inner)
         by_owner = np.argsort(owner, axis=1, kind="stable")
         places = np.argsort(shuffled, axis=1, kind="stable")
@@ -215,31 +219,33 @@ class _Pattern:
 
 
 def _hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
-    """Numbers that look random: those of SplitMix64."""
+    """Hash numbers by SplitMix64."""
     mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _checked(weights: Sequence[float] | None, parts: Sequence[Rows]) -> list[float]:
+def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[float]:
     if weights is None:
-        counts = [part.count for part in parts]
+        counts = [branch.count for branch in branches]
         if None in counts:
-            raise OptionError("mix: chains without end need weights")
+            raise OptionError("mix: datasets without end need weights")
         return [count or 0 for count in counts]
     weights = as_list("weights", weights, "[0.7, 0.3]")
     if not all(isinstance(weight, Real) for weight in weights):
-        raise OptionTypeError(f"weights={weights!r}: give a number for each part, as in [0.7, 0.3]")
-    if len(weights) != len(parts):
-        raise OptionError(f"mix: {len(weights)} weights for {len(parts)} chains")
+        raise OptionTypeError(
+            f"weights={weights!r}: give a number for each branch, as in [0.7, 0.3]"
+        )
+    if len(weights) != len(branches):
+        raise OptionError(f"mix: {len(weights)} weights for {len(branches)} datasets")
     if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
         raise OptionError(f"weights={list(weights)}: numbers of 0 or more, not all 0")
     return [float(weight) for weight in weights]
 
 
 def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) -> list[_Phase]:
-    """The phases, each of which ends when a chain has run out."""
+    """Return the phases, each of which ends when a branch has no more rows."""
     # As they were written: 0.7 is seven tenths.
     exact = [Fraction(repr(weight)) for weight in weights]
     taken = [0] * len(counts)
@@ -268,7 +274,7 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
 def _shares(
     weights: Sequence[Fraction], left: Sequence[int | None]
 ) -> tuple[int | None, Sequence[int]]:
-    """Positions until the first chain has run out, and the rows of each chain in them."""
+    """Count the positions until a branch has no more rows, and the rows of each in them."""
     total = sum(weights, Fraction())
     ends = [
         (rows * total / weight, i)

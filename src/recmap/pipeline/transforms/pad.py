@@ -12,18 +12,18 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.arguments import check_choice
-from recmap.model.batch import PaddedRows, PadSpec
+from recmap.model.batch import PaddedRows, PadSpec, Positions
 from recmap.model.casting import first_lost
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
-from recmap.pipeline.row_source import Positions, Rows, SourceRows
+from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
 __all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
 
-# Bytes of padded batches that wait to be used again.
+# Bytes of padded batches that are kept to be used again.
 _KEPT = 64 << 20
-# Of a row: longer ones are a mistake, and overflow the size of an array.
+# Items of a row: more are a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
 
 Length: TypeAlias = int | Literal["longest"]
@@ -36,11 +36,11 @@ Cut: TypeAlias = Literal["right", "left", "error"]
 class Pad:
     """How rows of different lengths become one array.
 
-    ``length`` is a number of items, or ``"longest"`` for that of the longest row of
-    the batch; a tuple gives one for each ragged axis. ``side`` is where short rows
-    are filled up with ``fill``, ``cut`` where longer ones lose items; ``"error"``
-    refuses them. ``multiple`` rounds the longest row up, for hardware that likes
-    lengths in multiples of 8, or for fewer different shapes.
+    ``length`` is a number of items, or ``"longest"`` for that of the longest row of the
+    batch; a tuple gives one for each ragged axis. ``side`` is where short rows are filled up
+    with ``fill``; ``cut`` is where longer rows lose items, or ``"error"`` to refuse them.
+    ``multiple`` rounds the longest row up, for hardware that prefers multiples of 8, or for
+    fewer different shapes.
 
     >>> Pad(128, fill=-1, side="left")
     Pad(length=128, fill=-1, side='left', cut='right', multiple=None)
@@ -67,7 +67,7 @@ class Pad:
             raise OptionError(f"multiple={self.multiple} rounds 'longest' up; length is a number")
 
     def lengths(self, axes: int, name: str) -> tuple[Length, ...]:
-        """One for each of the ragged axes of a column."""
+        """Return a length for each of the ragged axes of a column."""
         if not isinstance(self.length, tuple):
             return (self.length,) * axes
         if len(self.length) != axes:
@@ -82,13 +82,13 @@ PadLike: TypeAlias = Pad | Lengths | Mapping[str, Pad | Lengths]
 
 
 class Padding:
-    """What ``pad=`` asks for: a length, ``"longest"`` or a ``Pad`` for every ragged
-    column of numbers, or a mapping of some columns to theirs. The others stay as
-    they are; byte strings are never padded.
+    """Pads the columns that ``pad=`` names, to the lengths it gives.
 
-    ``lengths=True`` adds a column ``tokens_length`` (how many items of each row were
-    kept, along its first axis), ``mask=True`` a column ``tokens_mask`` (which items
-    are the row's own).
+    ``pad`` is a length, ``"longest"`` or a ``Pad`` for every ragged column of numbers, or a
+    mapping of some columns to theirs. Other columns are not changed; byte strings are never
+    padded. ``lengths=True`` adds a column ``tokens_length`` (how many items of each row were
+    kept, along its first axis), ``mask=True`` a column ``tokens_mask`` (which items are not
+    filler).
 
     >>> padding = Padding({"tokens": 4}, lengths=True)
     >>> padding.apply(
@@ -111,10 +111,10 @@ class Padding:
         self._known: tuple[Schema, dict[str, Pad]] | None = None
 
     def schema(self, schema: Schema) -> Schema:
-        """The fields of the padded rows; refuses columns that cannot be padded.
+        """Return the fields of the padded rows; refuse columns that cannot be padded.
 
-        An axis padded to ``"longest"`` stays ragged here, for batches differ, though
-        each batch holds one dense array. So do the axes before it: a ragged axis
+        An axis padded to ``"longest"`` stays ragged in the schema, because batches differ,
+        though each batch holds one dense array. So do the axes before it: a ragged axis
         cannot follow a fixed one in a schema.
         """
         pads = self._pads(schema)
@@ -132,7 +132,7 @@ class Padding:
         return Schema(fields)
 
     def apply(self, batch: Batch, schema: Schema) -> Batch:
-        """The batch with its columns padded; ``schema`` is that of the ragged rows."""
+        """Return the batch with its columns padded; ``schema`` is that of the ragged rows."""
         pads = self._pads(schema)
         padded: Batch = {}
         for name, column in batch.items():
@@ -154,25 +154,27 @@ class Padding:
         return any(_is_flat(schema[name]) for name in self._pads(schema))
 
     def read(
-        self, leaf: SourceRows, positions: Positions, size: int, most: int, schema: Schema
+        self, rows: SourceRows, positions: Positions, size: int, max_bytes: int, schema: Schema
     ) -> list[Batch]:
-        """Rows in batches of ``size``, padded while they are read; none if that cannot be.
-        Several that take more than ``most`` bytes are a MemoryLimitError.
+        """Read rows in batches of ``size``, padded while they are read.
+
+        Returns no batches if the source cannot do that. Raises a MemoryLimitError if there
+        are several batches, which take more than ``max_bytes``.
         """
         pads = self._pads(schema)
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
         memory = self._buffers.bytes
         if len(positions) > size:
-            memory = _Bounded(self._buffers, most).bytes
-        read = leaf.gather_padded(positions, native, size, memory) if native else None
+            memory = _BoundedBuffers(self._buffers, max_bytes).bytes
+        read = rows.gather_padded(positions, native, size, memory) if native else None
         if read is None:
             return []
         return [
-            self._piece(read, number, slice(start, start + size), schema)
+            self._batch(read, number, slice(start, start + size), schema)
             for number, start in enumerate(range(0, len(positions), size))
         ]
 
-    def _piece(self, read: PaddedRows, number: int, rows: slice, schema: Schema) -> Batch:
+    def _batch(self, read: PaddedRows, number: int, rows: slice, schema: Schema) -> Batch:
         pads = self._pads(schema)
         batch: Batch = {}
         for name in schema:
@@ -209,7 +211,7 @@ class Padding:
         return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
 
     def _pads(self, schema: Schema) -> dict[str, Pad]:
-        # Batch after batch has the same.
+        # All batches have the same schema.
         if self._known is None or self._known[0] is not schema:
             self._known = schema, self._checked(schema)
         return self._known[1]
@@ -232,7 +234,7 @@ class Padding:
 
 @dataclass(frozen=True)
 class PadBatches(Transform):
-    """Ragged columns of a batch made dense; ``asked`` is what the user said."""
+    """Makes ragged columns of a batch dense. ``asked`` is what the user gave, as text."""
 
     padding: Padding
     asked: str
@@ -250,47 +252,45 @@ class PadBatches(Transform):
         return replace(block, batch=self.padding.apply(block.batch, self.before))
 
     def read(
-        self, rows: Rows, positions: Positions, epoch: int, size: int, most: int
+        self, rows: Rows, positions: Positions, epoch: int, size: int, max_bytes: int
     ) -> list[Batch]:
-        """Rows in batches of ``size``, read and padded at once; none if that cannot be.
-        Several that take more than ``most`` bytes are a MemoryLimitError.
-        """
+        """Read rows in batches of ``size``, padded already; see ``Padding.read``."""
         assert self.before is not None
         while isinstance(rows, ReorderedRows):
             positions, rows = rows.numbers(positions, epoch), rows.rows
         if not isinstance(rows, SourceRows):
             return []
-        return self.padding.read(rows, positions, size, most, self.before)
+        return self.padding.read(rows, positions, size, max_bytes, self.before)
 
     def describe(self) -> list[Any]:
         return ["pad", self.asked]
 
 
-def padded_by(steps: Sequence[Transform], rows: Rows) -> PadBatches | None:
-    """The first of the steps, if rows may be padded by it while they are read."""
+def padded_by(transforms: Sequence[Transform], rows: Rows) -> PadBatches | None:
+    """Return the first of the transforms if it can pad rows while they are read."""
     while isinstance(rows, ReorderedRows):
         rows = rows.rows
-    first = steps[0] if steps else None
+    first = transforms[0] if transforms else None
     if not isinstance(first, PadBatches) or not isinstance(rows, SourceRows) or not rows.pads:
         return None
     return first if first.before is not None and first.padding.has_flat(first.before) else None
 
 
-class _Bounded:
-    """Makes arrays of no more bytes than ``most`` together."""
+class _BoundedBuffers:
+    """Gives out arrays of ``max_bytes`` in all."""
 
-    def __init__(self, buffers: Buffers, most: int) -> None:
-        self._buffers, self._left = buffers, most
+    def __init__(self, buffers: Buffers, max_bytes: int) -> None:
+        self._buffers, self._left = buffers, max_bytes
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
         self._left -= size
         if self._left < 0:
-            raise MemoryLimitError("batches that were read together are too large for that")
+            raise MemoryLimitError("these batches are too large to be read together")
         return self._buffers.bytes(size)
 
 
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
-    """Refuses a fill value that a column of this dtype cannot hold."""
+    """Refuse a fill value that a column of this dtype cannot hold."""
     given = np.asarray(fill)
     kinds = {"c": "biufc", "m": "ium", "M": "iuM"}.get(dtype.kind, "biuf")
     fits = given.ndim == 0 and given.dtype.kind in kinds
@@ -331,7 +331,7 @@ def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:
 
 
 def as_ragged(column: Column, axes: int, name: str) -> Ragged:
-    """The column with as many ragged axes as its field has: a function of the user may
+    """Return the column with as many ragged axes as its field has: a function of the user may
     have made some of them regular.
     """
     if isinstance(column, np.ndarray):
@@ -346,7 +346,7 @@ def as_ragged(column: Column, axes: int, name: str) -> Ragged:
 
 
 def _ones(column: Ragged) -> Ragged:
-    """The rows with True for each of their items."""
+    """Return the rows with True for each of their items."""
     values = column.flat
     items = _ones(values) if isinstance(values, Ragged) else np.ones(len(values), np.bool_)
     return Ragged(items, column.offsets - column.offsets[0])

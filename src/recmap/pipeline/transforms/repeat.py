@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.model.batch import interleave
+from recmap.model.batch import Positions, interleave
 from recmap.model.schema import Batch
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 from recmap.pipeline.transforms.base import WrappedRows
 
 __all__ = ["RepeatedRows"]
 
 
 class RepeatedRows(WrappedRows):
-    """All rows, ``times`` times, or without end; each time is an epoch of its own."""
+    """All rows, ``times`` times or without end; each time is an epoch of its own."""
 
     def __init__(self, rows: Rows, times: int | None) -> None:
         if rows.count is None:
@@ -31,7 +31,7 @@ class RepeatedRows(WrappedRows):
         return RepeatedRows(rows, self._times)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
-        # A batch has rows of two epochs at most, if epochs are not tiny.
+        # A batch has rows of two epochs at most, unless epochs are tiny.
         turns = positions // max(self._each, 1)
         parts, places = [], []
         for turn in np.unique(turns):

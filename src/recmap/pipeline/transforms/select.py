@@ -15,7 +15,7 @@ __all__ = ["SelectColumns", "column_names"]
 
 @dataclass(frozen=True)
 class SelectColumns(Transform):
-    """The columns with these names."""
+    """Keeps the columns with these names."""
 
     columns: tuple[str, ...]
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from recmap.errors import OptionError, SlowOrderWarning
 from recmap.model.arguments import unknown_option
+from recmap.model.batch import Positions
 from recmap.model.permutation import Permutation
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.base import ReorderedRows
 
@@ -17,7 +18,7 @@ __all__ = ["ShuffledRows", "refuse_sizes", "warn_if_slow"]
 
 
 class ShuffledRows(ReorderedRows):
-    """All rows in a random order, which is another in every epoch unless it is kept."""
+    """All rows in a random order: another in every epoch, or one for all."""
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:

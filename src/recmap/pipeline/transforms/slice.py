@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.model.arguments import as_slice
-from recmap.pipeline.row_source import Positions, Rows, is_damaged, reach_of, sound_rows
+from recmap.model.batch import Positions
+from recmap.pipeline.row_source import Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.transforms.base import ReorderedRows
 
 __all__ = ["PickedRows", "RowNumbers", "Slice", "SpanRows", "row_numbers", "sliced"]
@@ -23,7 +24,7 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Slice:
-    """Like the slice ``[skip : skip + take]``; ``take`` of None goes on to the end.
+    """The slice ``[skip : skip + take]``; None for ``take`` is everything to the end.
 
     >>> Slice().then(0, 3).then(1, None)
     Slice(skip=1, take=2)
@@ -38,17 +39,17 @@ class Slice:
 
     @property
     def stop(self) -> int:
-        """The number of the first that is not wanted any more."""
+        """The number of the first that is left out again."""
         return _ENDLESS if self.take is None else self.skip + self.take
 
     def then(self, skip: int, take: int | None) -> Slice:
-        """A cut of what this one leaves."""
+        """Return a slice of what this one leaves."""
         left = None if self.take is None else max(0, self.take - skip)
         counts = [count for count in (left, take) if count is not None]
         return Slice(self.skip + skip, min(counts, default=None))
 
     def wanted(self, before: int, count: int) -> int:
-        """How many of the next ``count`` it leaves, when ``before`` came already."""
+        """Count how many of the next ``count`` it leaves, after ``before`` others."""
         return max(0, min(before + count, self.stop) - max(before, self.skip))
 
 
@@ -67,12 +68,12 @@ class PickedRows(ReorderedRows):
         return self._numbers[positions]
 
     def describe(self) -> list[Any]:
-        marks = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
-        return ["picked", self._rows.describe(), len(self._numbers), marks]
+        samples = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
+        return ["picked", self._rows.describe(), len(self._numbers), samples]
 
 
 class SpanRows(ReorderedRows):
-    """The rows from ``start`` to ``stop``, within reach."""
+    """The rows from ``start`` to ``stop``."""
 
     def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
         self.reach = None if stop is None else stop - start
@@ -83,11 +84,11 @@ class SpanRows(ReorderedRows):
 
     @property
     def count(self) -> int | None:
-        """How many; the damage is raised that keeps it from being known."""
+        """The number of rows. Raises the damage that keeps it from being known."""
         return self._rows.count if self.damaged else self.reach
 
     def sound(self, positions: Positions) -> int:
-        """How many rows, of those that follow each other, lie in front of a bad one."""
+        """Count the consecutive rows before a bad one."""
         return sound_rows(self._rows, positions + self._start)
 
     def _over(self, rows: Rows) -> Rows:
@@ -102,9 +103,9 @@ class SpanRows(ReorderedRows):
 
 
 def sliced(rows: Rows, skip: int, take: int | None) -> Rows:
-    """The rows without the first ``skip``, and of those the first ``take``."""
+    """Return the rows without the first ``skip``, and of those the first ``take``."""
     count = reach_of(rows)
-    # Nobody knows what lies behind a bad row: who skips it meets it.
+    # What follows a bad row is not known, so it cannot be skipped.
     start = skip if count is None else min(skip, count - is_damaged(rows))
     stop = count if take is None else start + take
     if count is not None and stop is not None:

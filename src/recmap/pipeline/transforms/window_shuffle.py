@@ -1,11 +1,11 @@
-"""A shuffle for what is read badly at random: compressed files, spinning disks.
+"""``shuffle(window=...)``, for what is slow to read at random: compressed files, hard disks.
 
-The rows are cut into blocks of neighbours; the blocks come in a random order, eight
-of them make a window, and the rows of a window are shuffled. So a read is a block
-long, every row comes once, and a window of rows is in memory. Rows that were
-neighbours are up to a window apart, not more: the mixing is that of a shuffle buffer
-of the size of the window, over blocks that were shuffled before. In a compressed
-stream the blocks keep their order, for it can only be read so.
+The rows are divided into blocks of neighbours. The blocks come in a random order, eight of
+them make a window, and the rows of a window are shuffled. So every read is a block long,
+every row comes once, and one window of rows is in memory. Rows that were neighbours end up
+at most a window apart: the rows are mixed as by a shuffle buffer of that size, over blocks
+that were shuffled before. In a compressed stream the blocks keep their order, because it
+can only be read from start to end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.model.batch import interleave, join, pick
+from recmap.model.batch import Positions, interleave, join, pick
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed
 
 __all__ = ["WindowShuffledRows"]
@@ -29,9 +29,9 @@ _BLOCKS = 8
 
 
 class WindowShuffledRows:
-    """All rows, shuffled by windows; another order in every epoch unless it is kept."""
+    """All rows, shuffled by windows: another order in every epoch, or one for all."""
 
-    #: The window is in memory, so there is to be one of it.
+    #: One thread reads, so that one window is in memory.
     in_order = True
 
     def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
@@ -87,10 +87,10 @@ class WindowShuffledRows:
         return self._seed.value, epoch if self._reshuffle else 0
 
     def _numbers(self, group: int, within: Positions, epoch: int) -> Positions:
-        """The rows of a window, before they are shuffled."""
+        """Return the rows of a window, before they are shuffled."""
         place = within + group * self._group
         blocks, offsets = np.divmod(place, self._block)
-        # What is left over after the last whole block stays at the end.
+        # The rows after the last whole block stay at the end.
         whole = blocks < self._whole
         if not self._keep_blocks and self._whole:
             order = Permutation(self._whole, [*self._key(epoch), 0])
@@ -104,7 +104,7 @@ class WindowShuffledRows:
         return self._over(self._rows.reseeded(by))
 
     def _over(self, rows: Rows) -> WindowShuffledRows:
-        """The same order of other rows."""
+        """Return other rows in the same order."""
         made = WindowShuffledRows(rows, self._seed, self._window, self._reshuffle)
         made._keep_blocks = self._keep_blocks
         return made

@@ -1,65 +1,66 @@
-"""Rows of several chains side by side."""
+"""``rm.zip``: rows of several branches, side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from recmap.errors import DataError, FieldMismatchError, OptionError
+from recmap.errors import DataError, FieldMismatchError
+from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Positions, Rows
+from recmap.pipeline.row_source import Rows
 
 __all__ = ["ZippedRows"]
 
 
 class ZippedRows:
-    """Row ``i`` has the columns of row ``i`` of every chain."""
+    """Rows with the columns of every branch: row ``i`` has those of row ``i`` of each."""
 
-    def __init__(self, parts: Sequence[Rows], chosen: Schema | None = None) -> None:
-        if not parts:
-            raise OptionError("zip(): nothing to put side by side")
-        counts = [part.count for part in parts if part.count is not None]
+    def __init__(self, branches: Sequence[Rows], chosen: Schema | None = None) -> None:
+        counts = [branch.count for branch in branches if branch.count is not None]
         if len(set(counts)) > 1:
             listed = ", ".join(f"{count:,}" for count in counts)
-            raise DataError(f"rows side by side must be equally many, but there are {listed}")
-        names = [name for part in parts for name in part.schema]
+            raise DataError(
+                f"zip: datasets must have the same number of rows, but they have {listed}"
+            )
+        names = [name for branch in branches for name in branch.schema]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FieldMismatchError(
-                f"zip: two chains have a column {twice[0]!r}; leave it out with select, or give a "
-                'column its name when a file is opened: rm.open({"image": "x.npy"})'
+                f"zip: two datasets have a column {twice[0]!r}; leave it out with select, or name "
+                'the column when a file is opened: rm.open({"image": "x.npy"})'
             )
-        self._parts, self._chosen = list(parts), chosen
-        fields = {name: field for part in parts for name, field in part.schema.items()}
+        self._branches, self._chosen = list(branches), chosen
+        fields = {name: field for branch in branches for name, field in branch.schema.items()}
         self.schema = Schema(fields) if chosen is None else chosen
-        self._read = self._parts if chosen is None else _chosen(parts, chosen)
+        self._read = self._branches if chosen is None else _chosen(branches, chosen)
         self.count = counts[0] if counts else None
-        self.in_order = any(part.in_order for part in self._read)
-        self.calls_user_code = any(part.calls_user_code for part in self._read)
+        self.in_order = any(branch.in_order for branch in self._read)
+        self.calls_user_code = any(branch.calls_user_code for branch in self._read)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
-        taken = (part.gather(positions, epoch) for part in self._read)
-        batch = {name: column for part in taken for name, column in part.items()}
+        taken = (branch.gather(positions, epoch) for branch in self._read)
+        batch = {name: column for branch in taken for name, column in branch.items()}
         return {name: batch[name] for name in self.schema}
 
     def select(self, columns: Sequence[str]) -> ZippedRows:
-        # All parts are still there: they are what the chain is known by.
-        return ZippedRows(self._parts, self.schema.select(columns))
+        # All branches are kept: states know the pipeline by them.
+        return ZippedRows(self._branches, self.schema.select(columns))
 
     def reseeded(self, by: int) -> ZippedRows:
-        return ZippedRows([part.reseeded(by) for part in self._parts], self._chosen)
+        return ZippedRows([branch.reseeded(by) for branch in self._branches], self._chosen)
 
     def row_bytes(self) -> int:
-        return sum(part.row_bytes() for part in self._read)
+        return sum(branch.row_bytes() for branch in self._read)
 
     def origin(self, position: int, epoch: int) -> str:
-        return " beside ".join(part.origin(position, epoch) for part in self._parts)
+        return " beside ".join(branch.origin(position, epoch) for branch in self._branches)
 
     def describe(self) -> list[Any]:
-        return ["beside", [part.describe() for part in self._parts]]
+        return ["beside", [branch.describe() for branch in self._branches]]
 
 
-def _chosen(parts: Sequence[Rows], schema: Schema) -> list[Rows]:
-    """The parts that have some of the columns, with those."""
-    wanted = [[name for name in schema if name in part.schema] for part in parts]
-    return [part.select(names) for part, names in zip(parts, wanted, strict=True) if names]
+def _chosen(branches: Sequence[Rows], schema: Schema) -> list[Rows]:
+    """Return the branches that have some of the columns, with those."""
+    wanted = [[name for name in schema if name in branch.schema] for branch in branches]
+    return [branch.select(names) for branch, names in zip(branches, wanted, strict=True) if names]

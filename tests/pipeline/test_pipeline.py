@@ -1,0 +1,85 @@
+"""What users see of a pipeline, beside its verbs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.model.progress import Progress
+
+DOCUMENTED = {
+    "batch", "bucket", "decode_image", "epoch", "filter", "map", "pack", "pipeline", "prefetch",
+    "repeat", "restore", "run", "schema", "select", "shard", "shuffle", "skip", "state", "take",
+    "timings", "to_jax", "to_keras", "to_tf", "to_torch",
+}  # fmt: skip
+
+
+def numbers(rows: int = 10) -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(rows)})
+
+
+def test_dir_shows_what_is_documented_and_nothing_else() -> None:
+    train = numbers().batch(2)
+    list(train)
+    assert {name for name in dir(train) if not name.startswith("_")} == DOCUMENTED
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 13])
+def test_the_first_batches_of_an_endless_repetition(count: int) -> None:
+    train = numbers().batch(4).repeat().take(count)
+    batches = [batch["x"].tolist() for batch in train]
+    epoch = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(train) == count
+    assert batches == [epoch[number % 3] for number in range(count)]
+
+
+def test_progress_counts_the_rows_of_every_epoch() -> None:
+    told: list[Progress] = []
+    batches = list(numbers().batch(4).run(epochs=2, progress=told.append))
+    assert len(batches) == 6
+    ends = [now for now in told if now.rows == now.total_rows]
+    assert [(now.rows, now.total_rows, now.fraction) for now in ends[-1:]] == [(10, 10, 1.0)]
+    assert ends[-1].bytes == 80
+
+
+def test_progress_counts_what_is_left_of_a_resumed_epoch() -> None:
+    train = numbers().batch(4)
+    next(iter(train))
+    told: list[Progress] = []
+    list(numbers().batch(4).restore(train.state()).run(progress=told.append))
+    assert (told[-1].rows, told[-1].total_rows) == (6, 6)
+
+
+def test_the_rows_of_a_filter_have_no_total() -> None:
+    told: list[Progress] = []
+    kept = numbers().filter(lambda row: row["x"] > 3).batch(2)
+    list(kept.run(progress=told.append))
+    assert (told[-1].rows, told[-1].total_rows) == (6, None)
+
+
+def test_progress_draws_a_bar_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    list(numbers().batch(4).run(progress=True))
+    assert "10 of 10 rows" in capsys.readouterr().err
+
+
+def test_progress_must_be_a_flag_or_a_function() -> None:
+    with pytest.raises(rm.OptionTypeError, match="progress=3"):
+        numbers().batch(4).run(progress=3)  # type: ignore[arg-type]
+
+
+def test_timings_name_every_stage() -> None:
+    train = numbers().map(lambda row: row).batch(4, pad=None)
+    assert train.timings().verdict == "nothing has been read yet"
+    list(train)
+    timings = train.timings()
+    assert (timings.batches, timings.rows, timings.bytes) == (3, 10, 80)
+    assert [stage.name.split()[0] for stage in timings.stages] == ["read", "map"]
+    assert "3 batches, 10 rows" in str(timings)
+
+
+def test_mix_takes_datasets_one_by_one() -> None:
+    with pytest.raises(rm.OptionTypeError, match=r"rm\.mix\(a, b\)"):
+        rm.mix([numbers(), numbers()])  # type: ignore[arg-type]
+    with pytest.raises(rm.OptionTypeError, match=r"rm\.zip\(a, b\)"):
+        rm.zip([numbers(), numbers()])  # type: ignore[arg-type]
