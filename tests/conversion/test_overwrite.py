@@ -157,9 +157,9 @@ def nested() -> rm.Dataset:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_store_that_recmap_wrote_is_replaced(version: int) -> None:
-    for compression in ("zstd", None):
-        options = {"version": version, "compression": compression, "chunk_rows": 3}
-        nested().save("x.zarr", options=options, overwrite=True)
+    for compression in ("zstd", "none"):
+        options = {"version": version, "chunk_rows": 3}
+        nested().save("x.zarr", compression=compression, options=options, overwrite=True)
         assert rm.open("x.zarr")[:]["a/b"].tolist() == list(range(10))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # version 3 does not specify it yet

@@ -36,7 +36,7 @@ class Case:
 
     def save(self, columns: dict[str, Any] | rm.Dataset, stem: str = "data") -> str:
         made = columns if isinstance(columns, rm.Dataset) else rm.from_arrays(columns)
-        made.save(self.path(stem), options=self.options, verify="full")
+        made.save(self.path(stem), **self.options, verify="full")
         return self.path(stem)
 
 
@@ -48,10 +48,12 @@ FORMATS = [
     Case("npz", ".npz"),
     Case("npz-deflated", ".npz", {"compression": "deflate"}),
     Case("hdf5", ".h5"),
-    Case("hdf5-gzip", ".h5", {"compression": "gzip", "shuffle": True, "chunk_rows": 3}),
+    Case(
+        "hdf5-gzip", ".h5", {"compression": "gzip", "options": {"shuffle": True, "chunk_rows": 3}}
+    ),
     Case("zarr", ".zarr"),
-    Case("zarr-small-chunks", ".zarr", {"chunk_rows": 3, "compression": None}),
-    Case("zarr-2", ".zarr", {"version": 2, "compression": "blosc"}),
+    Case("zarr-small-chunks", ".zarr", {"options": {"chunk_rows": 3}, "compression": "none"}),
+    Case("zarr-2", ".zarr", {"options": {"version": 2}, "compression": "blosc"}),
 ]
 LOOSE = [case for case in FORMATS if not case.fixed]
 FIXED = [case for case in FORMATS if case.fixed]
@@ -204,7 +206,7 @@ def test_strings_along_a_fixed_axis_are_kept(case: Case) -> None:
     column = np.array([[b"a", b"bb"], [b"", b"ccc"]])
     path = case.path("data")
     schema = {"s": "bytes[2]"}
-    rm.from_batches([{"s": column}], schema).save(path, options=case.options)
+    rm.from_batches([{"s": column}], schema).save(path, **case.options)
     ds = rm.open(path)
     assert ds.schema == schema
     assert ds[:]["s"].tolist() == [[b"a", b"bb"], [b"", b"ccc"]]
@@ -253,7 +255,7 @@ def test_lists_of_any_depth_and_strings_along_any_axes_are_kept(case: Case) -> N
     texts = np.array([[[b"a", b"bb"], [b"", b"ccc"]]] * 3)
     schema = {"boxes": "float32[*,*,*,4]", "texts": "bytes[2,2]"}
     rm.from_batches([{"boxes": boxes, "texts": texts}], schema).save(
-        case.path("data"), options=case.options
+        case.path("data"), **case.options
     )
     ds = rm.open(case.path("data"))
     assert ds.schema == schema
@@ -347,7 +349,7 @@ def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
     for size in (1, 4, 10):
         batches = [{n: c[i : i + size] for n, c in columns.items()} for i in range(0, 10, size)]
         path = case.path(f"by-{size}")
-        rm.from_batches(batches).save(path, options=case.options)
+        rm.from_batches(batches).save(path, **case.options)
         paths.append(path)
     first, *others = [content(path) for path in paths]
     assert all(other == first for other in others)
@@ -400,7 +402,7 @@ def test_a_file_that_fails_leaves_nothing_behind(case: Case) -> None:
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        rm.from_batches(batches()).save(case.path("data"), options=case.options)
+        rm.from_batches(batches()).save(case.path("data"), **case.options)
     assert os.listdir() == []
 
 
@@ -416,7 +418,7 @@ def test_an_output_is_replaced_when_asked(case: Case) -> None:
     path = case.save(mixed(9))
     with pytest.raises(rm.OutputExistsError):
         case.save(mixed(3))
-    rm.from_arrays(mixed(3)).save(path, options=case.options, overwrite=True)
+    rm.from_arrays(mixed(3)).save(path, **case.options, overwrite=True)
     assert len(rm.open(path)) == 3
 
 
@@ -428,7 +430,7 @@ def test_an_array_that_is_filled_again_for_every_batch_is_written_each_time(case
             held[:] = value
             yield {"x": held}
 
-    rm.from_batches(batches()).save(case.path("data"), options=case.options)
+    rm.from_batches(batches()).save(case.path("data"), **case.options)
     assert rm.open(case.path("data"))[:]["x"].tolist() == list(np.repeat(np.arange(5.0), 2))
 
 

@@ -182,8 +182,8 @@ def test_gzip_does_not_hold_the_time(version: int, monkeypatch: pytest.MonkeyPat
     written = []
     for seconds in (1e9, 1.5e9):
         monkeypatch.setattr(time, "time", lambda now=seconds: now)
-        options = {"version": version, "compression": "gzip"}
-        source.save("x.zarr", options=options, overwrite=True)
+        options = {"version": version}
+        source.save("x.zarr", compression="gzip", options=options, overwrite=True)
         written.append([Path(file).read_bytes() for file in chunk_files("x.zarr")])
     assert written[0] == written[1]
     assert gzip.decompress(written[0][-1])[:24] == np.arange(3).tobytes()
@@ -422,14 +422,14 @@ def test_pickles_are_refused_and_never_unpickled(dtype: str, codecs: dict[str, A
     ("options", "why"),
     [
         ({"compression": "lz4"}, 'compression=\'lz4\': use one of "zstd", "blosc"'),
-        ({"version": 1}, "version=1: use 2 or 3"),
-        ({"chunk_rows": 0}, "chunk_rows=0: give a whole number of 1 or more"),
-        ({"level": 3}, "no option 'level'"),
+        ({"options": {"version": 1}}, "version=1: use 2 or 3"),
+        ({"options": {"chunk_rows": 0}}, "chunk_rows=0: give a whole number of 1 or more"),
+        ({"options": {"level": 3}}, "no option 'level'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(rm.OptionError, match=why):
-        rm.from_arrays({"x": [1]}).save("x.zarr", options=options)
+        rm.from_arrays({"x": [1]}).save("x.zarr", **options)
     assert os.listdir() == []
 
 

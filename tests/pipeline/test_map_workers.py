@@ -37,8 +37,7 @@ def compressed(rows: int = 60) -> rm.Dataset:
 
 
 def chunked(rows: int = 60) -> rm.Dataset:
-    options = {"compression": "gzip"}
-    rm.from_arrays({"x": np.arange(rows)}).save("x.h5", options=options, overwrite=True)
+    rm.from_arrays({"x": np.arange(rows)}).save("x.h5", compression="gzip", overwrite=True)
     return rm.open("x.h5")
 
 

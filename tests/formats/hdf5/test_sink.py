@@ -144,16 +144,16 @@ def test_a_row_of_more_strings_than_a_chunk_is_cut() -> None:
     ("options", "why"),
     [
         ({"compression": "zstd"}, "gzip"),
-        ({"compression": "gzip", "level": 10}, "0 to 9"),
-        ({"level": 3}, "with compression"),
-        ({"chunk_rows": 0}, "1 or more"),
-        ({"chunk_rows": 1 << 40}, "up to 2,147,483,648"),
-        ({"colour": "red"}, "no option 'colour'"),
+        ({"compression": "gzip", "options": {"level": 10}}, "0 to 9"),
+        ({"options": {"level": 3}}, "with compression"),
+        ({"options": {"chunk_rows": 0}}, "1 or more"),
+        ({"options": {"chunk_rows": 1 << 40}}, "up to 2,147,483,648"),
+        ({"options": {"colour": "red"}}, "no option 'colour'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(rm.OptionError, match=why):
-        rm.from_arrays({"x": np.arange(3)}).save("x.h5", options=options)
+        rm.from_arrays({"x": np.arange(3)}).save("x.h5", **options)
     assert os.listdir() == []
 
 
