@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measures, and prints tables of ratios."""
+"""``python -m benchmarks``: run the benchmarks, and print tables of ratios."""
 
 from __future__ import annotations
 

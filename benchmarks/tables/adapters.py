@@ -1,4 +1,4 @@
-"""What the adapters of other frameworks cost."""
+"""The cost of the adapters for other frameworks."""
 
 from __future__ import annotations
 

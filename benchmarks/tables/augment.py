@@ -1,4 +1,4 @@
-"""A user's function of images."""
+"""A user's function applied to images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Ray cluster: its own readers and writers, and ours."""
+"""A Ray cluster: Ray's own readers and writers, and recmap's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOTE = (
     "nobody calls fsync."
 )
 _SHARDS = 8
-# A start of Ray's takes a while: rows enough that it does not count.
+# Starting a Ray job takes a while: enough rows that it does not matter.
 _PEER_TIMES = 2
 
 

@@ -26,8 +26,7 @@ _NOTE = (
 )
 _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}
-# Batches for loaders that take rows one by one, and for those that are slower still:
-# about a second's work.
+# Batches for loaders that read row by row, and for slower ones: about a second of work.
 _LOOP_BATCHES = 32
 _SLOW_BATCHES = 4
 _QUEUED_BATCHES = 512
@@ -61,7 +60,7 @@ def _entrants(bench: Bench, workload: Workload) -> list[Entrant]:
             "torch", f"DataLoader, {workers} workers", "train_rows",
             rows=few, workers=workers, **whole,
         )  # fmt: skip
-    # Batches that travel between processes are slow, so these are fewer.
+    # Batches that cross processes are slow, so there are fewer.
     some = min(workload.rows, _QUEUED_BATCHES * workload.batch)
     for workers, rows in ((0, workload.rows), (2, some)):
         entrants += bench.entrants(
