@@ -15,8 +15,8 @@ __all__ = ["measure"]
 
 _NOTE = (
     "A program of examples/ and the one of examples/usual/ on the same data, each in a process of "
-    "its own, the best of three times; imports do not count. The memory is the most that was held "
-    "and that no file backs, with worker processes, above what was held after the imports."
+    "its own, the best of three times; imports do not count. Memory is the peak of anonymous "
+    "memory, with worker processes, above that after the imports."
 )
 
 

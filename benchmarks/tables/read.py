@@ -14,7 +14,7 @@ __all__ = ["given_fields", "measure"]
 _NOTE = (
     "One file to NumPy batches of {batches} rows, every CRC checked (the `tfrecord` package "
     "checks none). recmap opens the file, finds its records and infers its schema within the "
-    "time; no index lies beside it. TensorFlow's dataset is built before the clock starts. Tuned: "
+    "time; there is no index file. TensorFlow's dataset is built before the clock starts. Tuned: "
     "batch, then parse_example in parallel, then prefetch, with the buffers, parallel batching "
     "and RaggedFeature or VarLenFeature that a trial found fastest. memmap: np.array of slices of "
     "the same numbers in an .npy file."

@@ -21,8 +21,8 @@ _NOTE = (
     "map(numpy_function that gathers a batch, num_parallel_calls=2), prefetch. DataLoader: a "
     "Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 worker processes, which "
     "are started before the clock; by batches: the same with a BatchSampler and one gather a "
-    "batch. Grain: ArrayRecord with a record a row, shuffle, batch, as many reading threads as a "
-    "trial found fastest. Who handles rows one by one in Python sees fewer of them."
+    "batch. Grain: ArrayRecord with one record per row, shuffle, batch, and the number of "
+    "reading threads that a trial found fastest. Loaders that handle rows one by one get fewer."
 )
 _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}

@@ -25,7 +25,7 @@ SAVERS = pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 
 
 def patched(at: bytes, skip: int, new: bytes, which: int = 0) -> None:
-    """Writes over bytes of x.npz, ``skip`` behind the place where ``at`` stands."""
+    """Overwrite bytes of x.npz, ``skip`` bytes after an occurrence of ``at``."""
     with open("x.npz", "r+b") as file:
         data = file.read()
         place = -1
@@ -126,7 +126,7 @@ def test_names_that_collide_with_those_of_a_ragged_column_are_refused() -> None:
         rm.from_arrays(both).save("x.npz")
     with pytest.raises(rm.ColumnError, match="'x/values' would be taken for a part of 'x'"):
         rm.from_arrays({"x": [b"a"], "x/values": [1]}).save("x.npz")
-    # What is as deep as x/steps says would not be x as it is.
+    # A column x/steps would make x one level deeper.
     with pytest.raises(rm.ColumnError, match="'x/steps' would be taken for a part of 'x'"):
         rm.from_arrays({"x": [b"a"], "x/steps": [1]}).save("x.npz")
     assert os.listdir() == []
@@ -305,7 +305,7 @@ def test_a_pass_over_deflated_members_inflates_each_byte_once() -> None:
     )
     ds = rm.open("x.npz")
     assert ds[:7_000]["x"][-1] == 6_999
-    # A pass that began anew would come across this.
+    # A pass that started over would read this.
     with zipfile.ZipFile("x.npz") as archive, open("x.npz", "r+b") as file:
         for member in archive.infolist():
             file.seek(member.header_offset + 30 + len(member.filename))
@@ -392,7 +392,7 @@ def test_many_columns_take_few_descriptors() -> None:
 )
 @settings(max_examples=15, deadline=None)
 def test_arrays_do_not_depend_on_batches(sizes: list[int], columns: int, ragged: bool) -> None:
-    """Rows that wait, rows that are written at once, and none, of arrays that share files."""
+    """Batches that wait, that are written at once, and empty ones, in shared spool files."""
     sizes = [size // columns for size in sizes]
     schema: dict[str, Any] = {f"c{i}": f"int64[{i % 3 + 1}]" for i in range(columns)}
     if ragged:

@@ -1,4 +1,4 @@
-"""Zarr stores: those of the zarr package, read and written."""
+"""Zarr stores, compared with what the zarr package reads and writes."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_damaged_metadata_is_refused(text: str) -> None:
 
 
 def damage(path: str, **changes: Any) -> None:
-    """Changes the metadata of an array; without changes, they are cut."""
+    """Change the metadata of an array; without changes, cut its file."""
     (file,) = (f for n in ("zarr.json", ".zarray") if os.path.exists(f := f"{path}/{n}"))
     text = Path(file).read_text("utf-8")
     Path(file).write_text(json.dumps(json.loads(text) | changes) if changes else text[:40], "utf-8")
@@ -310,7 +310,7 @@ def test_an_array_that_cannot_be_opened_is_left_out(
         root.create_array(name, data=np.arange(5))
     if consolidated:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that version 3 has no such thing yet
+            warnings.simplefilter("ignore")  # about features that version 3 does not specify yet
             zarr.consolidate_metadata("x.zarr")
         damage_consolidated("deep/bad", changes)
     damage("x.zarr/deep/bad", **changes)
@@ -324,7 +324,7 @@ def test_an_array_that_cannot_be_opened_is_left_out(
 
 
 def damage_consolidated(name: str, changes: dict[str, Any]) -> None:
-    """The same damage, where all metadata are together."""
+    """The same damage in a store with consolidated metadata."""
     for file in filter(os.path.exists, ("x.zarr/.zmetadata", "x.zarr/zarr.json")):
         whole = json.loads(Path(file).read_text("utf-8"))
         inside = whole.get("consolidated_metadata", whole)["metadata"]
@@ -394,7 +394,7 @@ class _Trap:
 
 
 def pickled(path: str, dtype: str, codecs: dict[str, Any]) -> None:
-    """An array of one row, which is a pickle."""
+    """Write an array of one row, which is a pickle."""
     os.mkdir(path)
     array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": dtype, "fill_value": 0}
     Path(path, ".zarray").write_text(json.dumps({**array, "order": "C", **codecs}), "utf-8")
