@@ -1,1 +1,1 @@
-"""How fast recmap is beside what people use today: ``python -m benchmarks``."""
+"""How fast recmap is, compared with what people use today: ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measures, and prints tables of ratios."""
+"""``python -m benchmarks``: run the benchmarks, and print tables of ratios."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER",
-        help="write tables, drawings and the figures of the questions there (docs), and those of "
-        "README.md beside it",
+        help="write tables, plots and the figures of the questions there (docs), and those of "
+        "README.md next to it",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(
         "--only", action="append", choices=_TABLES, metavar="NAME",
-        help=f"measure this table, may be repeated: {', '.join(_TABLES)}",
+        help=f"measure only this table; repeatable: {', '.join(_TABLES)}",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=5, help="turns each entrant gets")
+    parser.add_argument("--rounds", type=int, default=5, help="turns per entrant")
     parser.add_argument(
         "--wait", type=float, default=60, metavar="SECONDS",
-        help="wait this long in all for others to leave the processors idle",
+        help="seconds to wait, in all, until other programs leave the CPUs idle",
     )  # fmt: skip
-    parser.add_argument("--folder", type=Path, help="where the files go, not a tmpfs")
+    parser.add_argument("--folder", type=Path, help="where to write the files; not a tmpfs")
     return parser.parse_args()
 
 

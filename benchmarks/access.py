@@ -1,4 +1,4 @@
-"""Access to a column that is an array, the same for every array."""
+"""Access patterns of a column that is an array, the same for every array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["gather_in_batches", "sum_in_batches"]
 
 
 def sum_in_batches(column: Any, batch: int) -> Measure:
-    """Adds up all rows, batch by batch."""
+    """Sum all rows, batch by batch."""
     total = 0.0
     with Clock() as clock:
         for begin in range(0, len(column), batch):
@@ -21,7 +21,7 @@ def sum_in_batches(column: Any, batch: int) -> Measure:
 
 
 def gather_in_batches(column: Any, batch: int) -> Measure:
-    """Picks all rows in random order, batch by batch."""
+    """Gather all rows in random order, batch by batch."""
     order = np.random.default_rng(1).permutation(len(column))
     first = 0.0
     with Clock() as clock:

@@ -1,4 +1,4 @@
-"""What questions call augmentation: a NumPy function of one image, the same for all."""
+"""A typical augmentation: a NumPy function of one image, the same for all entrants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
 
 def augment(image: npt.NDArray[Any], rng: np.random.Generator) -> npt.NDArray[Any]:
-    """A part of the image, perhaps flipped, with noise, normalised."""
+    """Crop an image, perhaps flip it, add noise, and normalise it."""
     top, left = rng.integers(0, SHAPE[0] - CROP + 1, 2)
     part = image[top : top + CROP, left : left + CROP]
     if rng.random() < 0.5:

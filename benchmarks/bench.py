@@ -1,4 +1,4 @@
-"""A run: its folder, its workers, and the timings of its races."""
+"""A benchmark run: its folder, its workers, and the timings of its races."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODULES = {
 
 
 class Bench:
-    """Everything the tables share. Files are made when first asked for, in ``folder``."""
+    """What the tables share. Files are made in ``folder`` when they are first needed."""
 
     def __init__(self, folder: Path, quick: bool, rounds: int, quiet: Quiet) -> None:
         self.folder = folder
@@ -49,25 +49,25 @@ class Bench:
         self._workers: dict[str, Worker] = {}
 
     def worker(self, who: str) -> Worker:
-        """The worker of that name, which is one of those above."""
+        """Return the worker of that name, one of those above."""
         if who not in self._workers:
             self._workers[who] = Worker(_MODULES[who])
         return self._workers[who]
 
     def fresh_worker(self, cores: int | None = None) -> Worker:
-        """A new worker for recmap, which the caller closes."""
+        """Start a new worker for recmap; the caller closes it."""
         return Worker(_MODULES["recmap"], cores)
 
     def entrants(
         self, who: str, name: str, job: str, checked: bool = False, **options: Any
     ) -> list[Entrant]:
-        """One entrant, or none if the package is not installed."""
+        """Return one entrant, or none if its package is not installed."""
         worker = self.worker(who)
         return [] if worker.missing else [Entrant(name, worker, job, options, checked)]
 
     def race(self, case: str, entrants: Sequence[Entrant], row_bytes: float) -> dict[str, Timing]:
-        """Timings by entrant, kept for the raw numbers."""
-        # What was just written must not be on its way to the disk meanwhile.
+        """Run a race and return the timings by entrant; they are kept for the raw numbers."""
+        # Writes still on their way to the disk would disturb the race.
         os.sync()
         begin = time.perf_counter()
         timings = race(entrants, row_bytes, self.rounds, self.quiet)
@@ -81,14 +81,14 @@ class Bench:
         return timings
 
     def source(self, workload: Workload) -> str:
-        """The folder of a workload's values."""
+        """Return the folder with the values of a workload."""
         folder = self.folder / workload.name
         if not folder.exists():
             make(workload, folder)
         return str(folder)
 
     def file(self, workload: Workload, form: str, rows: int | None = None, **options: Any) -> str:
-        """A TFRecord file of a workload, without an index unless it is asked for."""
+        """Return a TFRecord file of a workload, without an index unless asked for."""
         rows = rows or workload.rows
         marks = [form, str(rows), *(f"{key}-{value}" for key, value in options.items())]
         path = Path(self.source(workload), "_".join(marks) + ".tfrecord")
@@ -99,7 +99,7 @@ class Bench:
         return str(path)
 
     def shards(self, workload: Workload, form: str, count: int) -> str:
-        """The TFRecord files that hold a workload, as a pattern."""
+        """Return a pattern for the TFRecord files of a workload."""
         folder = Path(self.source(workload), f"{form}_in_{count}")
         if not folder.exists():
             folder.mkdir()
@@ -114,11 +114,11 @@ class Bench:
         return str(folder / "*.tfrecord")
 
     def scratch(self, name: str) -> str:
-        """A path for a file that a job writes and deletes."""
+        """Return a path for a file that a job writes and deletes."""
         return str(self.folder / f"scratch-{name}.tfrecord")
 
     def close(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         for worker in self._workers.values():
             worker.close()
 

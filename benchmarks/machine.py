@@ -1,4 +1,4 @@
-"""The machine and the versions a run was measured with."""
+"""The machine and the versions of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PACKAGES = (
 
 
 def describe() -> dict[str, str]:
-    """Facts to print above the tables, by name."""
+    """Return the facts to print above the tables, by name."""
     facts = {
         "date": dt.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "CPU": _cpu(),
@@ -45,7 +45,7 @@ def _cores() -> int:
 
 
 def _cpu() -> str:
-    # lscpu knows the names of ARM cores, which /proc/cpuinfo gives as numbers.
+    # lscpu names ARM cores; /proc/cpuinfo has only their numbers.
     try:
         found = subprocess.run(
             ["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""The same work on one Ray cluster, by Ray's own readers and writers and by recmap's."""
+"""The same jobs on one Ray cluster, with Ray's own readers and writers and with recmap's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BATCH = 4096
 
 @functools.cache
 def _cluster() -> Any:
-    """One cluster for all jobs of this process, on all its processors."""
+    """Start one cluster for all jobs of this process, on all its CPUs."""
     ray.init(
         num_cpus=len(os.sched_getaffinity(0)),
         include_dashboard=False,
@@ -40,8 +40,8 @@ def _cluster() -> Any:
 
 
 def read(path: str, by: str, check: bool = False) -> Measure:
-    """All rows in batches of NumPy arrays: by ``recmap``, by a reader of Ray's, or those that
-    lie in the cluster's ``memory`` already.
+    """Read all rows in batches of NumPy arrays: with ``recmap``, with a reader of Ray's, or
+    from the ``memory`` of the cluster.
     """
     data = _cluster()
     known = _in_memory(path, None) if by == "memory" else None
@@ -65,7 +65,7 @@ def _in_memory(path: str, rows: int | None) -> Any:
 
 
 def write(path: str, out: str, rows: int, by: str) -> Measure:
-    """Rows that are in the cluster's memory, as TFRecord files."""
+    """Write rows in the memory of the cluster to TFRecord files."""
     dataset = _in_memory(path, rows)
     shutil.rmtree(out, ignore_errors=True)
     with Clock() as clock:
@@ -78,7 +78,7 @@ def write(path: str, out: str, rows: int, by: str) -> Measure:
 
 
 def convert(path: str, out: str, workers: int, shards: int) -> Measure:
-    """One large file to several, by so many tasks at a time."""
+    """Convert one large file to several, with so many tasks at a time."""
     _cluster()
     Path(f"{path}.recmap").unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)

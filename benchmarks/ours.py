@@ -1,4 +1,4 @@
-"""Jobs done by recmap."""
+"""The jobs of recmap."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def make(
     index: bool = False,
     shards: int = 1,
 ) -> Measure:
-    """A file for others to read, or several: so many rows, again from the first if there
-    are fewer.
+    """Write one file or several for others to read: so many rows, repeated if there are
+    fewer.
     """
     data = load(source)
     whole = len(data.values) if data.offsets is None else len(data.offsets) - 1
@@ -64,7 +64,7 @@ def make(
 
 
 def write(source: str, form: str, path: str, rows: int) -> Measure:
-    """Memory to a TFRecord file and its index."""
+    """Write values in memory to a TFRecord file and its index."""
     columns = _columns(load(source).first(rows), form)
     with (
         Clock() as clock,
@@ -76,7 +76,7 @@ def write(source: str, form: str, path: str, rows: int) -> Measure:
 
 
 def convert(source: str, path: str, rows: int) -> Measure:
-    """One file to another, checked afterwards."""
+    """Convert one file to another, and verify it."""
     with Clock() as clock:
         rm.convert(source, path, durable=False)
     _remove(path)
@@ -84,7 +84,7 @@ def convert(source: str, path: str, rows: int) -> Measure:
 
 
 def write_gzip(source: str, form: str, path: str, rows: int) -> Measure:
-    """Memory to a gzip file."""
+    """Write values in memory to a gzip file."""
     columns = _columns(load(source).first(rows), form)
     with (
         Clock() as clock,
@@ -110,7 +110,7 @@ def read(
     verify: bool = True,
     check: bool = False,
 ) -> Measure:
-    """A pass in batches, from opening the file on."""
+    """Open a file and read all of it in batches."""
     rows, total = 0, 0.0
     with Clock() as clock:
         for columns in rm.open(path, fields, verify=verify).batches(batch):
@@ -127,26 +127,26 @@ def _sum(column: Any) -> float:
 
 
 def column_sum(path: str, batch: int) -> Measure:
-    """Adds up a mapped column, batch by batch."""
+    """Sum a mapped column, batch by batch."""
     column: Any = rm.open(path)["x"]
     return sum_in_batches(column, batch)
 
 
 def column_gather(path: str, batch: int) -> Measure:
-    """Picks all rows of a mapped column in random order, batch by batch."""
+    """Gather all rows of a mapped column in random order, batch by batch."""
     column: Any = rm.open(path)["x"]
     return gather_in_batches(column, batch)
 
 
 def scan(path: str) -> Measure:
-    """Opens a file without an index and counts its records."""
+    """Open a file without an index, and count its records."""
     with Clock() as clock:
         rows = len(rm.open(path))
     return Measure(clock.seconds, rows)
 
 
 def peak_memory(path: str, batch: int) -> Measure:
-    """A pass in batches, and by how much anonymous memory rose above what it was before."""
+    """Read all of a file in batches, and measure how much anonymous memory grew."""
     importlib.import_module("recmap.dataset.open")  # as rm.open would now
     before, begin = _anonymous(), time.perf_counter()
     seen: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""Pipelines of recmap as datasets of other frameworks."""
+"""recmap pipelines as datasets of other frameworks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["JOBS"]
 
 
 def plain(path: str, batch: int) -> Measure:
-    """Batches as they are."""
+    """Return batches as they are."""
     return _epoch(path, batch, iter)
 
 
 def to_torch(path: str, batch: int) -> Measure:
-    """Batches of PyTorch tensors."""
+    """Return batches of PyTorch tensors."""
     return _epoch(path, batch, lambda pipeline: pipeline.to_torch())
 
 
 def to_tf(path: str, batch: int) -> Measure:
-    """Batches of TensorFlow tensors."""
+    """Return batches of TensorFlow tensors."""
     return _epoch(path, batch, lambda pipeline: pipeline.to_tf())
 
 
 def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]]]) -> Measure:
-    """One epoch; the frameworks make their datasets before the clock, as in training."""
+    """Run one epoch. Datasets are made before the clock starts, as in training."""
     batches, rows = adapt(rm.open(path).shuffle(seed=1).batch(batch)), 0
     with Clock() as clock:
         for columns in batches:

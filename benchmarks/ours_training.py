@@ -1,4 +1,4 @@
-"""Pipelines of recmap that feed a training loop."""
+"""recmap pipelines that feed a training loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["JOBS"]
 
 
 def train(path: str, batch: int, check: bool = False) -> Measure:
-    """An epoch of exactly shuffled batches."""
+    """Run an epoch of exactly shuffled batches."""
     pipeline = _shuffled(path, batch)
     with Clock() as clock:
         rows, total = _consume(pipeline, "data", check)
@@ -32,8 +32,8 @@ def _shuffled(path: str, batch: int) -> rm.Pipeline:
 
 
 def pad(path: str, batch: int, column: str | None = None, check: bool = False) -> Measure:
-    """A pass in batches of sequences, padded to the longest; ``column`` opens the file as a
-    column of that name.
+    """Read all sequences in batches, padded to the longest of each; ``column`` opens the file
+    as a column of that name.
     """
     with Clock() as clock:
         dataset = rm.open(path if column is None else {column: path})
@@ -42,7 +42,7 @@ def pad(path: str, batch: int, column: str | None = None, check: bool = False) -
 
 
 def pad_shuffled(path: str, batch: int, check: bool = False) -> Measure:
-    """The same of many files, all rows in a random order."""
+    """Do the same with many files, all rows in random order."""
     with Clock() as clock:
         pipeline = rm.open(path).shuffle(seed=1).batch(batch, pad="longest")
         rows, total = _consume(pipeline, "tokens", check)
@@ -50,7 +50,7 @@ def pad_shuffled(path: str, batch: int, check: bool = False) -> Measure:
 
 
 def augmented(path: str, batch: int, workers: int) -> Measure:
-    """A pass in batches of augmented images, from opening the file on."""
+    """Open a file and read all of it in batches of augmented images."""
     with Clock() as clock:
         pipeline = rm.open(path).map(_augmented, workers=workers).batch(batch)
         rows, _ = _consume(pipeline, "image", check=False)
@@ -58,7 +58,7 @@ def augmented(path: str, batch: int, workers: int) -> Measure:
 
 
 def augmented_on(path: str, batch: int, workers: int) -> Measure:
-    """The same by workers that are there already: the second of two epochs."""
+    """Do the same with workers that already run: time the second of two epochs."""
     dataset = rm.open(path)
     batches = iter(dataset.map(_augmented, workers=workers).batch(batch).repeat(2))
     _consume(itertools.islice(batches, -(-len(dataset) // batch)), "image", check=False)
@@ -72,7 +72,7 @@ def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 def make_images(path: str, rows: int, width: int, height: int) -> Measure:
-    """JPEGs of about the size of photographs: large shapes, some detail, a little noise."""
+    """Make JPEGs like photographs: large shapes, some detail, a little noise."""
     pillow = importlib.import_module("PIL.Image")
     rng = np.random.default_rng(0)
     with Clock() as clock, rm.TFRecordWriter(path) as writer:
@@ -95,7 +95,7 @@ def make_images(path: str, rows: int, width: int, height: int) -> Measure:
 
 
 def images(path: str, batch: int, size: int) -> Measure:
-    """A pass in batches of decoded images."""
+    """Read all images in batches, decoded."""
     with Clock() as clock:
         pipeline = rm.open(path).decode_image("image", (size, size)).batch(batch)
         rows, _ = _consume(pipeline, "image", check=False)

@@ -1,4 +1,4 @@
-"""The figures in docs/questions and in README.md, which one run writes into all of them."""
+"""Writes the figures of a run into docs/questions and README.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["fill", "fill_readme"]
 
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 
-# What README.md shows of each table: cases, and a peer of each.
+# The cases that README.md shows of each table, and a peer of each.
 _SHOWN = {
     "Read": {
         "40 B rows, float_list": "TensorFlow, tuned",
@@ -44,8 +44,8 @@ _SHOWN = {
 
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
-    """Puts rows of the table, and where they were measured, into the page whose name
-    begins as they do (``q0``); gives the pages that were written.
+    """Write rows of the table, and where they were measured, into the pages whose names
+    begin like them (``q0``); return the pages that changed.
     """
     written = []
     for page in sorted(folder.glob("q*.md")):
@@ -58,7 +58,7 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
 
 
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
-    """Puts the rows that it shows, and where they were measured, into README.md."""
+    """Write the rows that README.md shows, and where they were measured, into it."""
     rows = {(t.title, row.case, row.peer): row for t in tables for row in t.rows}
     lines = ["| | recmap | peer | |", "|---|---|---|---|"]
     for title, cases in _SHOWN.items():

@@ -1,4 +1,4 @@
-"""Training pipelines of Grain, on ArrayRecord files."""
+"""Grain's training pipelines, on ArrayRecord files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["JOBS"]
 
 
 def make(source: str, path: str, rows: int) -> Measure:
-    """The rows of an .npy file, each a record that can be read by itself."""
+    """Write the rows of an .npy file as records."""
     values = np.load(source, mmap_mode="r")[:rows]
     with Clock() as clock:
         writer = array_record.ArrayRecordWriter(path, "group_size:1")
@@ -29,7 +29,7 @@ def make(source: str, path: str, rows: int) -> Measure:
 
 
 def train(path: str, batch: int, check: bool = False) -> Measure:
-    """An epoch of exactly shuffled batches, with the reading threads that were fastest here."""
+    """Run an epoch of exactly shuffled batches, with the fastest number of reading threads."""
     return _epoch(path, batch, _best_threads(path, batch), check)
 
 

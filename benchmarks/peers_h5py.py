@@ -1,4 +1,4 @@
-"""Jobs done by h5py."""
+"""The jobs of h5py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JOBS"]
 
 
 def make(folder: str, path: str, rows: int, batch: int, compression: str | None) -> Measure:
-    """A file for others to read: integers that compress to about half, or as they are."""
+    """Write a file for others to read: integers, compressed to about half or not at all."""
     values = np.load(f"{folder}/values.npy", mmap_mode="r")[:rows]
     options = {"compression": compression, "shuffle": True} if compression else {}
     with Clock() as clock, h5py.File(path, "w") as file:
@@ -30,7 +30,7 @@ def make(folder: str, path: str, rows: int, batch: int, compression: str | None)
 
 
 def read(path: str, batch: int, check: bool = False) -> Measure:
-    """A pass in batches."""
+    """Read all rows in batches."""
     rows, total = 0, 0.0
     with Clock() as clock, h5py.File(path) as file:
         dataset = file["x"]

@@ -1,4 +1,4 @@
-"""Jobs done by TensorFlow: the way questions and answers on the web write it, and tuned."""
+"""The jobs of TensorFlow: as answers on the web do them, and tuned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.workloads import FEATURES, Data, load
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-# TensorFlow has no types: imported by name, it is Any with every checker's settings.
+# TensorFlow has no types. Imported by name, it is Any for every type checker.
 tf: Any = importlib.import_module("tensorflow")
 
 __all__ = ["JOBS"]
@@ -29,7 +29,7 @@ _TRIAL = 32
 def loop_write(
     source: str, form: str, path: str, rows: int, compression: str | None = None
 ) -> Measure:
-    """One Example per row, in a Python loop."""
+    """Write one Example per row, in a Python loop."""
     data = load(source).first(rows)
     with Clock() as clock, tf.io.TFRecordWriter(path, compression) as writer:
         for features in _features(data, form):
@@ -67,7 +67,7 @@ _FEATURE = {"float": _float, "raw": _bytes, "tokens": _int64, "image": _bytes}
 def loop_read(
     path: str, form: str, width: int, rows: int, batch: int, check: bool = False
 ) -> Measure:
-    """Each record parsed by itself, then batched."""
+    """Parse each record by itself, then batch."""
     dataset = tf.data.TFRecordDataset(path).take(rows)
     if form == "tokens":
         dataset = dataset.map(_parse_sequence).padded_batch(batch)
@@ -112,7 +112,7 @@ def tuned_read(
     compression: str = "",
     check: bool = False,
 ) -> Measure:
-    """Batches parsed at once and in parallel, with the settings that were fastest here."""
+    """Parse whole batches in parallel, with the settings that are fastest on this machine."""
     return _consume(_tuned(path, form, width, batch, compression)(rows), check)
 
 
@@ -163,7 +163,7 @@ def _parse_ragged(records: Any) -> Any:
 def _parse_sparse(records: Any) -> Any:
     feature = tf.io.VarLenFeature(tf.int64)
     sparse = tf.io.parse_example(records, {"tokens": feature})["tokens"]
-    # The tensors themselves: as_numpy_iterator takes seconds for one SparseTensor.
+    # Not as_numpy_iterator, which takes seconds for one SparseTensor.
     return {"tokens": sparse.values, "indices": sparse.indices, "shape": sparse.dense_shape}
 
 

@@ -1,4 +1,4 @@
-"""Training pipelines of tf.data: the way questions and answers write them, and tuned."""
+"""tf.data's training pipelines: as answers on the web write them, and tuned."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from benchmarks.timing import Clock, Measure
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-# TensorFlow has no types: imported by name, it is Any with every checker's settings.
+# TensorFlow has no types. Imported by name, it is Any for every type checker.
 tf: Any = importlib.import_module("tensorflow")
 
 __all__ = ["JOBS"]
 
-# What the questions give to shuffle().
+# The buffer size that questions on the web use.
 _SHUFFLE = 10_000
 _BUFFER = 8 << 20
 # Datasets are tuned on this many batches.
@@ -30,12 +30,12 @@ _TRIAL = 32
 
 
 def train_generator(path: str, batch: int, rows: int, check: bool = False) -> Measure:
-    """A generator over a memmap, a shuffle buffer, batches."""
+    """Read a memmap through a generator and a shuffle buffer, in batches."""
     return _epoch(_generated(path, batch, rows), check)
 
 
 def train_gather(path: str, batch: int, check: bool = False) -> Measure:
-    """A permutation in memory, and calls of NumPy in parallel that gather a batch each."""
+    """Shuffle with a permutation in memory; parallel NumPy calls gather one batch each."""
     return _epoch(_gathered(path, batch), check)
 
 
@@ -75,12 +75,12 @@ def _epoch(dataset: Any, check: bool) -> Measure:
 
 
 def pad(path: str, batch: int, rows: int, check: bool = False) -> Measure:
-    """Batches parsed at once, in parallel, with the settings that were fastest here."""
+    """Parse whole batches in parallel, with the settings that are fastest on this machine."""
     return _padded_pass(_tuned(path, batch)(rows), check)
 
 
 def pad_shuffled(path: str, batch: int, rows: int, check: bool = False) -> Measure:
-    """The same of many files, several at a time, through a shuffle buffer."""
+    """Do the same with many files, several at a time, through a shuffle buffer."""
     return _padded_pass(_tuned(path, batch, shuffled=True)(rows), check)
 
 
@@ -139,7 +139,7 @@ def _padded_pass(dataset: Any, check: bool = False) -> Measure:
 
 
 def augmented(path: str, batch: int) -> Measure:
-    """A NumPy function of each row in parallel calls, then batches."""
+    """Apply a NumPy function to each row in parallel calls, then batch."""
     rng = np.random.default_rng(0)
     with Clock() as clock:
         values = np.load(path, mmap_mode="r")
@@ -154,7 +154,7 @@ def augmented(path: str, batch: int) -> Measure:
 
 
 def images(path: str, batch: int, size: int, antialias: bool) -> Measure:
-    """Records parsed, decoded and resized in parallel calls, then batches."""
+    """Parse, decode and resize records in parallel calls, then batch."""
 
     def decode(record: Any) -> Any:
         spec = {"image": tf.io.FixedLenFeature([], tf.string)}

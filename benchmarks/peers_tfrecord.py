@@ -1,4 +1,4 @@
-"""Jobs done by the tfrecord package, which reads and writes Examples without TensorFlow."""
+"""The jobs of the tfrecord package, which reads and writes Examples without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.timing import Clock, Measure
 from benchmarks.workloads import FEATURES, Data, load
 
-# Imported by name, these are Any with every type checker's settings.
+# Imported by name, these are Any for every type checker.
 _reader: Any = importlib.import_module("tfrecord.reader")
 _writer: Any = importlib.import_module("tfrecord.writer")
 
@@ -23,7 +23,7 @@ _TYPES = {"float": "float", "raw": "byte", "tokens": "int", "image": "byte"}
 
 
 def loop_write(source: str, form: str, path: str, rows: int) -> Measure:
-    """One dict per row, in a Python loop."""
+    """Write one dict per row, in a Python loop."""
     data = load(source).first(rows)
     with Clock() as clock:
         writer = _writer.TFRecordWriter(path)
@@ -45,7 +45,7 @@ def _rows(data: Data, form: str) -> Iterator[dict[str, Any]]:
 
 
 def loop_read(path: str, form: str, rows: int, batch: int, check: bool = False) -> Measure:
-    """One dict per record, stacked into batches where rows are of one size; CRCs unchecked."""
+    """Read one dict per record, stacked into batches if rows have one size; CRCs unchecked."""
     name = FEATURES[form]
     kinds = {name: _TYPES[form]} | ({"label": "int"} if form == "image" else {})
     total = 0.0

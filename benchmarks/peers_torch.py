@@ -1,4 +1,4 @@
-"""Training pipelines of PyTorch's DataLoader."""
+"""PyTorch's training pipelines: DataLoader over a memmap."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AugmentedRows(MappedRows):
         return np.random.default_rng(torch.initial_seed())
 
 
-# A loader lives as long as its process, so that workers are started once and not timed.
+# A loader lives as long as its process, so its workers start once and are not timed.
 @functools.cache
 def _row_loader(path: str, batch: int, rows: int, workers: int) -> Any:
     return data.DataLoader(
@@ -83,22 +83,22 @@ def _augmenting_loader(path: str, batch: int, workers: int, persistent: bool) ->
 
 
 def augmented(path: str, batch: int, workers: int) -> Measure:
-    """A pass of a loader that augments each row, and starts its workers."""
+    """Run an epoch of a loader that augments each row, and starts its workers."""
     return _consume(_augmenting_loader(path, batch, workers, persistent=False), check=False)
 
 
 def augmented_on(path: str, batch: int, workers: int) -> Measure:
-    """The same by workers that are there already, after the first run."""
+    """Do the same with workers that already run, after the first run."""
     return _consume(_augmenting_loader(path, batch, workers, persistent=True), check=False)
 
 
 def train_rows(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
-    """An epoch of a loader with shuffle=True."""
+    """Run an epoch of a loader with shuffle=True."""
     return _consume(_row_loader(path, batch, rows, workers), check)
 
 
 def train_batches(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
-    """An epoch of a loader that is asked for whole batches."""
+    """Run an epoch of a loader that reads whole batches."""
     return _consume(_batch_loader(path, batch, rows, workers), check)
 
 

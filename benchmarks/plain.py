@@ -1,4 +1,4 @@
-"""Jobs done by NumPy and the operating system alone: the limits."""
+"""The jobs of NumPy and the operating system alone: the limits of the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _bytes(path: str) -> bytes:
 
 
 def write(source: str, path: str, rows: int) -> Measure:
-    """Writes the bytes of a finished file to a new one."""
+    """Write the bytes of a finished file to a new one."""
     data = memoryview(_bytes(source))
     with Clock() as clock:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -39,7 +39,7 @@ def write(source: str, path: str, rows: int) -> Measure:
 
 
 def copy(source: str, path: str, rows: int) -> Measure:
-    """Copies a file with the operating system's command."""
+    """Copy a file with the command of the operating system."""
     with Clock() as clock:
         subprocess.run(["cp", source, path], check=True)
     os.unlink(path)
@@ -47,7 +47,7 @@ def copy(source: str, path: str, rows: int) -> Measure:
 
 
 def read(folder: str, batch: int, check: bool = False) -> Measure:
-    """Copies batches out of memory-mapped arrays."""
+    """Copy batches out of memory-mapped arrays."""
     with Clock() as clock:
         values = np.load(f"{folder}/values.npy", mmap_mode="r")
         ragged = os.path.exists(f"{folder}/offsets.npy")
@@ -70,22 +70,22 @@ def _mapped(folder: str) -> Any:
 
 
 def column_sum(folder: str, batch: int) -> Measure:
-    """Adds up a memory-mapped array, batch by batch."""
+    """Sum a memory-mapped array, batch by batch."""
     return sum_in_batches(_mapped(folder), batch)
 
 
 def column_gather(folder: str, batch: int) -> Measure:
-    """Picks all rows of a memory-mapped array in random order, batch by batch."""
+    """Gather all rows of a memory-mapped array in random order, batch by batch."""
     return gather_in_batches(_mapped(folder), batch)
 
 
 def import_time(module: str, cache: str) -> Measure:
-    """Imports a module in a new interpreter; the interpreter's own start does not count."""
+    """Import a module in a new interpreter, whose own start does not count."""
     program = (
         f"import time; begin = time.perf_counter(); import {module}; "
         "print(time.perf_counter() - begin)"
     )
-    # Everybody's compiled files, those of an editable install too, come from one cache.
+    # One cache for all compiled files, so that an editable install has no disadvantage.
     env = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env

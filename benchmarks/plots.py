@@ -1,4 +1,4 @@
-"""Drawings of what a run measured, for the documentation."""
+"""Plots of a run, for the documentation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 __all__ = ["draw"]
 
-# Seen on white and on black.
+# Colours that show on white and on black.
 _OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"), "#808080"
 _SIZES = ("40 B rows", "4 KB rows", "256 KB rows")
 
 
 def draw(races: Sequence[dict[str, Any]], facts: dict[str, str], folder: Path) -> list[Path]:
-    """Writes those drawings for which there are figures; gives their paths."""
+    """Write the plots for which there are figures; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     where = f"{facts['cores']} cores of {facts['CPU']}, {facts['date']}"
     made = []
@@ -33,7 +33,7 @@ def draw(races: Sequence[dict[str, Any]], facts: dict[str, str], folder: Path) -
 
 
 def _rates(races: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
-    """Bytes per second of each entrant of a race, the best of its runs."""
+    """Return the bytes per second of each entrant of a race, in its best run."""
     for race in races:
         if race["case"] == case:
             return {
@@ -85,7 +85,7 @@ def _memory(passes: Sequence[dict[str, Any]], where: str, path: Path) -> None:
 
 
 def _figure(where: str) -> tuple[Any, Any]:
-    # Not pyplot, which wants a screen.
+    # Not pyplot, which needs a display.
     figure = importlib.import_module("matplotlib.figure").Figure((7, 3.6), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -96,7 +96,7 @@ def _figure(where: str) -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    # The same figures are the same file: no date, and names that are not drawn by lot.
+    # The same figures make the same file: no date, no random ids.
     matplotlib = importlib.import_module("matplotlib")
     with matplotlib.rc_context({"svg.hashsalt": "recmap", "svg.fonttype": "none"}):
         figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})

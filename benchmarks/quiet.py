@@ -1,4 +1,4 @@
-"""Waiting until nobody else uses the machine."""
+"""Waits until nothing else uses the machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _BUSY = 0.2
 
 
 class Quiet:
-    """Looks at what the processors do while our workers are idle, and waits while that is
-    much, as long as there is time left of ``budget`` seconds.
+    """Measures how busy the CPUs are while the workers are idle, and waits while they are.
+
+    All waits together take ``budget`` seconds at most.
     """
 
     def __init__(self, budget: float) -> None:
@@ -27,8 +28,8 @@ class Quiet:
         self._shares: list[float] = []
 
     def wait(self) -> None:
-        """Returns when the machine is quiet, or the time is up."""
-        os.sync()  # what was written before is no longer on its way to the disk
+        """Return when the machine is quiet, or the time is up."""
+        os.sync()  # finish earlier writes
         if not _STAT.exists():
             return
         share = _share()
@@ -42,7 +43,7 @@ class Quiet:
         self._shares.append(share)
 
     def describe(self) -> str:
-        """How much others used the processors before each turn."""
+        """How busy other programs kept the CPUs before each turn."""
         if not self._shares:
             return "unknown"
         median, most = statistics.median(self._shares), max(self._shares)
@@ -58,5 +59,5 @@ def _share() -> float:
 
 def _ticks() -> tuple[int, int]:
     numbers = [int(number) for number in _STAT.read_text().split("\n", 1)[0].split()[1:]]
-    # Idle, and waiting for a disk; the last two are counted in the first two as well.
+    # Idle, and waiting for a disk. The last two columns are part of the first two.
     return numbers[3] + numbers[4], sum(numbers[:8])

@@ -1,4 +1,4 @@
-"""Tables of ratios, each row beside its target."""
+"""Tables of ratios, each row with its target."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass
 class Table:
-    """Rows under a title, and what a reader must know of how they were measured."""
+    """Rows under a title, and a note on how they were measured."""
 
     title: str
     note: str
@@ -40,7 +40,7 @@ class Table:
 def compare(
     case: str, ours: Timing, theirs: Timing, at_least: float | None = None, reason: str = ""
 ) -> Row:
-    """Our rate as a multiple of theirs; ``reason`` says what the target means."""
+    """Return recmap's rate as a multiple of a peer's; ``reason`` says what the target means."""
     ratio = ours.rows_per_second / theirs.rows_per_second
     target = "" if at_least is None else f"≥ {_times(at_least)}{reason}"
     met = None if at_least is None else ratio >= at_least
@@ -67,7 +67,7 @@ _HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """The tables as text that reads well as it is and renders as Markdown."""
+    """Return the tables as Markdown that also reads well as plain text."""
     return "\n".join(
         f"## {table.title}\n\n{table.note}\n\n{_grid([row.cells() for row in table.rows])}\n"
         for table in tables
@@ -75,7 +75,7 @@ def markdown(tables: Iterable[Table]) -> str:
 
 
 def facts_table(facts: dict[str, str]) -> str:
-    """The machine, one fact per line."""
+    """Describe the machine, one fact per line."""
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 

@@ -1,4 +1,4 @@
-"""What is measured: one run of a job, and the best of several that took turns."""
+"""Timings: one run of a job, and the best of several that took turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.quiet import Quiet
 
 __all__ = ["Clock", "DifferentDataError", "Entrant", "Measure", "Runner", "Timing", "race"]
 
-# A fast entrant runs again within its turn, until it has spent this long.
+# A fast entrant repeats its run within a turn until this many seconds have passed.
 _TURN_SECONDS = 0.3
 _TURN_RUNS = 4
 
@@ -24,8 +24,8 @@ class DifferentDataError(Exception):
 
 @dataclass(frozen=True)
 class Measure:
-    """One run. ``check`` is a sum over the values it read, if that was asked for; ``memory``
-    is what was held while it ran, at seconds and in bytes, and ``peak`` the most of it.
+    """One run. ``check`` is a sum over the values it read, if asked for; ``memory`` has the
+    memory in use, as seconds and bytes, and ``peak`` is its maximum.
     """
 
     seconds: float
@@ -36,7 +36,7 @@ class Measure:
 
 
 class Clock:
-    """Measures a ``with`` block."""
+    """Measure a ``with`` block."""
 
     seconds = 0.0
 
@@ -54,16 +54,16 @@ class Clock:
 
 
 class Runner(Protocol):
-    """Runs jobs by name; a worker process, for one."""
+    """Runs jobs by name, as a worker process does."""
 
     def call(self, job: str, **options: Any) -> Measure: ...
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One that takes part in a race: a job, its options, and who runs it.
+    """A participant in a race: a job, its options, and the worker that runs it.
 
-    With ``checked`` its first run, which is not timed, adds up what it reads.
+    With ``checked``, its first run, which is not timed, sums what it reads.
     """
 
     name: str
@@ -97,15 +97,15 @@ class Timing:
 def race(
     entrants: Sequence[Entrant], row_bytes: float, rounds: int, quiet: Quiet
 ) -> dict[str, Timing]:
-    """Runs the entrants in turns, so that a disturbance of the machine hits all of them.
+    """Run the entrants in turns, so that a disturbance of the machine affects all of them.
 
-    The first run of each warms up; those that read the same number of rows must
-    then have read the same values.
+    The first run of each is a warm-up. Entrants that read the same number of rows must read
+    the same values.
     """
     timings = {entrant.name: Timing(entrant.name, row_bytes) for entrant in entrants}
     _warm_up(entrants)
     for turn in range(rounds):
-        # Nobody always runs behind the same other.
+        # Change the order, so that no entrant always follows the same one.
         shift = turn % len(entrants)
         for entrant in (*entrants[shift:], *entrants[:shift]):
             quiet.wait()

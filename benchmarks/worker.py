@@ -1,5 +1,7 @@
-"""Processes that run jobs: TensorFlow and the tfrecord package cannot share one, and
-nobody's threads or allocator shall disturb the others.
+"""Processes that run jobs, one per package.
+
+TensorFlow and the tfrecord package cannot share a process, and the threads and allocator of
+one package must not disturb another.
 
 The parent writes one line of JSON per job; the child answers each with another.
 """
@@ -26,14 +28,14 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 class WorkerError(Exception):
-    """A job failed; the message is the traceback of the worker."""
+    """A failed job; the message is the traceback of the worker."""
 
 
 class Worker:
     """A process that runs the ``JOBS`` of one module.
 
-    ``cores`` keeps it to that many processors (Linux). ``missing`` is the name of
-    a package the module could not import; no job can be called then.
+    ``cores`` limits it to that many CPUs (Linux). ``missing`` is the name of a package that
+    the module could not import; then no job can run.
     """
 
     def __init__(self, module: str, cores: int | None = None) -> None:
@@ -42,7 +44,7 @@ class Worker:
             [sys.executable, "-m", "benchmarks.worker", module, str(cores or 0)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Where TensorFlow talks about its GPU drivers.
+            # TensorFlow logs about GPU drivers there.
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=_ROOT,
@@ -50,7 +52,7 @@ class Worker:
         self.missing: str | None = self._answer().get("missing")
 
     def call(self, job: str, **options: Any) -> Measure:
-        """Runs a job and waits for it."""
+        """Run a job and wait for it."""
         assert self._process.stdin is not None
         print(json.dumps({"job": job, "options": options}), file=self._process.stdin, flush=True)
         return Measure(**self._answer())
@@ -66,7 +68,7 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -75,7 +77,7 @@ class Worker:
 
 
 def _serve(module: str, cores: int) -> None:
-    # What libraries print must not get between the answers.
+    # Keep the output of libraries out of the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if cores:

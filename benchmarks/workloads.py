@@ -1,4 +1,4 @@
-"""The data: rows of a few sizes, sequences, images, kept as .npy files."""
+"""The data: rows of several sizes, sequences and images, kept as .npy files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FEATURES = {"float": "x", "raw": "x", "tokens": "tokens", "image": "image", "sho
 class Workload:
     """Rows to write and read.
 
-    Peers that are slow see only the first ``tuned_rows`` or ``loop_rows``, and all
-    are compared by rows per second. ``forms`` are the ways the rows are stored:
+    Slow peers read only the first ``tuned_rows`` or ``loop_rows``; all are compared by rows
+    per second. ``forms`` are the ways the rows are stored:
     ``float`` (float_list), ``raw`` (the bytes of a row), ``tokens`` (int64_list),
     ``image`` (bytes and a label) and ``short`` (bytes).
     """
@@ -45,13 +45,13 @@ class Workload:
 
     @property
     def large(self) -> bool:
-        """Rows of 4 KB and more, whose targets are those of copying bytes."""
+        """Whether rows have 4 KB or more, so that the target is the speed of copying bytes."""
         return self.row_bytes >= 4096
 
 
 @dataclass(frozen=True)
 class Data:
-    """The values in memory: row ``i`` is ``values[i]``, or lies between two offsets."""
+    """Values in memory: row ``i`` is ``values[i]``, or lies between two offsets."""
 
     values: Array
     offsets: Array | None = None
@@ -66,7 +66,7 @@ class Data:
             yield self.values[begin:end]
 
     def first(self, rows: int) -> Data:
-        """The first rows only."""
+        """Return the first rows only."""
         if self.offsets is None:
             return Data(self.values[:rows])
         offsets = self.offsets[: rows + 1]
@@ -75,7 +75,7 @@ class Data:
 
 
 def workloads(quick: bool) -> dict[str, Workload]:
-    """All workloads by name, about 256 MB each, or 16 MB if it has to be quick."""
+    """Return all workloads by name, about 256 MB each, or 16 MB for a quick run."""
     size = (16 if quick else 256) * MB
     listed = [
         _dense("40B", "40 B rows", 10, 4096, size),
@@ -106,12 +106,12 @@ def _ragged(
 
 
 def _fewer(rows: int, size: int) -> tuple[int, int]:
-    """Rows for tuned peers, and for those that loop in Python: a second's work or less."""
+    """Return the rows for tuned peers, and for those that loop in Python: at most a second."""
     return min(rows, size // 512), min(-(-rows // 8), size // 8192)
 
 
 def make(workload: Workload, folder: Path) -> None:
-    """Draws the values of a workload and saves them in ``folder``."""
+    """Draw the values of a workload and save them in ``folder``."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     if workload.width:
@@ -133,7 +133,7 @@ def make(workload: Workload, folder: Path) -> None:
 
 @functools.lru_cache(maxsize=1)
 def load(folder: str) -> Data:
-    """The values of a workload, in memory."""
+    """Load the values of a workload into memory."""
     parts = [Path(folder, f"{part}.npy") for part in ("values", "offsets", "labels")]
     values, offsets, labels = (np.load(part) if part.exists() else None for part in parts)
     assert values is not None

@@ -1,1 +1,1 @@
-"""Random cases against recmap, for as long as they are told to run: ``python -m hostile``."""
+"""Random cases that try to break recmap, for as long as you like: ``python -m hostile``."""

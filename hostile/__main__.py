@@ -1,11 +1,11 @@
-"""``python -m hostile``: random cases for as long as it is told, and what they found.
+"""``python -m hostile``: try random cases for a while, and report what failed.
 
     python -m hostile --seconds 60              every area, a minute in all
-    python -m hostile --area hdf5 --seconds 600 one of them
+    python -m hostile --area hdf5 --seconds 600 one area
     python -m hostile --area hdf5 --case 1234   one case again, with its traceback
 
-Cases that failed are kept in build/hostile and come first the next time. It exits with 1 if
-any case failed.
+Failed cases are kept in build/hostile and run first the next time. The exit code is 1 if any
+case failed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--area", action="append", choices=AREAS, help="only this one; repeatable")
     parser.add_argument("--seconds", type=float, default=60, help="how long in all (60)")
-    parser.add_argument("--seed", type=int, help="of the first case; by the clock if not given")
-    parser.add_argument("--case", type=int, help="this case of the one area, in this process")
+    parser.add_argument("--seed", type=int, help="of the first case (default: from the clock)")
+    parser.add_argument("--case", type=int, help="run this case of the area again, in this process")
     parser.add_argument("--limit", type=float, default=120, help="seconds a case may take (120)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", default="build/hostile", help="where failures are kept")
@@ -39,7 +39,7 @@ def main() -> int:
             folder = os.path.join(root, "case")
             os.mkdir(folder)
             case = run_case(areas[0], asked.case, folder)
-            print("\n".join([*case.trail, case.outcome]))
+            print("\n".join([*case.log, case.outcome]))
         return 0
     first = int(time.time()) * 1000 % 10**9 if asked.seed is None else asked.seed
     report = run(areas, asked.seconds, first, asked.limit, asked.workers, asked.keep)
@@ -59,7 +59,7 @@ def _print(report: Report, first: int, keep: str) -> None:
         last = failure.detail.strip().splitlines()[-1] if failure.detail.strip() else ""
         print(f"  python -m hostile --area {failure.area} --case {failure.seed}: {last[:300]}")
     if report.failures:
-        print(f"what they did is in {keep}")
+        print(f"their logs are in {keep}")
 
 
 if __name__ == "__main__":

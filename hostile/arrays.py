@@ -1,4 +1,4 @@
-"""Random arrays: every dtype, shape and layout, with the values that break things."""
+"""Random arrays: every dtype, shape and layout, with values that tend to break things."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dtype(case: Case, strings: bool = True, dates: bool = True) -> np.dtype[Any]
 
 
 def shape(case: Case, rows: int | None = None) -> tuple[int, ...]:
-    """Rows first: none, one, a few, or many."""
+    """Draw a shape with no, one, a few or many rows."""
     if rows is None:
         rows = case.pick([0, 1, 2, case.between(3, 40), case.between(3, 40), 1000])
     inner = tuple(case.pick([1, 2, 3, 5, 16]) for _ in range(case.pick([0, 0, 1, 1, 2, 3])))
@@ -38,7 +38,7 @@ def shape(case: Case, rows: int | None = None) -> tuple[int, ...]:
 
 
 def values(case: Case, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Any bits there are: NaN with payloads, -0.0, denormals, the least and the greatest."""
+    """Draw any bits: NaN with payloads, -0.0, denormals, the smallest and the largest."""
     rng = case.rng
     if dtype.kind in "SU":
         return _strings(case, shape, dtype)
@@ -70,7 +70,7 @@ def array(case: Case, rows: int | None = None, strings: bool = True) -> npt.NDAr
 
 
 def lay_out(case: Case, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same values in another layout: Fortran order, strided, reversed."""
+    """Return the same values in another layout: Fortran order, strided, reversed."""
     layout = case.pick(["C", "C", "F", "strided", "reversed", "readonly"])
     if layout == "F":
         return np.asfortranarray(array)

@@ -1,4 +1,4 @@
-"""One random case: where it works, what it draws, and how it says what it found."""
+"""One random case: its folder, its random choices, and its log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["AREAS", "Case", "OracleError", "Tried", "run_case"]
+__all__ = ["AREAS", "Case", "OracleError", "Result", "run_case"]
 
-#: In this order: the seed of a case is drawn with the area's place in this list.
+#: The position in this list is part of the seed of a case: append only.
 AREAS = (
     "npy",
     "npz",
@@ -31,29 +31,29 @@ T = TypeVar("T")
 
 
 class OracleError(Exception):
-    """The reference library itself could not make or read the file: the case says nothing."""
+    """The reference library could not make or read the file, so the case proves nothing."""
 
 
 @dataclass
 class Case:
-    """A case of an area: everything random about it comes from ``rng``."""
+    """A case of an area. Everything random about it comes from ``rng``."""
 
     rng: np.random.Generator
     #: An empty folder of its own.
     folder: str
-    #: What was done, step by step, for whoever reads a failure.
-    trail: list[str] = field(default_factory=list)
-    #: How the case ended: "read", "refused".
+    #: What was done, for the reader of a failure.
+    log: list[str] = field(default_factory=list)
+    #: How the case ended: "read" or "refused".
     outcome: str = "read"
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def say(self, step: str) -> None:
-        """Notes a step, also where the next one kills the process."""
-        self.trail.append(step)
-        with open(os.path.join(self.folder, "..", "trail.txt"), "a", encoding="utf-8") as file:
-            file.write(step + "\n")
+    def note(self, action: str) -> None:
+        """Log an action, also to a file, in case the next one kills the process."""
+        self.log.append(action)
+        with open(os.path.join(self.folder, "..", "log.txt"), "a", encoding="utf-8") as file:
+            file.write(action + "\n")
 
     def pick(self, choices: Sequence[T]) -> T:
         return choices[int(self.rng.integers(len(choices)))]
@@ -62,13 +62,13 @@ class Case:
         return bool(self.rng.random() < share)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """Draw a whole number from ``low`` to ``high``, both included."""
         return int(self.rng.integers(low, high + 1))
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What became of a case."""
+class Result:
+    """The result of a case."""
 
     area: str
     seed: int
@@ -77,7 +77,7 @@ class Tried:
 
 
 def run_case(area: str, seed: int, folder: str) -> Case:
-    """Runs one case in an empty folder; raises what it raises."""
+    """Run one case in an empty folder, and let its errors through."""
     module = import_module(f"hostile.areas.{area}")
     run: Callable[[Case], Any] = module.case
     case = Case(np.random.default_rng([AREAS.index(area), seed]), folder)

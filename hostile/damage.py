@@ -1,4 +1,4 @@
-"""What happens to files: bits that flip, ends that are cut, stretches that are lost."""
+"""Damages files: flips bits, cuts the end off, removes or overwrites spans."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["check_damaged", "damage"]
 def check_damaged(
     case: Case, path: str, read: Callable[[], Table], *, checksums: bool = False
 ) -> None:
-    """Damage a file, and read it whole: that gives what ``read`` does, or what it did before,
-    or an error. With ``checksums``, it is an error wherever ``read`` has one.
+    """Damage a file, and check that recmap gives what ``read`` gives now or gave before, or an
+    error. With ``checksums``, recmap must raise wherever ``read`` does.
     """
     before = read()
     damage(case, path)
-    case.say("oracle")  # the word by which the runner knows who crashed
+    case.note("oracle")  # tells the runner who crashed
     wanted: Table | None = None
     try:
         wanted = read()
     except Exception as e:
-        case.say(f"oracle: {e!r}")
-    case.say("recmap")
+        case.note(f"oracle: {e!r}")
+    case.note("recmap")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rm.LeftOutWarning)
             ds = rm.open(path)
         batches = list(ds.batches(case.between(1, 100)))
     except rm.RecmapError as e:
-        case.say(f"refused: {e}")
+        case.note(f"refused: {e}")
         case.outcome = "refused"
         return
     if wanted is None and checksums:
-        raise AssertionError("the reference refuses the file, and a full pass says nothing")
+        raise AssertionError("the reference refuses the file, but a full pass of recmap does not")
     for name, column in (wanted or {}).items():
         if name in ds.schema:
             found = [row for batch in batches for row in batch[name]]
@@ -47,24 +47,24 @@ def check_damaged(
 
 
 def damage(case: Case, path: str) -> None:
-    """Damages a file in place, in one way or several."""
+    """Damage a file, in one way or several."""
     with open(path, "rb") as file:
         content = bytearray(file.read())
     for _ in range(case.pick([1, 1, 1, 2, 4])):
-        _hurt(case, content)
-    # A file is replaced, not written over: others may have mapped it.
-    with open(path + ".hurt", "wb") as file:
+        _damage_once(case, content)
+    # Replace the file instead of overwriting it: it may be mapped.
+    with open(path + ".damaged", "wb") as file:
         file.write(content)
-    os.replace(path + ".hurt", path)
+    os.replace(path + ".damaged", path)
 
 
-def _hurt(case: Case, content: bytearray) -> None:
+def _damage_once(case: Case, content: bytearray) -> None:
     kind = case.pick(["flip", "flip", "flip", "byte", "cut", "zero", "insert", "remove", "append"])
     if not content:
         kind = "append"
     at = case.between(0, max(0, len(content) - 1))
     size = case.pick([1, 2, 8, 64, 1000])
-    case.say(f"damage: {kind} {size} at {at} of {len(content)}")
+    case.note(f"damage: {kind} {size} at {at} of {len(content)}")
     if kind == "flip":
         content[at] ^= 1 << case.between(0, 7)
     elif kind == "byte":

@@ -1,4 +1,4 @@
-"""Every way of reading a dataset, compared with the rows it must have."""
+"""Every way of reading a dataset, compared with the expected rows."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def length(table: Table) -> int:
 
 
 def dense(ds: rm.Dataset) -> bool:
-    """Whether every row takes the same bytes."""
+    """Tell whether all rows have the same size."""
     return all(field.row_bytes is not None for field in ds.schema.values())
 
 
 def check_reading(case: Case, ds: rm.Dataset, table: Table) -> None:
-    """All ways, one after the other."""
+    """Read in every way, one after the other."""
     for way in WAYS:
         _try(case, way, ds, table)
 
 
 def check_some_ways(case: Case, ds: rm.Dataset, table: Table, count: int = 4) -> None:
-    """A few ways, in a random order: that of first reads matters."""
+    """Read in a few ways, in random order: the first read may matter."""
     for number in case.rng.permutation(len(WAYS))[:count]:
         _try(case, WAYS[number], ds, table)
 
 
 def _try(case: Case, way: Way, ds: rm.Dataset, table: Table) -> None:
-    case.say(f"read: {way.__name__}")
+    case.note(f"read: {way.__name__}")
     if set(ds.schema) != set(table):
         raise AssertionError(f"columns {list(ds.schema)}, not {list(table)}")
     way(case, ds, table)

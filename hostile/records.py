@@ -101,7 +101,7 @@ class Features:
 
 
 def record(case: Case, features: Features) -> bytes:
-    """The bytes of one Example."""
+    """Make the bytes of one Example."""
     if case.chance(0.02):
         return b""
     entries = []
@@ -112,11 +112,11 @@ def record(case: Case, features: Features) -> bytes:
         count = length if length is not None else case.between(0, 6)
         entries.append(_entry(case, key, kind, count))
         if case.chance(0.03):
-            entries.append(_entry(case, key, kind, count))  # of equal keys the last counts
+            entries.append(_entry(case, key, kind, count))  # the last of equal keys counts
     order = case.rng.permutation(len(entries)) if case.chance(0.3) else range(len(entries))
     shuffled = [entries[i] for i in order]
     if case.chance(0.1):
-        # Messages in pieces are merged.
+        # A message may come in several parts, which are merged.
         half = len(shuffled) // 2
         content = wire.field(1, b"".join(shuffled[:half])) + wire.field(
             1, b"".join(shuffled[half:])
@@ -129,7 +129,7 @@ def record(case: Case, features: Features) -> bytes:
 
 
 def sequence(case: Case, features: Features) -> bytes:
-    """The bytes of one SequenceExample: some features are lists of steps."""
+    """Make the bytes of one SequenceExample: some features are lists of steps."""
     context, lists = {}, {}
     for i, (key, kind) in enumerate(features.kinds.items()):
         if not case.chance(features.present):
@@ -162,7 +162,7 @@ def _feature(case: Case, kind: str, count: int) -> bytes:
 
 
 def _float(case: Case) -> bytes:
-    # Python makes NaNs quiet when it reads floats: others could not be compared.
+    # Python quiets NaNs when it reads floats, so others could not be compared.
     bits = int.from_bytes(case.rng.bytes(4), "little")
     if bits >> 23 & 0xFF == 0xFF:
         bits |= 1 << 22
@@ -170,7 +170,7 @@ def _float(case: Case) -> bytes:
 
 
 def _numbers(case: Case, items: list[bytes], wire_type: int) -> bytes:
-    """Packed, one by one, or in pieces of both."""
+    """Encode values packed, one by one, or both."""
     if not items:
         return case.pick([b"", wire.field(1, b"")])
     out, rest = b"", list(items)
@@ -201,7 +201,7 @@ def frames(records: list[bytes]) -> bytes:
 
 
 def split(content: bytes) -> list[bytes]:
-    """The records of a plain file, slowly; OracleError where its framing or a CRC is wrong."""
+    """Read the records of a plain file, slowly; OracleError if its framing or a CRC is wrong."""
     records, at = [], 0
     while at < len(content):
         if at + 12 > len(content):
@@ -221,7 +221,7 @@ def split(content: bytes) -> list[bytes]:
 
 
 def compress(case: Case, content: bytes, kind: str | None) -> bytes:
-    """One stream, or for gzip several members."""
+    """Compress to one stream, or for gzip to several members."""
     if kind is None:
         return content
     if kind == "zlib":
@@ -235,7 +235,7 @@ def compress(case: Case, content: bytes, kind: str | None) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """The features of a record as protobuf reads them: kind and values by key."""
+    """Return the features of a record as protobuf reads them: kind and values by key."""
     try:
         example = _EXAMPLE.FromString(data)
     except Exception as e:
@@ -249,7 +249,7 @@ def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
 
 
 def parse_lists(data: bytes) -> dict[str, tuple[str, list[list[Any]]]]:
-    """The feature lists of a record as protobuf reads them: kind and steps by key."""
+    """Return the feature lists of a record as protobuf reads them: kind and steps by key."""
     try:
         message = _SEQUENCE.FromString(data)
     except Exception as e:
@@ -265,7 +265,7 @@ def parse_lists(data: bytes) -> dict[str, tuple[str, list[list[Any]]]]:
 
 
 def _step(values: list[Any], field: rm.Field) -> Any:
-    """A step of a feature list as its field reads it."""
+    """Return a step of a feature list as its field reads it."""
     if len(field.shape) == 1:
         return values[0]
     return values if field.is_bytes else np.array(values, field.dtype)
@@ -279,7 +279,7 @@ def _steps(steps: list[list[Any]], field: rm.Field) -> Any:
 
 
 def expected(records: list[bytes], schema: rm.Schema) -> Table:
-    """The rows as a schema that was inferred reads them."""
+    """Return the rows as an inferred schema reads them."""
     parsed = [parse(data) for data in records]
     lists = [parse_lists(data) for data in records]
     in_lists = {name for found in lists for name in found}

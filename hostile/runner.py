@@ -1,4 +1,4 @@
-"""Hands cases to worker processes, and keeps what failed."""
+"""Runs cases in worker processes, and keeps those that failed."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from hostile.case import Tried
+from hostile.case import Result
 
 __all__ = ["Report", "run"]
 
-# A reference library that crashes on a damaged file says nothing about recmap.
+# If the reference library crashes on a damaged file, recmap is not to blame.
 _ORACLE = "oracle"
-# Where a worker finds this package, wherever it is started.
+# So that a worker finds this package from any folder.
 _PATHS = [os.environ.get("PYTHONPATH"), str(Path(__file__).parent.parent)]
 
 
 @dataclass
 class Report:
-    """How many cases of each area ended how, and those that failed."""
+    """The number of cases by area and outcome, and those that failed."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    failures: list[Tried] = field(default_factory=list)
+    failures: list[Result] = field(default_factory=list)
 
-    def add(self, tried: Tried) -> None:
-        self.counts.setdefault(tried.area, Counter())[tried.outcome] += 1
-        if tried.outcome == "failed":
-            self.failures.append(tried)
+    def add(self, result: Result) -> None:
+        self.counts.setdefault(result.area, Counter())[result.outcome] += 1
+        if result.outcome == "failed":
+            self.failures.append(result)
 
 
 def run(
     areas: Sequence[str], seconds: float, first: int, limit: float, workers: int, keep: str
 ) -> Report:
-    """Tries cases of the areas in turn until the time is over."""
+    """Run cases of the areas in turn until the time is up."""
     report, lock = Report({area: Counter() for area in areas}), threading.Lock()
     end = time.monotonic() + seconds
     cases = _cases(areas, first, keep)
@@ -53,10 +53,10 @@ def run(
             while not over:
                 with lock:
                     area, seed = next(cases)
-                tried = worker.run(area, seed)
+                result = worker.run(area, seed)
                 with lock:
-                    report.add(tried)
-                    _keep(tried, keep)
+                    report.add(result)
+                    _keep(result, keep)
                 over = time.monotonic() >= end
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
@@ -68,7 +68,7 @@ def run(
 
 
 def _cases(areas: Sequence[str], first: int, keep: str) -> Iterator[tuple[str, int]]:
-    """Those that failed before, then new ones without end."""
+    """Yield the cases that failed before, then new ones without end."""
     for path in sorted(Path(keep).glob("*.txt")) if os.path.isdir(keep) else ():
         area, _, number = path.stem.rpartition("-")
         if area in areas:
@@ -80,18 +80,18 @@ def _cases(areas: Sequence[str], first: int, keep: str) -> Iterator[tuple[str, i
         seed += 1
 
 
-def _keep(tried: Tried, keep: str) -> None:
-    """A failure stays until its case passes."""
-    path = Path(keep, f"{tried.area}-{tried.seed}.txt")
-    if tried.outcome == "failed":
+def _keep(result: Result, keep: str) -> None:
+    """Keep a failure until its case passes."""
+    path = Path(keep, f"{result.area}-{result.seed}.txt")
+    if result.outcome == "failed":
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(tried.detail)
+        path.write_text(result.detail)
     elif path.exists():
         path.unlink()
 
 
 class _Worker:
-    """A process that tries cases; another one is started when it dies."""
+    """A process that runs cases; when it dies, another one is started."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
@@ -116,20 +116,20 @@ class _Worker:
                 return answer
         return {}
 
-    def run(self, area: str, seed: int) -> Tried:
+    def run(self, area: str, seed: int) -> Result:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{area} {seed}\n")
         self._process.stdin.flush()
         answer = self._answer()
-        trail = self._text("trail.txt")
+        log = self._text("log.txt")
         if answer:
-            detail = f"{trail}\n{answer['detail']}" if answer["detail"] else ""
-            return Tried(area, seed, answer["outcome"], detail)
+            detail = f"{log}\n{answer['detail']}" if answer["detail"] else ""
+            return Result(area, seed, answer["outcome"], detail)
         stack = self._text("stack.txt")
         code = self._end()
         self._start()
-        outcome = "no reference" if trail.strip().endswith(_ORACLE) else "failed"
-        return Tried(area, seed, outcome, f"{trail}\n{stack}\nthe process ended with {code}")
+        outcome = "no reference" if log.strip().endswith(_ORACLE) else "failed"
+        return Result(area, seed, outcome, f"{log}\n{stack}\nthe process ended with {code}")
 
     def _text(self, name: str) -> str:
         return Path(self._root, name).read_text(encoding="utf-8", errors="replace")
@@ -141,7 +141,7 @@ class _Worker:
         self._end()
 
     def _end(self) -> int:
-        """Lets the process end, and how it did."""
+        """End the process, and return its exit code."""
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate()
         shutil.rmtree(self._root, ignore_errors=True)

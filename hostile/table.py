@@ -1,4 +1,4 @@
-"""Expected values, compared with what recmap gives, bit for bit."""
+"""Expected values, compared bit for bit with those of recmap."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def plain(value: Any) -> Any:
 
 
 def as_bytes(array: npt.NDArray[Any]) -> list[Any]:
-    """The rows of an array of strings, as recmap gives them: UTF-8."""
+    """Return the rows of an array of strings as recmap gives them, in UTF-8."""
     if array.ndim > 1:
         return [as_bytes(row) for row in array]
     return [item if isinstance(item, bytes) else item.encode() for item in array.tolist()]
 
 
 def rows_of(array: npt.NDArray[Any]) -> list[Any]:
-    """The rows of an array, strings as bytes."""
+    """Return the rows of an array, strings as bytes."""
     return as_bytes(array) if array.dtype.kind in "SU" else list(array)
 
 
 def table_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
-    """The columns of arrays by name; those of a structured one are its fields."""
+    """Return the columns of arrays by name; the fields of structured arrays are columns."""
     table: Table = {}
     for name, array in arrays.items():
         if array.dtype.names is None:
@@ -58,7 +58,7 @@ def table_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
 
 
 def assert_same(found: Iterable[Any], wanted: Sequence[Any], where: str) -> None:
-    """Raises if the rows of a column are not those expected."""
+    """Raise if the rows of a column are not those expected."""
     rows = [plain(row) for row in found]
     expected = [plain(row) for row in wanted]
     if len(rows) != len(expected):

@@ -1,6 +1,6 @@
-"""A process that tries cases one after the other, and says what became of each.
+"""A process that runs cases one after the other, and reports the outcome of each.
 
-It may crash or hang: whoever started it sees that, and which case it was.
+It may crash or hang; the runner notices, and knows which case it was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Reads ``area seed`` lines, and answers each with a line of JSON."""
+    """Read lines of ``area seed``, and answer each with a line of JSON."""
     limit = float(sys.argv[1])
     warnings.simplefilter("ignore")
     root = tempfile.mkdtemp(prefix="hostile-")
@@ -31,19 +31,19 @@ def main() -> None:
         folder = os.path.join(root, "case")
         shutil.rmtree(folder, ignore_errors=True)
         os.mkdir(folder)
-        open(os.path.join(root, "trail.txt"), "w").close()
+        open(os.path.join(root, "log.txt"), "w").close()
         with open(os.path.join(root, "stack.txt"), "w") as stack:
             faulthandler.enable(stack)
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             begun = time.monotonic()
-            answer = _tried(area, int(seed), folder)
+            answer = _run(area, int(seed), folder)
             faulthandler.cancel_dump_traceback_later()
             faulthandler.disable()
         print(json.dumps({**answer, "seconds": time.monotonic() - begun}), flush=True)
     shutil.rmtree(root, ignore_errors=True)
 
 
-def _tried(area: str, seed: int, folder: str) -> dict[str, str]:
+def _run(area: str, seed: int, folder: str) -> dict[str, str]:
     try:
         return {"outcome": run_case(area, seed, folder).outcome, "detail": ""}
     except OracleError as e:

@@ -1,4 +1,4 @@
-"""The command line as people run it: in a pipe, and in a terminal."""
+"""Runs the command line as people do: in a pipe, and in a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-m", "recmap"]
 
 
 def run(*args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Its output in pipes."""
+    """Run the command with its output in pipes."""
     return subprocess.run(
         [*COMMAND, *args],
         capture_output=True,
@@ -29,8 +29,9 @@ def run(*args: str, env: Mapping[str, str] | None = None) -> subprocess.Complete
 def run_in_terminal(
     *args: str, columns: int = 120, on_output: Callable[[int, bytes], None] | None = None
 ) -> tuple[int, str]:
-    """The exit code and all that was written to the terminal. ``on_output`` is told the
-    process and what it has written so far.
+    """Run the command in a terminal; return the exit code and everything it wrote.
+
+    ``on_output`` gets the process id and the output so far.
     """
     master, slave = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"}
@@ -40,8 +41,8 @@ def run_in_terminal(
     ) as process:
         os.close(slave)
         written = b""
-        while piece := _read(master):
-            written += piece
+        while data := _read(master):
+            written += data
             if on_output is not None:
                 on_output(process.pid, written)
         os.close(master)
@@ -52,7 +53,7 @@ def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 1 << 16)
     except OSError as e:
-        # Linux says so when nobody has the other end open; macOS reads nothing.
+        # Linux raises this when the other end is closed; macOS reads nothing.
         if e.errno != errno.EIO:
             raise
         return b""

@@ -1,5 +1,6 @@
-"""Runs the programs of one question, and the code of its page, in one process, because
-TensorFlow takes long to import. Prints what each program printed, as JSON.
+"""Runs the programs of one question and the code of its page, and prints their output as JSON.
+
+All run in one process, because TensorFlow takes long to import.
 
     python example_scripts.py q0
 """
@@ -22,14 +23,14 @@ __all__ = ["BLOCK", "EXAMPLES", "PAGES"]
 ROOT = Path(__file__).parent.parent
 EXAMPLES, PAGES = ROOT / "examples", ROOT / "docs" / "questions"
 
-# A program that a page names, or a block of code or of output behind it.
+# A program that a page names, or a block of code or output after it.
 BLOCK = re.compile(
     r"\(\.\./\.\./examples/([\w/]+)\.py\)|^```(python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
 
 
 def run_script(script: Path) -> str:
-    """What it prints."""
+    """Run a script and return what it prints."""
     printed = io.StringIO()
     sys.argv, sys.path[0] = [str(script)], str(script.parent)
     with contextlib.redirect_stdout(printed):
@@ -38,13 +39,13 @@ def run_script(script: Path) -> str:
 
 
 def run_page(page: Path) -> None:
-    """Runs its blocks of code, each on the data of the program that was named before."""
+    """Run the code blocks of a page, each on the data of the program named before it."""
     import numpy as np
 
     import recmap as rm
 
     sys.path[0] = str(EXAMPLES)
-    # The first block stands before the program it belongs to.
+    # The first block comes before the program it belongs to.
     script = next(found[1] for found in BLOCK.finditer(page.read_text()) if found[1])
     for name, kind, code in BLOCK.findall(page.read_text()):
         script = name or script

@@ -1,4 +1,4 @@
-"""Programs whose memory the operating system limits."""
+"""Runs programs with a memory limit, and measures the peak."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ __all__ = ["LIMIT", "MB", "peak_of", "run_limited"]
 
 MB = 1 << 20
 
-# Above what the interpreter and the imports take. Thread stacks count as data,
-# 8 MB each whether used or not, so that the limit leaves room for a few, and for
-# those that inflate, one for each processor.
+# Bytes on top of the interpreter and the imports. Thread stacks count as data, 8 MB each
+# whether used or not, so there is room for a few, and for one per CPU that inflates.
 LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
 
 PROGRAM = """
@@ -29,7 +28,7 @@ resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 
 
 def run_limited(body: str, limit: int = LIMIT) -> str:
-    """What a program prints that may use so many bytes."""
+    """Run a program that may use so many bytes, and return what it prints."""
     program = PROGRAM.format(limit=limit, body=body)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
@@ -65,7 +64,7 @@ print(peak - before)
 
 
 def peak_of(statement: str) -> int:
-    """The most anonymous memory a statement takes, seen many times while it runs."""
+    """Return the peak of anonymous memory while a statement runs."""
     program = WATCHED.format(body=statement)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120

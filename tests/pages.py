@@ -1,4 +1,4 @@
-"""The examples of a page, run from top to bottom as a reader would."""
+"""Runs the examples of a page from top to bottom, as a reader would."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHELL = f'set -eu; recmap() {{ "{sys.executable}" -m recmap "$@"; }}\n'
 
 @dataclass(frozen=True)
 class Block:
-    """Code of a page, the line it begins at, and what it prints, if the page says so."""
+    """A code block of a page, its first line, and its output if the page shows it."""
 
     language: str
     code: str
@@ -35,7 +35,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page. One of ``text`` is the output of the one before it."""
+    """Yield the blocks of a page. A ``text`` block is the output of the one before it."""
     text = page.read_text(encoding="utf-8")
     found = list(_FENCED.finditer(text))
     for block, after in zip(found, [*found[1:], None], strict=True):
@@ -44,7 +44,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def run_page(page: Path) -> None:
-    """Runs the blocks of Python and of shell in order, in this folder."""
+    """Run the Python and shell blocks in order, in the current folder."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python":
@@ -58,10 +58,10 @@ def run_page(page: Path) -> None:
 
 
 def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
-    """What a block prints. A traceback names the page and the line."""
+    """Run a block and return what it prints. A traceback names the page and the line."""
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
     with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
-        # Pages leave records out on purpose.
+        # Pages skip records on purpose.
         warnings.simplefilter("ignore", SkippedRecordsWarning)
         exec(code, names)
     return out.getvalue()

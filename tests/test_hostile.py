@@ -24,7 +24,7 @@ def test_a_case_of_every_area_passes(area: str, tmp_path: Path) -> None:
             found = run_case(area, seed, str(folder))
         except OracleError:
             continue
-        assert found.trail
+        assert found.log
         return
     raise AssertionError("no case could be made")
 
@@ -35,7 +35,7 @@ def test_the_same_seed_makes_the_same_case(tmp_path: Path) -> None:
         folder = tmp_path / name / "case"
         folder.mkdir(parents=True)
         os.chdir(folder)
-        trails.append([step.replace(f"/{name}/", "/") for step in run_case("raw", 7, ".").trail])
+        trails.append([step.replace(f"/{name}/", "/") for step in run_case("raw", 7, ".").log])
     assert trails[0] == trails[1]
 
 
@@ -54,7 +54,7 @@ import os, signal, time
 from hostile.case import Case
 
 def case(case: Case) -> None:
-    case.say("a step")
+    case.note("a step")
     {body}
 """
 

@@ -44,7 +44,7 @@ def int64_list(*values: int) -> bytes:
 
 
 def entry(key: str, feature: bytes) -> bytes:
-    """A map entry of Features or FeatureLists."""
+    """Make a map entry of Features or FeatureLists."""
     return field(1, field(1, key.encode()) + field(2, feature))
 
 

@@ -1,1 +1,1 @@
-"""One table per file; each has a ``measure`` that makes it."""
+"""One table per file; each has a function ``measure`` that makes it."""

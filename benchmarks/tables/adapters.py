@@ -1,4 +1,4 @@
-"""What the adapters of other frameworks cost."""
+"""The cost of the adapters for other frameworks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from benchmarks.report import Table, compare
 __all__ = ["measure"]
 
 _NOTE = (
-    "An epoch of shuffled batches of 1 MB (256 rows of 4 KB) from an .npy file, as tensors, beside "
-    "the plain iterator of the same pipeline. Each in its own process; datasets are made before "
-    "the clock starts."
+    "An epoch of shuffled batches of 1 MB (256 rows of 4 KB) from an .npy file, as tensors, "
+    "compared with the plain iterator of the same pipeline. Each in its own process; datasets are "
+    "made before the clock starts."
 )
 _OVERHEAD = 0.15
 

@@ -1,4 +1,4 @@
-"""A user's function of images."""
+"""A user's function applied to images."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["measure"]
 _NOTE = (
     "A NumPy function (crop, flip, noise, normalise) of each image of 128x128x3 float32 in an .npy "
     "file, then batches of {batch}. recmap: map(fn, workers=n) in processes. tf.data: "
-    "map(numpy_function, num_parallel_calls=2). DataLoader: num_workers=2. The start of processes "
-    "counts; in the last case it counts for nobody (repeat() here, persistent_workers there). Of "
-    "the function, half is drawing the noise: recmap gives it a generator that draws faster "
-    "(SFC64) than the default_rng() of the others. GB/s count what comes out."
+    "map(numpy_function, num_parallel_calls=2). DataLoader: num_workers=2. Starting processes "
+    "counts, except in the last case (repeat() in recmap, persistent_workers in DataLoader). Half "
+    "of the function is drawing noise: recmap passes it a generator (SFC64) that is faster than "
+    "the default_rng() of the others. GB/s count the output."
 )
 _BATCH = 32
 

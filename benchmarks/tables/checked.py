@@ -1,4 +1,4 @@
-"""What checking CRCs costs."""
+"""The cost of checking CRCs."""
 
 from __future__ import annotations
 

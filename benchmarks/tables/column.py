@@ -11,7 +11,7 @@ __all__ = ["measure"]
 _NOTE = (
     'ds["x"] of a file written with align=64, against np.memmap of the same numbers in an .npy '
     "file: the sum over the column in batches, and all rows in random order, gathered in batches. "
-    "Both are opened anew each time, before the clock starts."
+    "Both are opened again each time, before the clock starts."
 )
 _ACCESS = {"column_sum": "sum", "column_gather": "random gather"}
 

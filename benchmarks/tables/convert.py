@@ -12,8 +12,8 @@ __all__ = ["measure"]
 
 _NOTE = (
     "rm.convert of an .npy file to one TFRecord file and back, rows counted and CRCs checked "
-    "afterwards, against cp of the file that is read. Nobody calls fsync. TensorFlow's loop takes "
-    "rows of the same memmap one by one."
+    "afterwards, against cp of the file that is read. fsync is never called. TensorFlow's loop "
+    "takes rows of the same memmap one by one."
 )
 
 

@@ -10,7 +10,7 @@ __all__ = ["measure"]
 
 _NOTE = (
     "A pass in batches over one gzip file, every CRC checked, as in the table of reads; and arrays "
-    "in memory to a gzip file, at the level that is each one's default."
+    "in memory written to a gzip file, each at its default level."
 )
 
 

@@ -12,8 +12,8 @@ __all__ = ["measure"]
 
 _NOTE = (
     "One dataset of int32, 4 KB a row, in batches of 256 rows: in chunks of 256 rows with gzip or "
-    "lzf and shuffle, and contiguous, where recmap gives views of the mapped file and the memmap "
-    "copy of the table of reads is the limit for one who copies."
+    "lzf and shuffle, and contiguous, where recmap gives views of the mapped file; the memmap "
+    "copy in the table of reads is the limit for readers that copy."
 )
 
 

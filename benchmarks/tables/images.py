@@ -12,8 +12,8 @@ __all__ = ["measure"]
 _NOTE = (
     "JPEGs of 500x375 in one TFRecord file, decoded to RGB, resized to 256x256 float32, in batches "
     "of 32. recmap: decode_image, whose resizing is antialiased. tf.data: map(decode_jpeg and "
-    "resize, num_parallel_calls=AUTOTUNE), batch, prefetch; its resizing is not antialiased unless "
-    "that is asked for. GB/s count what comes out."
+    "resize, num_parallel_calls=AUTOTUNE), batch, prefetch; its resizing is not antialiased by "
+    "default. GB/s count the output."
 )
 _BATCH, _SIZE = 32, 256
 _TARGET = 1.0

@@ -10,8 +10,8 @@ __all__ = ["measure"]
 
 _NOTE = (
     "`import` in a new interpreter, whose own start does not count; files are compiled already. "
-    "`import recmap` leaves the rest for when it is used; the second case is that with what "
-    "`rm.open` loads, NumPy among it."
+    "`import recmap` loads most of the package on first use; the second case includes what "
+    "`rm.open` loads, such as NumPy."
 )
 _OURS = {"recmap": "import recmap", "recmap.dataset.open": "import recmap, rm.open"}
 

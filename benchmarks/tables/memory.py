@@ -12,8 +12,8 @@ from benchmarks.workloads import MB, Workload
 __all__ = ["measure"]
 
 _NOTE = (
-    "Peak of RssAnon during a pass in batches over a file without an index, above what a new "
-    "process has after its imports; sampled every millisecond."
+    "Peak of RssAnon during a pass in batches over a file without an index, above that of a "
+    "new process after its imports; sampled every millisecond."
 )
 _LIMIT = 100 * MB
 _SIZES, _QUICK_SIZES = (64 * MB, 512 * MB, 2048 * MB), (64 * MB, 256 * MB)

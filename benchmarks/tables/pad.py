@@ -10,13 +10,13 @@ from benchmarks.report import Row, Table, compare
 __all__ = ["measure"]
 
 _NOTE = (
-    "One TFRecord file of sequences, in batches of {batch} rows filled up to the longest of each. "
+    "One TFRecord file of sequences, in batches of {batch} rows padded to the longest of each. "
     'recmap: rm.open(path).batch({batch}, pad="longest"), CRCs checked. tf.data, tuned: batch, '
     "parse_example, to_tensor or to_dense in parallel, prefetch, with the settings that a trial "
     "found fastest. tf.data, row by row: parse_single_example and padded_batch. In {files} files, "
-    "shuffled: recmap has all rows in a random order (shuffle(seed=1)), tf.data those of 16 files "
-    "at a time through a buffer of 10,000. The last rows compare recmap with itself: the file as "
-    "a column of a dict, under its own name or another one, pads as fast as rm.open(path)."
+    "shuffled: recmap shuffles all rows (shuffle(seed=1)), tf.data those of 16 files at a time "
+    "through a buffer of 10,000. The last rows compare recmap with itself: the file as a column "
+    "of a dict, under its own name or another one, pads as fast as rm.open(path)."
 )
 _FILES = 64
 _TARGET = 10.0

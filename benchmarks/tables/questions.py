@@ -15,15 +15,15 @@ __all__ = ["measure"]
 
 _NOTE = (
     "A program of examples/ and the one of examples/usual/ on the same data, each in a process of "
-    "its own, the best of three times; imports do not count. The memory is the most that was held "
-    "and that no file backs, with worker processes, above what was held after the imports."
+    "its own, the best of three times; imports do not count. Memory is the peak of anonymous "
+    "memory, with worker processes, above that after the imports."
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """``ours``, ``usual`` and ``before``, which makes what ours reads, are scripts and their
-    functions.
+    """A question: recmap's script (``ours``), the usual one, and one that makes the files ours
+    reads (``before``).
     """
 
     title: str
@@ -34,7 +34,7 @@ class Case:
 
 
 _ROUNDS = 3
-# A few seconds of work for the slower of the two. The first word is the page.
+# A few seconds of work for the slower one. The first word is the page.
 _CASES = (
     Case("q0 rows as bytes", "q0_bytes_features.answer", "q0_loop_of_bytes.usual", 200_000),
     Case("q0 rows of float64", "q0_float64.answer", "q0_loop_of_floats.usual", 100_000),
@@ -79,7 +79,7 @@ def _row(bench: Bench, case: Case) -> Row:
 
 
 def _round(bench: Bench, case: Case, make: str, rows: int) -> tuple[Measure, Measure]:
-    """Ours and the usual, on files of their own."""
+    """Run ours and the usual one, each on files of its own."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name)
         _run(bench, make, folder, rows)

@@ -1,4 +1,4 @@
-"""A Ray cluster: its own readers and writers, and ours."""
+"""A Ray cluster: Ray's own readers and writers, and recmap's."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.workloads import Workload
 __all__ = ["measure"]
 
 _NOTE = (
-    "One cluster on all processors of this machine, the same files. Reading: rm.ray.read and Ray's "
-    "read_tfrecords or read_numpy, then iter_batches of 4,096 rows as NumPy; that alone is what "
-    "rows in memory take, which Ray has put there before the clock starts. Writing: rows that "
-    "lie in the cluster's memory, by rm.ray.write and write_tfrecords. Ray's TFRecord readers and "
-    "writers take one Example at a time, so that they get fewer rows. The last two convert one "
-    'large file to eight by rm.convert(engine="ray"), with two tasks at a time and with one; '
-    "nobody calls fsync."
+    "One cluster on all CPUs of this machine, the same files. Reading: rm.ray.read and Ray's "
+    "read_tfrecords or read_numpy, then iter_batches of 4,096 rows as NumPy; the case "
+    "in memory is iter_batches alone, on rows that Ray loaded before the clock starts. Writing: "
+    "rows in the cluster's memory, with rm.ray.write and write_tfrecords. Ray's TFRecord readers "
+    "and writers handle one Example at a time, so they get fewer rows. The last two convert one "
+    'large file to eight with rm.convert(engine="ray"), with two tasks at a time and with one; '
+    "fsync is never called."
 )
 _SHARDS = 8
-# A start of Ray's takes a while: rows enough that it does not count.
+# Starting a Ray job takes a while: enough rows that it does not matter.
 _PEER_TIMES = 2
 
 

@@ -14,7 +14,7 @@ __all__ = ["given_fields", "measure"]
 _NOTE = (
     "One file to NumPy batches of {batches} rows, every CRC checked (the `tfrecord` package "
     "checks none). recmap opens the file, finds its records and infers its schema within the "
-    "time; no index lies beside it. TensorFlow's dataset is built before the clock starts. Tuned: "
+    "time; there is no index file. TensorFlow's dataset is built before the clock starts. Tuned: "
     "batch, then parse_example in parallel, then prefetch, with the buffers, parallel batching "
     "and RaggedFeature or VarLenFeature that a trial found fastest. memmap: np.array of slices of "
     "the same numbers in an .npy file."
@@ -33,7 +33,7 @@ def measure(bench: Bench) -> Table:
 
 
 def given_fields(workload: Workload, form: str) -> dict[str, str] | None:
-    """Types for what is stored as raw bytes; the rest is inferred."""
+    """Return the types of what is stored as raw bytes; the rest is inferred."""
     return {"x": f"float32[{workload.width}]"} if form == "raw" else None
 
 
@@ -62,7 +62,7 @@ def _entrants(bench: Bench, workload: Workload, form: str) -> list[Entrant]:
         "tensorflow", "TensorFlow, tuned", "tuned_read",
         width=workload.width, rows=workload.tuned_rows, **parse,
     )  # fmt: skip
-    # The questions parse floats that were stored as raw bytes.
+    # Questions on the web parse floats that were stored as raw bytes.
     if form != "float":
         entrants += bench.entrants(
             "tensorflow", "TensorFlow, row by row", "loop_read",

@@ -11,13 +11,13 @@ from benchmarks.workloads import Workload
 
 __all__ = ["measure"]
 
-_NOTE = "rm.open and len of one file without an index, with two processors against one."
+_NOTE = "rm.open and len of one file without an index, on two CPUs against one."
 
 
 def measure(bench: Bench) -> Table:
     table = Table("Index scan", _NOTE)
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
-        table.note += " Not measured: this machine has one processor, or cannot limit a process."
+        table.note += " Not measured: this machine has one CPU, or cannot limit a process."
         return table
     table.rows = [_row(bench, bench.workloads[name]) for name in ("short", "4KB")]
     return table

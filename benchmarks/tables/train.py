@@ -21,13 +21,12 @@ _NOTE = (
     "map(numpy_function that gathers a batch, num_parallel_calls=2), prefetch. DataLoader: a "
     "Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 worker processes, which "
     "are started before the clock; by batches: the same with a BatchSampler and one gather a "
-    "batch. Grain: ArrayRecord with a record a row, shuffle, batch, as many reading threads as a "
-    "trial found fastest. Who handles rows one by one in Python sees fewer of them."
+    "batch. Grain: ArrayRecord with one record per row, shuffle, batch, and the number of "
+    "reading threads that a trial found fastest. Loaders that handle rows one by one get fewer."
 )
 _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}
-# Batches for loaders that take rows one by one, and for those that are slower still:
-# about a second's work.
+# Batches for loaders that read row by row, and for slower ones: about a second of work.
 _LOOP_BATCHES = 32
 _SLOW_BATCHES = 4
 _QUEUED_BATCHES = 512
@@ -61,7 +60,7 @@ def _entrants(bench: Bench, workload: Workload) -> list[Entrant]:
             "torch", f"DataLoader, {workers} workers", "train_rows",
             rows=few, workers=workers, **whole,
         )  # fmt: skip
-    # Batches that travel between processes are slow, so these are fewer.
+    # Batches that cross processes are slow, so there are fewer.
     some = min(workload.rows, _QUEUED_BATCHES * workload.batch)
     for workers, rows in ((0, workload.rows), (2, some)):
         entrants += bench.entrants(

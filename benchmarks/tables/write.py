@@ -13,7 +13,7 @@ __all__ = ["measure"]
 
 _NOTE = (
     "Arrays in memory to one file. `write()` puts the bytes of the same finished file into a new "
-    "one, 1 MB at a time. Nobody calls fsync. TensorFlow's loop and the `tfrecord` package make "
+    "one, 1 MB at a time. fsync is never called. TensorFlow's loop and the `tfrecord` package make "
     "one Example per row. GB/s count the values of the rows as they are in memory."
 )
 _TITLES = {"float": "float_list", "raw": "raw bytes", "tokens": "int64_list", "image": "bytes"}

@@ -1,1 +1,1 @@
-"""What is tried: a module per area, each with a function ``case``."""
+"""The areas: one module each, with a function ``case``."""

@@ -30,22 +30,22 @@ def case(case: Case) -> None:
     for _ in range(6):
         if case.chance(0.6):
             key = _key(case, array.shape)
-            case.say(f"{array.dtype} {array.shape} [{key!r}]")
+            case.note(f"{array.dtype} {array.shape} [{key!r}]")
             run: Callable[[Any], Any] = partial(_indexed, key=key)
         else:
             name, options = case.pick(REDUCTIONS), _options(case, array.shape)
-            case.say(f"{array.dtype} {array.shape} {name}({options})")
+            case.note(f"{array.dtype} {array.shape} {name}({options})")
             run = partial(_reduced, name=name, options=options)
         _compare(run, array, column)
     if case.chance(0.3):
-        case.say("arithmetic")
+        case.note("arithmetic")
         first = array[0]
         _compare(lambda values: values + first, array, column)
         _compare(lambda values: values == first, array, column)
 
 
 def _stored(case: Case, array: npt.NDArray[Any]) -> Any:
-    """The column, from a file of some format, or from several."""
+    """Store the column in one or several files of some format, and open it."""
     suffix = case.pick([".npy", ".npz", ".h5", ".zarr", ".tfrecord", ".tfrecord.gz", "memory"])
     parts = case.pick([1, 1, 2, 3])
     if suffix == "memory":
@@ -55,7 +55,7 @@ def _stored(case: Case, array: npt.NDArray[Any]) -> Any:
         path = case.path(f"{i}{suffix}")
         rm.from_arrays({"data": part}).save(path)
         paths.append(path)
-    case.say(f"{parts} of {suffix}")
+    case.note(f"{parts} of {suffix}")
     return rm.open(paths)["data"]
 
 
@@ -91,7 +91,7 @@ def _indexed(values: Any, key: Any) -> Any:
 
 
 def _options(case: Case, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Options of a reduction, perhaps with an array for the result that does not fit."""
+    """Draw the options of a reduction, perhaps with an ``out`` array that does not fit."""
     options: dict[str, Any] = {"axis": case.pick([None, 0, -1, len(shape), ()])}
     if case.chance(0.3):
         options["keepdims"] = True
@@ -118,9 +118,9 @@ def _compare(run: Callable[[Any], Any], array: npt.NDArray[Any], column: Any) ->
     expected, actual = np.asarray(expected), np.asarray(actual)
     same = plain(expected) == plain(actual)
     if expected.dtype == np.float16 and np.isinf(expected).any():
-        return  # NumPy overflows on the way
+        return  # NumPy itself overflows
     if not same and expected.dtype.kind in "fc" and expected.dtype == actual.dtype:
-        # Sums of floats are rounded in another order.
+        # Sums of floats are rounded in a different order.
         close = 1e-2 if expected.dtype == np.float16 else 1e-4
         same = expected.shape == actual.shape and np.allclose(
             expected, actual, rtol=close, equal_nan=True

@@ -34,7 +34,7 @@ def case(case: Case) -> None:
         sharded = options.get("shards", 1) > 1
         if sharded:
             path = case.path(f"{step}/") + f"part{suffix}"
-        case.say(f"{list(ds.schema.items())} to {path} {options}")
+        case.note(f"{list(ds.schema.items())} to {path} {options}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             report = ds.save(path, **options)

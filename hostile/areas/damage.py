@@ -1,5 +1,5 @@
-"""Damaged TFRecord files: an error, or exactly what is there; and nothing lost that can be
-saved.
+"""Damaged TFRecord files: reading gives an error or exactly what is there, and repair saves
+every sound record.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def case(case: Case) -> None:
         Path(path).write_bytes(whole)
     if case.chance(0.3):
         rm.index(path)
-    case.say(f"{count} records, {compression}")
+    case.note(f"{count} records, {compression}")
     damage(case, path)
     wanted = _sound(Path(path).read_bytes())
-    case.say(f"the reference reads {'all' if wanted is not None else 'not all'} of it")
+    case.note(f"the reference reads {'all' if wanted is not None else 'not all'} of it")
     _in_order(case, path, wanted, compression)
     _skipping(case, path, count)
     if case.chance(0.5):
@@ -50,7 +50,7 @@ def _record(i: int) -> bytes:
 
 
 def _sound(content: bytes) -> list[bytes] | None:
-    """The records of a file that is sound to its end; None of one that is not."""
+    """Return the records of a sound file; None if it is damaged."""
     try:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
@@ -74,7 +74,7 @@ def _is_zlib(content: bytes) -> bool:
 
 
 def _in_order(case: Case, path: str, wanted: list[bytes] | None, compression: str | None) -> None:
-    """Row by row: what comes before an error is right, and an error comes."""
+    """Check that rows before an error are right, and that there is an error."""
     found: list[int] = []
     try:
         with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def _in_order(case: Case, path: str, wanted: list[bytes] | None, compression: st
             ds = rm.open(path)
             found.extend(int(row["n"]) for row in ds)
     except rm.RecmapError as e:
-        case.say(f"refused after {len(found)} rows: {e}")
+        case.note(f"refused after {len(found)} rows: {e}")
         case.outcome = "refused"
         if wanted is not None and len(wanted) and not _is_weird(wanted):
             raise AssertionError(f"a sound file is refused: {e}") from e
@@ -98,7 +98,7 @@ def _in_order(case: Case, path: str, wanted: list[bytes] | None, compression: st
 
 
 def _is_weird(wanted: list[bytes]) -> bool:
-    """Whether the records, though sound, are not those that were written."""
+    """Tell whether the records are sound, but not those that were written."""
     try:
         return any(set(records.parse(data)) != {"n", "t"} for data in wanted)
     except OracleError:
@@ -110,7 +110,7 @@ def _number(data: bytes) -> int:
 
 
 def _check_prefix(path: str, found: list[int], compression: str | None) -> None:
-    """All sound records before the first damaged one were given out."""
+    """Check that all sound records before the first damaged one were read."""
     if compression is not None:
         return
     content, sound = Path(path).read_bytes(), 0
@@ -129,13 +129,13 @@ def _check_prefix(path: str, found: list[int], compression: str | None) -> None:
 
 
 def _skipping(case: Case, path: str, count: int) -> None:
-    """What ``errors="skip"`` keeps was written, in its order, and none of it twice."""
+    """Check that ``errors="skip"`` keeps only records that were written, once and in order."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             rows = list(rm.open(path, errors="skip"))
     except rm.RecmapError as e:
-        case.say(f"skip: {e}")
+        case.note(f"skip: {e}")
         return
     numbers = [int(row["n"]) for row in rows if "n" in row]
     if any(not 0 <= n < count for n in numbers):
@@ -143,15 +143,15 @@ def _skipping(case: Case, path: str, count: int) -> None:
 
 
 def _repaired(case: Case, path: str) -> None:
-    """What ``repair`` writes is sound, and is what skipping reads."""
+    """Check that ``repair`` writes a sound file of the records that skipping reads."""
     saved = case.path("saved.tfrecord")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             rm.repair(path, saved)
     except rm.RecmapError as e:
-        case.say(f"repair: {e}")
+        case.note(f"repair: {e}")
         return
     records.split(Path(saved).read_bytes())
     kept: Any = list(rm.tfrecord.records(saved))
-    case.say(f"repair kept {len(kept)}")
+    case.note(f"repair kept {len(kept)}")

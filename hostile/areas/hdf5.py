@@ -1,4 +1,4 @@
-"""Files that h5py writes: every layout, filter, chunk index and history of sizes."""
+"""Files that h5py writes: every layout, filter and chunk index, grown and shrunk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def case(case: Case) -> None:
     rows = case.between(1, 40)
     libver = case.pick(["earliest", "v108", "v110", "latest", "latest"])
     block = case.pick([0, 0, 0, 512, 1024])
-    case.say(f"libver {libver}, user block {block}")
+    case.note(f"libver {libver}, user block {block}")
     names = []
     try:
         with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
@@ -68,7 +68,7 @@ def _dataset(case: Case, group: Any, name: str, rows: int) -> str:
         options = _options(case, array.shape)
         dataset = group.create_dataset(name, array.shape, array.dtype, **options)
         _fill(case, dataset, array)
-    case.say(
+    case.note(
         f"{dataset.name}: {dataset.dtype} {dataset.shape} chunks {dataset.chunks} "
         f"maxshape {dataset.maxshape} {dataset.compression} shuffle {dataset.shuffle} "
         f"fletcher32 {dataset.fletcher32}"
@@ -85,7 +85,7 @@ def _record(case: Case) -> np.dtype[Any]:
 
 
 def _options(case: Case, shape: tuple[int, ...]) -> dict[str, Any]:
-    """How it is stored: contiguous, or in chunks with an index of any kind."""
+    """Draw how it is stored: contiguous, or in chunks with an index of any kind."""
     if case.chance(0.3) or 0 in shape:
         return {}
     sides = [case.between(1, max(1, side + 2)) for side in shape]
@@ -107,7 +107,7 @@ def _options(case: Case, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _fill(case: Case, dataset: Any, array: npt.NDArray[Any]) -> None:
-    """Writes all of it, or only some, or more and less again."""
+    """Write all of it, or only some, or grow and shrink it."""
     history = case.pick(["whole", "whole", "whole", "part", "rows", "grown", "shrunk", "empty"])
     if history == "part" and len(array):
         start = case.between(0, len(array) - 1)
@@ -130,7 +130,7 @@ def _fill(case: Case, dataset: Any, array: npt.NDArray[Any]) -> None:
 
 
 def _read(path: str, names: list[str]) -> Table:
-    """What h5py reads, strings as bytes and lists as arrays."""
+    """Return what h5py reads, strings as bytes and lists as arrays."""
     table: Table = {}
     with h5py.File(path) as file:
         for name in names:

@@ -1,4 +1,4 @@
-"""Conversions that are killed, raced, or whose input shrinks under them."""
+"""Conversions that are killed, raced, or whose input shrinks while they run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def case(case: Case) -> None:
     shards = case.pick([0, 0, 4])
     dst = case.path("out/") + (f"part{suffix}" if shards else f"x{suffix}")
     kind = case.pick(["killed", "killed", "raced", "shrunk"])
-    case.say(f"{kind}: {rows} rows of {src} to {dst}, {shards} shards")
+    case.note(f"{kind}: {rows} rows of {src} to {dst}, {shards} shards")
     {"killed": _killed, "raced": _raced, "shrunk": _shrunk}[kind](case, src, dst, shards)
     if kind == "shrunk":
         return
@@ -61,7 +61,7 @@ def _start(src: str, dst: str, shards: int, overwrite: bool) -> subprocess.Popen
 
 
 def _killed(case: Case, src: str, dst: str, shards: int) -> None:
-    """Killed at any moment, as often as one likes; then the same call finishes it."""
+    """Kill a conversion at any moment, several times; then the same call finishes it."""
     older = case.chance(0.4)
     if older:
         rm.convert(src, dst, shards=shards or None, rows=slice(0, 100), memory="40MB")
@@ -78,23 +78,23 @@ def _killed(case: Case, src: str, dst: str, shards: int) -> None:
         rm.convert(src, dst, shards=shards or None, overwrite=older, memory="40MB")
     except rm.OutputExistsError as e:
         # It was finished before it was killed, and one file has no manifest that would say so.
-        case.say(f"finished: {e}")
+        case.note(f"finished: {e}")
 
 
 def _raced(case: Case, src: str, dst: str, shards: int) -> None:
-    """Two at once: one may be refused, and one wins."""
+    """Run two at once: one may be refused, and one wins."""
     both = [_start(src, dst, shards, overwrite=False) for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in both]
     for text, code in ends:
         if code and "RecmapError" not in text:
             raise AssertionError(f"exit {code}: {text[-800:]}")
     if all(code for _, code in ends):
-        case.say("both were refused")
+        case.note("both were refused")
         rm.convert(src, dst, shards=shards or None, memory="40MB")
 
 
 def _shrunk(case: Case, src: str, dst: str, shards: int) -> None:
-    """An input that is cut while it is read is an error, not a crash."""
+    """Cut the input while it is read: that is an error, not a crash."""
     process = _start(src, dst, shards, overwrite=False)
     time.sleep(float(case.rng.random() ** 3) * 0.3)
     os.truncate(src, case.between(0, os.path.getsize(src)))

@@ -25,11 +25,11 @@ def case(case: Case) -> None:
         path = case.path(f"{i}.npy")
         version = case.pick([None, (1, 0), (2, 0), (3, 0)])
         laid = arrays.lay_out(case, part)
-        case.say(f"{path}: {laid.dtype} {laid.shape} version {version}")
+        case.note(f"{path}: {laid.dtype} {laid.shape} version {version}")
         with open(path, "wb") as file:
             np.lib.format.write_array(file, laid, version=version, allow_pickle=False)
         paths.append(path)
-        # What the reference reads, not what was meant.
+        # Expect what the reference reads, not what was intended.
         parts.append(np.load(path))
     ds = rm.open(paths if files > 1 or case.chance(0.5) else paths[0])
     check_some_ways(case, ds, _expected(np.concatenate(parts)))

@@ -38,7 +38,7 @@ def case(case: Case) -> None:
 
 def _write(case: Case, path: str, columns: dict[str, npt.NDArray[Any]]) -> None:
     how = case.pick(["savez", "savez_compressed", "zipfile"])
-    case.say(f"{how}: " + ", ".join(f"{n} {a.dtype} {a.shape}" for n, a in columns.items()))
+    case.note(f"{how}: " + ", ".join(f"{n} {a.dtype} {a.shape}" for n, a in columns.items()))
     if how == "zipfile":
         with zipfile.ZipFile(path, "w") as archive:
             for name, array in columns.items():
@@ -55,8 +55,8 @@ def _write(case: Case, path: str, columns: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def _read(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The members, whole and with their checksums. Not by np.load, which wants the zip to
-    begin where the file does.
+    """Read the members whole, and check their checksums. np.load would require the zip to
+    begin at the start of the file.
     """
     found = {}
     with zipfile.ZipFile(path) as archive:

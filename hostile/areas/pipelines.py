@@ -27,7 +27,7 @@ def double(row: Row) -> Row:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain that can be built again and again, as a pipeline and as lists."""
+    """A chain that can be built any number of times, as a pipeline and as lists."""
 
     rows: int
     stored: str
@@ -89,7 +89,7 @@ class Chain:
         return made
 
     def model(self, iteration: int) -> list[list[int]]:
-        """The numbers of the rows of each batch (or of each row) of an iteration."""
+        """Return the row numbers of each batch (or of each row) of an iteration."""
         times = self.repeat * self.repeat_after
         batches: list[list[int]] = []
         for turn in range(self.repeat_after):
@@ -127,7 +127,7 @@ class Chain:
             elif verb == "filter":
                 rows = [row for row in rows if row % 3 != 1]
             elif verb == "shuffle":
-                # The order itself is recmap's; that it is one is checked.
+                # recmap chooses the order; check only that it is a permutation.
                 alone = replace(
                     _PLAIN, rows=self.rows, stored=self.stored, before=self.before[: i + 1]
                 )
@@ -169,11 +169,11 @@ def case(case: Case) -> None:
     rows = case.pick([1, 2, 5, 13, 30])
     stored = _store(case, rows)
     chain = Chain.draw(case, stored, rows)
-    case.say(str(chain))
+    case.note(str(chain))
     try:
         pipeline = chain.build()
     except rm.OptionError as e:
-        case.say(f"refused: {e}")
+        case.note(f"refused: {e}")
         case.outcome = "refused"
         return
     wanted = [chain.model(0), chain.model(1)]
@@ -209,7 +209,7 @@ def _compare(found: list[list[int]], wanted: list[list[int]], where: str) -> Non
 
 
 def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
-    """Stopped anywhere, the rest is what would have come, and then the next epoch."""
+    """Stop anywhere: the resumed run gives the remaining rows, and then the next epoch."""
     cut = case.between(0, len(wanted[0]))
     stopped = chain.build()
     batches = iter(stopped)
@@ -217,12 +217,12 @@ def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
         next(batches)
     state = json.loads(json.dumps(stopped.state()))
     batches.close()  # type: ignore[attr-defined]
-    case.say(f"resumed after {cut} of {len(wanted[0])}")
+    case.note(f"resumed after {cut} of {len(wanted[0])}")
     again = chain.build().restore(state)
     rest = [_numbers(batch) for batch in again]
     after = [_numbers(batch) for batch in again]
     if cut == len(wanted[0]) and cut:
-        # All of the epoch was taken: the next one begins.
+        # The epoch was complete: the next one begins.
         _compare(rest, wanted[1], "after the last batch")
         return
     _compare(rest, wanted[0][cut:], "the rest")
@@ -230,17 +230,17 @@ def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
 
 
 def _dealt_out(case: Case, chain: Chain) -> None:
-    """Every row goes to exactly one rank."""
+    """Check that every row goes to exactly one rank."""
     if chain.drop_last or chain.after or chain.repeat != 1 or chain.repeat_after != 1:
         return
     world = case.between(2, 4)
-    case.say(f"{world} ranks")
+    case.note(f"{world} ranks")
     dealt: Counter[int] = Counter()
     for rank in range(world):
         try:
             mine = replace(chain, shard=(rank, world)).build()
         except rm.OptionError as e:
-            case.say(f"refused: {e}")
+            case.note(f"refused: {e}")
             return
         for batch in mine:
             dealt.update(_numbers(batch))

@@ -21,12 +21,12 @@ def case(case: Case) -> None:
         file.write(case.rng.bytes(offset))
         file.write(np.ascontiguousarray(array).tobytes())
     shape = (-1, *array.shape[1:]) if case.chance(0.7) else array.shape
-    case.say(f"{array.dtype} {array.shape} at {offset}, opened as {shape}")
+    case.note(f"{array.dtype} {array.shape} at {offset}, opened as {shape}")
     if 0 in array.shape:
         try:
             ds = rm.open(path, dtype=array.dtype, shape=shape, offset=offset)
         except rm.RecmapError as e:
-            case.say(f"refused: {e}")
+            case.note(f"refused: {e}")
             case.outcome = "refused"
             return
     else:

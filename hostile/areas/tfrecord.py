@@ -26,7 +26,7 @@ def case(case: Case) -> None:
         Path(path).write_bytes(records.compress(case, records.frames(mine), compression))
         paths.append(path)
         all_records += mine
-    case.say(
+    case.note(
         f"{len(all_records)} of {make.__name__}, {len(paths)} files, {compression}, {features}"
     )
     if case.chance(0.3):

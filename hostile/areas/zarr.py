@@ -52,7 +52,7 @@ def _array(case: Case, store: Any, name: str, rows: int, version: int) -> None:
         options["compressors"] = None
     if version == 2 and case.chance(0.3):
         options["order"] = "F"
-    case.say(f"{name}: version {version} {array.dtype} {array.shape} {options}")
+    case.note(f"{name}: version {version} {array.dtype} {array.shape} {options}")
     made = store.create_array(name, shape=array.shape, dtype=array.dtype, **options)
     if case.chance(0.7):
         made[...] = array

@@ -25,7 +25,7 @@ SAVERS = pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 
 
 def patched(at: bytes, skip: int, new: bytes, which: int = 0) -> None:
-    """Writes over bytes of x.npz, ``skip`` behind the place where ``at`` stands."""
+    """Overwrite bytes of x.npz, ``skip`` bytes after an occurrence of ``at``."""
     with open("x.npz", "r+b") as file:
         data = file.read()
         place = -1
@@ -36,7 +36,7 @@ def patched(at: bytes, skip: int, new: bytes, which: int = 0) -> None:
 
 
 @SAVERS
-def test_arrays_of_numpy_are_read_as_numpy_reads_them(save: Any) -> None:
+def test_arrays_are_read_as_numpy_reads_them(save: Any) -> None:
     arrays = {
         "plain": RNG.random((50, 3)),
         "big": np.arange(50, dtype=">i4"),
@@ -75,7 +75,7 @@ def test_stored_members_are_mapped_in_place() -> None:
     assert ds.info().mapped == ["a", "b"]
 
 
-def test_what_we_store_is_mapped_aligned_and_read_by_numpy() -> None:
+def test_stored_arrays_are_aligned_and_read_by_numpy() -> None:
     columns = {f"column {i}": RNG.random((10, i + 1)) for i in range(5)}
     rm.from_arrays(columns).save("x.npz")
     with np.load("x.npz") as loaded:
@@ -87,7 +87,7 @@ def test_what_we_store_is_mapped_aligned_and_read_by_numpy() -> None:
         assert archive.testzip() is None
 
 
-def test_ragged_columns_are_pairs_of_arrays_for_numpy() -> None:
+def test_numpy_reads_ragged_columns_as_pairs_of_arrays() -> None:
     rm.from_arrays(
         {"x": rm.Ragged(np.array([1, 2, 3]), [0, 2, 2, 3]), "s": [b"a\0", b"", b"b"]}
     ).save("x.npz", compression="deflate")
@@ -98,7 +98,7 @@ def test_ragged_columns_are_pairs_of_arrays_for_numpy() -> None:
         assert loaded["s/offsets"].dtype == np.int64
 
 
-def test_pairs_that_others_saved_are_ragged_columns() -> None:
+def test_pairs_of_arrays_saved_by_others_are_ragged_columns() -> None:
     parts: dict[str, Any] = {"x/values": np.arange(5.0), "x/offsets": np.array([0, 2, 5])}
     np.savez("x.npz", **parts)
     assert rm.open("x.npz").schema == {"x": "float64[*]"}
@@ -113,26 +113,26 @@ def test_offsets_beyond_the_values_are_refused(save: Any, offsets: list[int]) ->
         rm.open("x.npz")[:]
 
 
-def test_offsets_that_are_no_integers_are_refused() -> None:
+def test_offsets_that_are_not_integers_are_refused() -> None:
     parts: dict[str, Any] = {"x/values": np.arange(5.0), "x/offsets": np.array([0.0, 5.0])}
     np.savez("x.npz", **parts)
     with pytest.raises(rm.DataError, match="x.npz: 'x' has offsets that are float64"):
         rm.open("x.npz")
 
 
-def test_names_that_would_be_taken_for_parts_are_refused() -> None:
+def test_names_that_collide_with_those_of_a_ragged_column_are_refused() -> None:
     both = {"x/values": np.arange(3), "x/offsets": np.arange(3)}
     with pytest.raises(rm.ColumnError, match="'x/offsets' would be taken for a part of 'x'"):
         rm.from_arrays(both).save("x.npz")
     with pytest.raises(rm.ColumnError, match="'x/values' would be taken for a part of 'x'"):
         rm.from_arrays({"x": [b"a"], "x/values": [1]}).save("x.npz")
-    # What is as deep as x/steps says would not be x as it is.
+    # A column x/steps would make x one level deeper.
     with pytest.raises(rm.ColumnError, match="'x/steps' would be taken for a part of 'x'"):
         rm.from_arrays({"x": [b"a"], "x/steps": [1]}).save("x.npz")
     assert os.listdir() == []
 
 
-def test_no_table_is_made_of_single_rows_beside_longer_ones() -> None:
+def test_columns_of_one_row_do_not_outvote_longer_ones() -> None:
     np.savez("x.npz", x=np.arange(9), a=np.zeros(1), b=np.zeros(1), c=np.zeros(0), d=np.zeros(0))
     with pytest.warns(rm.LeftOutWarning, match="'a' has 1 rows; 'b' has 1 rows"):
         assert list(rm.open("x.npz").schema) == ["x"]
@@ -153,13 +153,13 @@ def test_members_of_other_lengths_are_left_out_by_name(save: Any) -> None:
         rm.open("x.npz", ["c"])
 
 
-def test_of_lengths_equally_common_the_longest_is_taken() -> None:
+def test_the_longest_of_equally_common_lengths_is_taken() -> None:
     np.savez("x.npz", a=np.arange(2), b=np.arange(9), c=np.arange(5))
     with pytest.warns(rm.LeftOutWarning):
         assert list(rm.open("x.npz").schema) == ["b"]
 
 
-def test_of_many_members_left_out_a_few_are_named() -> None:
+def test_only_some_of_many_omitted_members_are_named() -> None:
     weights: dict[str, Any] = {f"w{i}": np.arange(i) for i in range(1, 40)}
     np.savez("x.npz", **weights)
     with pytest.warns(rm.LeftOutWarning, match="'w10' has 10 rows; 28 more"):
@@ -193,7 +193,7 @@ def test_a_zip_of_other_things_is_refused() -> None:
         rm.open("empty.npz")
 
 
-def test_the_format_is_seen_from_the_first_bytes() -> None:
+def test_the_format_is_recognised_by_its_first_bytes() -> None:
     np.savez("x.npz", a=np.arange(3))
     os.rename("x.npz", "x.data")
     assert rm.open("x.data").info().format == "npz"
@@ -240,7 +240,7 @@ def test_a_member_larger_than_the_file_is_refused() -> None:
         rm.open("x.npz")
 
 
-def test_sizes_that_deflate_cannot_reach_are_refused() -> None:
+def test_a_size_that_deflate_cannot_reach_is_refused() -> None:
     np.savez_compressed("x.npz", a=np.arange(3))
     patched(b"PK\1\2", 24, struct.pack("<I", 2**32 - 2))
     with pytest.raises(rm.CompressionError, match="cannot inflate to 4,294,967,294"):
@@ -303,7 +303,7 @@ def test_a_pass_over_deflated_members_inflates_each_byte_once() -> None:
     rm.from_arrays({"r": ragged, "x": np.arange(100_000.0)}).save("x.npz", compression="deflate")
     ds = rm.open("x.npz")
     assert ds[:7_000]["x"][-1] == 6_999
-    # A pass that began anew would come across this.
+    # A pass that started over would read this.
     with zipfile.ZipFile("x.npz") as archive, open("x.npz", "r+b") as file:
         for member in archive.infolist():
             file.seek(member.header_offset + 30 + len(member.filename))
@@ -317,7 +317,7 @@ def test_a_pass_over_deflated_members_inflates_each_byte_once() -> None:
         ds[:7_000]
 
 
-def test_threads_read_deflated_members_each_at_its_own_place() -> None:
+def test_threads_read_deflated_members_independently() -> None:
     values = RNG.integers(0, 100, (50_000, 4))
     np.savez_compressed("x.npz", a=values)
     ds = rm.open("x.npz")
@@ -339,7 +339,7 @@ def test_equal_rows_make_equal_bytes(compression: str | None) -> None:
         assert a.read() == b.read()
 
 
-def test_a_compression_zips_do_not_have_is_refused() -> None:
+def test_an_unknown_compression_is_refused() -> None:
     with pytest.raises(rm.OptionError, match="compression='gzip': use one of None, \"deflate\""):
         rm.from_arrays({"x": [1]}).save("x.npz", compression="gzip")
 
@@ -389,10 +389,8 @@ def test_many_columns_take_few_descriptors() -> None:
     ragged=st.booleans(),
 )
 @settings(max_examples=15, deadline=None)
-def test_arrays_are_what_was_written_however_rows_came(
-    sizes: list[int], columns: int, ragged: bool
-) -> None:
-    """Rows that wait, rows that are written at once, and none, of arrays that share files."""
+def test_arrays_do_not_depend_on_batches(sizes: list[int], columns: int, ragged: bool) -> None:
+    """Batches that wait, that are written at once, and empty ones, in shared spool files."""
     sizes = [size // columns for size in sizes]
     schema: dict[str, Any] = {f"c{i}": f"int64[{i % 3 + 1}]" for i in range(columns)}
     if ragged:

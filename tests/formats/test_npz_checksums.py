@@ -117,8 +117,8 @@ def test_rows_by_number_of_a_large_file_are_read_without_a_checksum() -> None:
 
 
 @SAVERS
-def test_a_flipped_byte_anywhere_is_never_other_data(save: Any) -> None:
-    """Of the zip's own fields some do not matter, such as the time of a member."""
+def test_a_flipped_byte_anywhere_never_gives_wrong_data(save: Any) -> None:
+    """Some fields of the zip itself do not matter, such as the time of a member."""
     arrays = {"x": np.arange(5, dtype=np.int16), "y": np.array([b"a", b"bc", b"", b"d", b"e"])}
     save("x.npz", **arrays)
     with open("x.npz", "rb") as file:

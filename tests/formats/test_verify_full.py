@@ -65,7 +65,7 @@ def test_arrays_that_recmap_maps_wrongly_do_not_pass(
 
     def wrong_bytes(self: Deflated, offset: int, size: int) -> Any:
         read = inflated(self, offset, size)
-        return read[::-1].copy() if offset else read  # the header is right
+        return read[::-1].copy() if offset else read  # leave the header as it is
 
     monkeypatch.setattr(MappedFile, "array", wrong)
     monkeypatch.setattr(Deflated, "read", wrong_bytes)
@@ -92,7 +92,7 @@ def array_file(name: str) -> None:
 
 
 def test_a_table_of_thousands_of_fields_is_compared() -> None:
-    # Its header is longer than numpy reads unless it is told to.
+    # Its header is longer than NumPy reads by default.
     np.save("x.npy", np.zeros(3, [(f"field{i}", "f4") for i in range(2_000)]))
     assert rm.convert("x.npy", "y.npy", verify="full").rows == 3
 

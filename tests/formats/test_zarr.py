@@ -1,4 +1,4 @@
-"""Zarr stores: those of the zarr package, read and written."""
+"""Zarr stores, compared with what the zarr package reads and writes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_info_tells_chunks_and_compression() -> None:
 
 
 @VERSIONS
-def test_our_stores_are_read_by_zarr(version: int) -> None:
+def test_zarr_reads_the_stores_of_recmap(version: int) -> None:
     columns: dict[str, Any] = {
         "x": RNG.random((100, 3)),
         "tokens": rm.Ragged(np.array([1, 2, 3]), [0, 2, *[3] * 99]),
@@ -177,7 +177,7 @@ def test_our_stores_are_read_by_zarr(version: int) -> None:
 
 
 @VERSIONS
-def test_gzip_does_not_hold_the_time(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_does_not_store_the_time(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     source = rm.from_arrays({"x": np.arange(3000), "s": [b"abc"] * 3000})
     written = []
     for seconds in (1e9, 1.5e9):
@@ -192,7 +192,7 @@ def test_gzip_does_not_hold_the_time(version: int, monkeypatch: pytest.MonkeyPat
     assert array.compressors[0] == (GzipCodec(level=5) if version == 3 else numcodecs.GZip(level=5))
 
 
-def test_names_no_folder_can_have_are_kept() -> None:
+def test_names_that_no_folder_can_have_are_kept() -> None:
     names = ["..", "", "zarr.json", "a/b", "a", "A", "x" * 300, "__x", "nul\0", "x/values", "ü ß"]
     rm.from_arrays({name: np.full(3, i) for i, name in enumerate(names)}).save("x.zarr")
     ds = rm.open("x.zarr")
@@ -202,7 +202,7 @@ def test_names_no_folder_can_have_are_kept() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["longdouble", "V5", "datetime64", "clongdouble"])
-def test_dtypes_zarr_does_not_have_are_kept(dtype: str) -> None:
+def test_dtypes_that_zarr_does_not_have_are_kept(dtype: str) -> None:
     raw = RNG.integers(0, 2, 6 * np.dtype(dtype).itemsize, dtype=np.uint8)
     np.save("x.npy", raw.view(dtype).reshape(3, 2))
     rm.convert("x.npy", "x.zarr", verify="full")
@@ -225,7 +225,7 @@ def test_a_row_larger_than_a_chunk_is_cut() -> None:
     assert root["large"].chunks == (1, 1, 5242880)
 
 
-def test_reads_that_cut_through_chunks_are_right() -> None:
+def test_reads_across_chunks_are_right() -> None:
     values = RNG.random((1000, 3))
     group().create_array("x", data=values, chunks=(64, 2))
     ds = rm.open("x.zarr")
@@ -236,7 +236,7 @@ def test_reads_that_cut_through_chunks_are_right() -> None:
     assert at == len(values)
 
 
-def test_a_chunk_that_is_cut_by_batches_is_decoded_once() -> None:
+def test_a_chunk_that_spans_batches_is_decoded_once() -> None:
     group().create_array("x", data=np.arange(1000.0), chunks=(500,))
     ds = rm.open("x.zarr")
     assert ds[:10]["x"].tolist() == list(range(10))
@@ -280,7 +280,7 @@ def test_damaged_metadata_is_refused(text: str) -> None:
 
 
 def damage(path: str, **changes: Any) -> None:
-    """Changes the metadata of an array; without changes, they are cut."""
+    """Change the metadata of an array; without changes, cut its file."""
     (file,) = (f for n in ("zarr.json", ".zarray") if os.path.exists(f := f"{path}/{n}"))
     text = Path(file).read_text("utf-8")
     Path(file).write_text(json.dumps(json.loads(text) | changes) if changes else text[:40], "utf-8")
@@ -310,7 +310,7 @@ def test_an_array_that_cannot_be_opened_is_left_out(
         root.create_array(name, data=np.arange(5))
     if consolidated:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that version 3 has no such thing yet
+            warnings.simplefilter("ignore")  # about features that version 3 does not specify yet
             zarr.consolidate_metadata("x.zarr")
         damage_consolidated("deep/bad", changes)
     damage("x.zarr/deep/bad", **changes)
@@ -324,7 +324,7 @@ def test_an_array_that_cannot_be_opened_is_left_out(
 
 
 def damage_consolidated(name: str, changes: dict[str, Any]) -> None:
-    """The same damage, where all metadata are together."""
+    """The same damage in a store with consolidated metadata."""
     for file in filter(os.path.exists, ("x.zarr/.zmetadata", "x.zarr/zarr.json")):
         whole = json.loads(Path(file).read_text("utf-8"))
         inside = whole.get("consolidated_metadata", whole)["metadata"]
@@ -333,7 +333,7 @@ def damage_consolidated(name: str, changes: dict[str, Any]) -> None:
         Path(file).write_text(json.dumps(whole), "utf-8")
 
 
-def test_a_column_of_ours_that_lost_the_metadata_of_a_part_is_left_out() -> None:
+def test_a_ragged_column_with_damaged_metadata_is_left_out() -> None:
     rm.from_arrays({"s": [b"a", b"b"], "x": np.arange(2), "y": np.arange(2)}).save("x.zarr")
     damage("x.zarr/s/offsets")
     damage("x.zarr/x")
@@ -341,7 +341,7 @@ def test_a_column_of_ours_that_lost_the_metadata_of_a_part_is_left_out() -> None
         assert list(rm.open("x.zarr").schema) == ["y"]
 
 
-def test_a_pickled_array_is_left_out_beside_others() -> None:
+def test_a_pickled_array_is_left_out_and_others_are_read() -> None:
     group(2).create_array("x", data=np.arange(3))
     text = [{"id": "vlen-utf8"}]
     pickled("x.zarr/p", "|O", {"compressor": {"id": "pickle"}, "filters": text})
@@ -366,7 +366,7 @@ def test_an_empty_group_is_refused() -> None:
 
 
 @pytest.mark.parametrize("told", [7, {"columns": 7}, {"columns": [{"name": "x"}]}, {}], ids=str)
-def test_attributes_that_are_not_ours_are_refused(told: Any) -> None:
+def test_malformed_attributes_are_refused(told: Any) -> None:
     root = group()
     root.create_array("x", data=np.arange(3))
     root.attrs["recmap"] = told
@@ -374,14 +374,14 @@ def test_attributes_that_are_not_ours_are_refused(told: Any) -> None:
         rm.open("x.zarr")
 
 
-def test_attributes_that_do_not_fit_an_array_do_not_change_it() -> None:
+def test_attributes_that_do_not_match_an_array_are_ignored() -> None:
     rm.from_arrays({"x": np.arange(3)}).save("x.zarr")
     root = zarr.open_group("x.zarr")
     root.create_array("x", data=np.arange(4.0).reshape(2, 2), overwrite=True)
     assert rm.open("x.zarr").schema == {"x": "float64[2]"}
 
 
-def test_a_ragged_column_that_lacks_a_part_is_refused() -> None:
+def test_a_ragged_column_with_a_missing_array_is_refused() -> None:
     rm.from_arrays({"s": [b"a", b"b"]}).save("x.zarr")
     del zarr.open_group("x.zarr")["s/offsets"]
     with pytest.raises(rm.DataError, match="'s' is bytes, but s/offsets is missing"):
@@ -394,7 +394,7 @@ class _Trap:
 
 
 def pickled(path: str, dtype: str, codecs: dict[str, Any]) -> None:
-    """An array of one row, which is a pickle."""
+    """Write an array of one row, which is a pickle."""
     os.mkdir(path)
     array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": dtype, "fill_value": 0}
     Path(path, ".zarray").write_text(json.dumps({**array, "order": "C", **codecs}), "utf-8")
@@ -427,13 +427,13 @@ def test_pickles_are_refused_and_never_unpickled(dtype: str, codecs: dict[str, A
         ({"options": {"level": 3}}, "no option 'level'"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
+def test_meaningless_options_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(rm.OptionError, match=why):
         rm.from_arrays({"x": [1]}).save("x.zarr", **options)
     assert os.listdir() == []
 
 
-def test_a_package_that_is_missing_is_named_with_its_remedy(
+def test_without_zarr_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group()

@@ -1,4 +1,4 @@
-"""Values are never rounded, cut or unmasked without a word."""
+"""Values are never rounded, truncated or unmasked silently."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def edges(name: str) -> npt.NDArray[Any]:
-    """The values of a dtype at which casts go wrong."""
+    """Return values of a dtype at which casts go wrong."""
     dtype = dtype_of(name)
     if dtype.kind == "b":
         return np.array([False, True])
@@ -44,7 +44,7 @@ def edges(name: str) -> npt.NDArray[Any]:
 
 
 def exact(value: Any) -> Any:
-    """A number without limits or digits; NaN and infinity by name."""
+    """Return a value as an exact number; NaN and infinity by name."""
     if isinstance(value, np.complexfloating):
         return exact(value.real), exact(value.imag)
     if isinstance(value, np.bool_ | np.integer):
@@ -57,7 +57,7 @@ def exact(value: Any) -> Any:
 
 
 def holds(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype has exactly this number: the slow and obvious way."""
+    """Tell whether a dtype can hold exactly this number, the slow and obvious way."""
     real, imaginary = exact(value)
     if isinstance(real, tuple):
         real = real[0]
@@ -148,7 +148,7 @@ def holds_same(a: Any, b: Any) -> bool:
     ],
     ids=str,
 )
-def test_rows_that_no_dtype_holds_are_refused(rows: list[Any]) -> None:
+def test_rows_that_no_dtype_can_hold_are_refused(rows: list[Any]) -> None:
     with pytest.raises(rm.ColumnError):
         rm.Ragged.from_rows(rows)
 
@@ -242,7 +242,7 @@ def test_a_mask_of_the_fields_of_a_structured_array_is_refused_too() -> None:
 
 
 class Nullable:
-    """As pandas, Polars and Arrow keep integers some of which are missing."""
+    """Return integers with missing values as pandas, Polars and Arrow hold them."""
 
     dtype = "Int64"
 
@@ -267,7 +267,7 @@ def missing() -> list[Any]:
     ]
 
 
-def test_integers_of_which_some_are_missing_do_not_become_floats() -> None:
+def test_integers_with_missing_values_do_not_become_floats() -> None:
     for column in [Nullable(), *missing()]:
         with pytest.raises(rm.ColumnError, match="'x': .*missing"):
             rm.from_arrays({"x": column})
@@ -275,14 +275,14 @@ def test_integers_of_which_some_are_missing_do_not_become_floats() -> None:
             list(mapped(lambda _, column=column: {"y": column}))
 
 
-def test_a_column_of_a_set_is_refused_because_it_has_no_order() -> None:
+def test_a_set_is_refused_because_it_has_no_order() -> None:
     for column in ({1, 2}, frozenset([1, 2])):
         with pytest.raises(rm.ColumnError, match="'x': .*order"):
             rm.from_arrays({"x": column})
     assert rm.from_arrays({"x": {2: "a", 1: "b"}.keys()})["x"].tolist() == [2, 1]
 
 
-def test_strings_of_numpy_without_a_width_are_strings() -> None:
+def test_variable_width_strings_of_numpy_are_strings() -> None:
     strings = np.array(["a", "", "bcd"], dtype=np.dtypes.StringDType())
     assert rm.from_arrays({"x": strings})[:]["x"].tolist() == [b"a", b"", b"bcd"]
     some = np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None))
@@ -333,7 +333,7 @@ def test_a_list_that_numpy_would_round_is_refused(values: list[Any]) -> None:
 
 
 def _without_address(value: Any) -> str:
-    """The name of a case: the same in every process."""
+    """Return the name of a case, the same in every process."""
     return str(value).partition(" at 0x")[0]
 
 

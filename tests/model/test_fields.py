@@ -14,7 +14,7 @@ import recmap as rm
      "int64[*,*]", "int64 = -1", "float32[2] = 0.5", "bytes = none", "bool = True", ">f4[3]",
      "datetime64[ns]", "datetime64[ns][10]", "complex64[2]", "bfloat16[4]", "float32[0]"],
 )  # fmt: skip
-def test_text_is_read_and_written_alike(text: str) -> None:
+def test_fields_round_trip_through_text(text: str) -> None:
     field = rm.Field.parse(text)
     assert str(field) == text
     assert rm.Field.parse(str(field)) == field

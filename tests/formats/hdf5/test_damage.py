@@ -1,4 +1,4 @@
-"""HDF5 files that are cut, damaged or made to do harm."""
+"""HDF5 files that are cut, damaged or malicious."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.arange(4000, dtype="<f4").reshape(400, 10)
 
 
 def made(**options: Any) -> list[Any]:
-    """A file of one dataset; where its chunks lie."""
+    """Write a file of one dataset; return where its chunks lie."""
     with h5py.File("x.h5", "w") as file:
         data = file.create_dataset("x", data=X, chunks=(100, 10), **options)
         return [data.id.get_chunk_info(i) for i in range(4)]
@@ -45,7 +45,7 @@ def test_a_damaged_stream_says_where_and_other_rows_are_read() -> None:
     assert np.array_equal(ds[300:]["x"], X[300:])
 
 
-def test_a_checksum_that_does_not_fit_is_an_error() -> None:
+def test_a_wrong_checksum_is_an_error() -> None:
     chunk = made(fletcher32=True)[0]
     overwrite(chunk.byte_offset, b"\x01")
     with pytest.raises(rm.DataError, match="its checksum is 0x[0-9a-f]{8}, but 0x[0-9a-f]{8} was"):
@@ -78,7 +78,7 @@ def test_a_chunk_must_inflate_to_its_size(data: bytes, why: str) -> None:
         (b"\x00a", "2 bytes of LZF cannot make 4,000"),
     ],
 )
-def test_an_lzf_stream_must_make_just_its_chunk(data: bytes, why: str) -> None:
+def test_an_lzf_stream_must_fill_its_chunk_exactly(data: bytes, why: str) -> None:
     with h5py.File("x.h5", "w") as file:
         dataset = file.create_dataset("x", (400, 10), "<f4", chunks=(100, 10), compression="lzf")
         dataset.id.write_direct_chunk((0, 0), data)
@@ -113,7 +113,7 @@ def test_a_file_that_was_cut(left: int) -> None:
         rm.open("x.h5")
 
 
-def test_another_file_under_the_name_of_one() -> None:
+def test_a_file_of_another_format_is_refused() -> None:
     Path("x.h5").write_bytes(b"no HDF5 at all" * 100)
     with pytest.raises(rm.DataError, match="looks like text"):
         rm.open("x.h5")
@@ -127,7 +127,7 @@ def test_rows_larger_than_memory_are_refused(options: dict[str, Any]) -> None:
         rm.open("x.h5")[:]
 
 
-def test_marks_that_do_not_fit_are_ignored() -> None:
+def test_field_attributes_that_do_not_match_are_ignored() -> None:
     with h5py.File("x.h5", "w") as file:
         for i, mark in enumerate(["float64", "bytes", "int32[*]", "nonsense[", 5, "bfloat16[7]"]):
             file[f"x{i}"] = np.arange(3, dtype="<i4")
@@ -135,7 +135,7 @@ def test_marks_that_do_not_fit_are_ignored() -> None:
     assert set(map(str, rm.open("x.h5").schema.values())) == {"int32"}
 
 
-def test_groups_that_are_no_columns_though_they_say_so() -> None:
+def test_groups_that_only_claim_to_be_columns_are_groups() -> None:
     with h5py.File("x.h5", "w") as file:
         for i, mark in enumerate(["int64[*,*]", "int64[*]", "float32", "nonsense[", 5]):
             group = file.create_group(f"g{i}")
@@ -159,7 +159,9 @@ def test_groups_that_are_no_columns_though_they_say_so() -> None:
         ("values", np.zeros(6, "i4,i4"), "'x/values' cannot be a part of a column: it has fields"),
     ],
 )
-def test_parts_of_a_column_that_do_not_fit(part: str, values: Any, why: str) -> None:
+def test_arrays_of_a_nested_column_that_do_not_match_are_refused(
+    part: str, values: Any, why: str
+) -> None:
     nested = rm.Ragged(rm.Ragged(np.arange(6), [0, 1, 2, 3, 6]), [0, 1, 4])
     rm.from_arrays({"x": nested}).save("x.h5")
     assert rm.open("x.h5")[:]["x"] == nested
@@ -171,7 +173,7 @@ def test_parts_of_a_column_that_do_not_fit(part: str, values: Any, why: str) -> 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_damage_is_an_error_of_ours_or_harmless(seed: int) -> None:
+def test_random_damage_is_a_recmap_error_or_harmless(seed: int) -> None:
     with h5py.File("good.h5", "w") as file:
         file["c"] = X
         file.create_dataset("gz", data=X, chunks=(50, 4), compression=1, shuffle=True)

@@ -115,7 +115,7 @@ def leave_edges_unfiltered(storage: Any) -> None:
 
 
 def bitfield(size: int) -> Any:
-    """The type PyTables has for booleans, which is not the one numpy's become."""
+    """Return the type that PyTables uses for booleans, which h5py does not."""
     return {1: h5py.h5t.STD_B8LE, 2: h5py.h5t.STD_B16LE, 4: h5py.h5t.STD_B32LE}[size]
 
 
@@ -241,7 +241,7 @@ def test_any_layout_is_read_as_h5py_reads_it(seed: int) -> None:
 @pytest.mark.parametrize("most", [(4, None), (None, 4), (None, None), (4, 4), (8, None)])
 @pytest.mark.parametrize("chunk", [(2, 1), (1, 1), (4, 1), (1, 4), (3, 3)])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_unlimited_axis_in_any_place(
+def test_any_axis_may_be_unlimited(
     version: str, chunk: tuple[int, int], most: tuple[int | None, int | None]
 ) -> None:
     values = np.arange(16, dtype="<i4").reshape(4, 4)
@@ -256,7 +256,7 @@ def test_an_unlimited_axis_in_any_place(
 
 
 @pytest.mark.parametrize("block", [0, 512, 4096])
-def test_a_dataset_that_was_never_written_is_its_fill_value(block: int) -> None:
+def test_a_dataset_that_was_never_written_holds_its_fill_value(block: int) -> None:
     with h5py.File("x.h5", "w", userblock_size=block) as file:
         file.create_dataset("x", (3, 2), "<i4", fillvalue=7)
         file.create_dataset("y", (3, 2), "<i4")[1] = 5
@@ -265,14 +265,14 @@ def test_a_dataset_that_was_never_written_is_its_fill_value(block: int) -> None:
     np.testing.assert_array_equal(read["y"], [[0, 0], [5, 5], [0, 0]])
 
 
-def test_chunks_that_tile_the_grid_may_still_be_told_in_the_wrong_places() -> None:
+def test_a_table_of_chunks_with_swapped_places_is_not_trusted() -> None:
     values = np.arange(9, dtype="<i8").reshape(3, 3)
     with h5py.File("x.h5", "w", libver="latest") as file:
         file.create_dataset("x", data=values, chunks=(1, 1), maxshape=(3, None))
     np.testing.assert_array_equal(rm.open("x.h5")[:]["x"], values)
 
 
-def test_edges_left_unfiltered_are_read_as_they_are() -> None:
+def test_unfiltered_chunks_at_the_edges_are_read() -> None:
     storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     storage.set_chunk((4, 4))
     leave_edges_unfiltered(storage)

@@ -1,4 +1,4 @@
-"""Which datasets of an HDF5 file become columns, and what is said of the others."""
+"""Which datasets of an HDF5 file become columns, and how the others are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import recmap as rm
 
 
 def made(columns: Mapping[str, Any] | None = None, **options: Any) -> h5py.File:
-    """A new file, open; the options are those of each dataset."""
+    """Make a file and leave it open; the options are those of each dataset."""
     file = h5py.File("x.h5", "w")
     for name, values in (columns or {}).items():
         file.create_dataset(name, data=values, **options)
@@ -32,7 +32,7 @@ def test_paths_of_nested_groups_are_names() -> None:
 
 
 def left_out(*columns: str) -> str:
-    """What the warning says, which leaves just these columns."""
+    """Check that exactly these columns are read, and return the warning about the others."""
     with pytest.warns(rm.LeftOutWarning) as caught:
         assert list(rm.open("x.h5").schema) == list(columns)
     return str(caught[0].message)
@@ -57,7 +57,7 @@ def test_links_that_lead_nowhere_or_out_of_the_file_are_left_out() -> None:
         rm.open("x.h5", ["lost"])
 
 
-def test_what_programs_keep_for_themselves_is_left_out() -> None:
+def test_internal_groups_of_other_programs_are_left_out() -> None:
     with made({"t": np.zeros(9, "<i4,<f4"), "_i_mine/x": np.arange(9)}) as file:
         file["_i_t/bounds"] = file["_i_t/ranges"] = np.zeros((0, 5))
         file["#refs#/a"] = np.arange(9)
@@ -73,19 +73,19 @@ def test_what_programs_keep_for_themselves_is_left_out() -> None:
     assert "'_i_t' (an index of PyTables)" in text
 
 
-def test_no_table_is_made_of_single_rows_beside_longer_ones() -> None:
+def test_columns_of_one_row_do_not_outvote_longer_ones() -> None:
     made({"x": np.arange(9), **{f"one{i}": [i] for i in range(5)}, "none": np.zeros(0)}).close()
     assert "'one4' (it has 1 rows, not 9)" in left_out("x")
     assert rm.open("x.h5", ["one3", "one4"])[0] == {"one3": 3, "one4": 4}
 
 
-def test_a_dataset_goes_before_a_field_of_its_name() -> None:
+def test_a_dataset_wins_over_a_field_of_the_same_name() -> None:
     made({"a": np.zeros(4, [("b", "<i4"), ("c", "<f4")]), "a.b": np.arange(4)}).close()
     assert "'a.b' (another column has that name)" in left_out("a.c", "a.b")
     assert rm.open("x.h5", ["a.b"])[:]["a.b"].tolist() == [0, 1, 2, 3]
 
 
-def test_what_a_dataset_lacks_is_named() -> None:
+def test_a_missing_external_file_or_filter_is_named() -> None:
     with made({"a": np.arange(9)}) as file:
         file.create_dataset("values", (9,), "<i4", external="gone.raw")
         storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -185,14 +185,14 @@ def test_files_without_a_column_are_refused() -> None:
         rm.open("x.h5")
 
 
-def test_a_reason_is_given_once_for_all_that_are_left_out_for_it() -> None:
+def test_datasets_left_out_for_one_reason_are_listed_together() -> None:
     made({"x": np.arange(9), "a": 1, "b": 2.5, "c": np.arange(3)}).close()
     text = left_out("x")
     assert "left out: 'a', 'b' (it is a single value), 'c' (it has 3 rows, not 9)" in text
     assert "fields=[...] chooses columns" in text
 
 
-def test_a_file_without_datasets_is_said_to_have_none() -> None:
+def test_a_file_without_datasets_is_refused() -> None:
     made({}).close()
     with pytest.raises(rm.DataError, match="the HDF5 file holds no datasets"):
         rm.open("x.h5")

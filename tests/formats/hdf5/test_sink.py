@@ -1,4 +1,4 @@
-"""HDF5 files that are written, read back by h5py and by us."""
+"""HDF5 files that recmap writes, read back by h5py and by recmap."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: dict[str, Any] = {
     "flags": rm.Ragged.from_rows([np.arange(i % 3) > 0 for i in range(ROWS)], dtype=bool),
     "times": rm.Ragged(np.arange(ROWS).astype("<M8[us]"), np.arange(ROWS + 1)),
     "g/words": rm.Ragged(rm.Ragged.from_bytes(STRINGS * 3), np.arange(ROWS + 1) * 3),
-    # Nothing at first, then more and more: pieces end within rows, and rows within pieces.
+    # Empty at first, then longer and longer: spans end within batches, and batches within spans.
     "steps": rm.Ragged(
         rm.Ragged(np.arange(ROWS**2), np.arange(ROWS + 1) ** 2),
         np.append(np.arange(ROWS) // 2, ROWS),
@@ -55,7 +55,7 @@ def digest(path: str) -> str:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
-def test_every_column_comes_back_as_it_was(compression: str | None) -> None:
+def test_every_column_round_trips(compression: str | None) -> None:
     source = rm.from_arrays(COLUMNS)
     source.save("x.h5", verify="full", compression=compression)
     ds = rm.open("x.h5")
@@ -108,7 +108,7 @@ def test_rows_may_be_changed_after_they_were_written() -> None:
     assert batch["s"].values.tolist() == np.repeat(np.arange(5), 10).tolist()
 
 
-def test_filters_and_chunks_are_as_asked_for() -> None:
+def test_filters_and_chunks_follow_the_options() -> None:
     x = np.zeros((5000, 100), np.float32)
     source = rm.from_arrays({"x": x})
     source.save("a.h5")
@@ -151,7 +151,7 @@ def test_a_row_of_more_strings_than_a_chunk_is_cut() -> None:
         ({"options": {"colour": "red"}}, "no option 'colour'"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
+def test_meaningless_options_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(rm.OptionError, match=why):
         rm.from_arrays({"x": np.arange(3)}).save("x.h5", **options)
     assert os.listdir() == []

@@ -1,4 +1,4 @@
-"""HDF5 files, made by h5py and compared with it."""
+"""HDF5 files that h5py writes, compared with what h5py reads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pytest
 import recmap as rm
 
 ROWS = 1003
-# The slices that cut chunks of 100 rows in every way.
+# Slices that begin and end anywhere in chunks of 100 rows.
 SLICES = [(0, ROWS), (0, 100), (100, 300), (50, 51), (199, 201), (950, ROWS), (1000, ROWS), (5, 5)]
 
 
 def made(columns: Mapping[str, Any] | None = None, **options: Any) -> h5py.File:
-    """A new file, open; the options are those of each dataset."""
+    """Make a file and leave it open; the options are those of each dataset."""
     file = h5py.File("x.h5", "w")
     for name, values in (columns or {}).items():
         file.create_dataset(name, data=values, **options)
@@ -38,7 +38,7 @@ def numbers(*inner: int, dtype: str = "<f4") -> np.ndarray[Any, Any]:
 
 
 def same(name: str, expected: np.ndarray[Any, Any]) -> None:
-    """Whether rows read in every way are those expected."""
+    """Tell whether rows read in every way are those expected."""
     ds = rm.open("x.h5")
     for start, stop in SLICES:
         part = ds[start:stop][name]
@@ -95,7 +95,7 @@ def test_a_contiguous_dataset_is_mapped_in_place() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (100, 5)}, {"compression": "gzip"}])
-def test_bytes_before_the_hdf5_part(options: dict[str, Any]) -> None:
+def test_a_user_block_before_the_hdf5_data(options: dict[str, Any]) -> None:
     x = numbers(5)
     with h5py.File("x.h5", "w", userblock_size=2048) as file:
         file.create_dataset("x", data=x, **options)
@@ -118,14 +118,14 @@ def test_chunks_that_were_never_written_are_the_fill_value() -> None:
     same("zero", np.zeros((ROWS, 6), "<i4"))
 
 
-def test_a_chunk_may_leave_filters_out() -> None:
+def test_a_chunk_may_skip_filters() -> None:
     x = numbers(dtype="<i4")[:400]
     with made() as file:
         data = file.create_dataset("x", (400,), "<i4", chunks=(100,), compression=4, shuffle=True)
         shuffled = [
             x[i : i + 100].view("u1").reshape(-1, 4).T.tobytes() for i in range(0, 400, 100)
         ]
-        # Bit 0 is that of shuffle, bit 1 that of deflate.
+        # Bit 0 stands for shuffle, bit 1 for deflate.
         data.id.write_direct_chunk((0,), zlib.compress(shuffled[0]), 0b00)
         data.id.write_direct_chunk((100,), zlib.compress(x[100:200].tobytes()), 0b01)
         data.id.write_direct_chunk((200,), shuffled[2], 0b10)
@@ -134,12 +134,14 @@ def test_a_chunk_may_leave_filters_out() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_lzf_of_all_sorts_of_values(shuffle: bool) -> None:
+def test_lzf_round_trips_all_kinds_of_values(shuffle: bool) -> None:
     rng = np.random.default_rng(0)
     runs = np.repeat(rng.integers(0, 9, 40), rng.integers(1, 900, 40))[:ROWS]
     columns = {
         "same": np.zeros(ROWS, "<i4"),
-        "noise": rng.integers(0, 1 << 31, ROWS).astype("<i4"),  # does not shrink: stored as it is
+        "noise": rng.integers(0, 1 << 31, ROWS).astype(
+            "<i4"
+        ),  # incompressible, so stored unchanged
         "runs": np.resize(runs, ROWS).astype("<i4"),
         "near": (np.arange(ROWS) % 7).astype("<i4"),
         "some": np.where(rng.random(ROWS) < 0.9, 5, rng.integers(0, 99, ROWS)).astype("<i4"),
@@ -149,12 +151,12 @@ def test_lzf_of_all_sorts_of_values(shuffle: bool) -> None:
         same(name, values)
     with h5py.File("x.h5") as file:
         masks = {name: file[name].id.get_chunk_info(0).filter_mask for name in columns}
-    # HDF5 says of each chunk whether the compressor was left out, which comes second.
+    # The filter mask says whether the compressor, the second filter, was skipped.
     assert masks["noise"] == (2 if shuffle else 1)
     assert masks["same"] == 0
 
 
-def test_chunks_of_a_band_are_inflated_once_for_reads_that_cut_through_it() -> None:
+def test_chunks_of_a_row_group_are_inflated_once_for_partial_reads() -> None:
     x = numbers(6)
     with made({"x": x}, chunks=(100, 2), compression="gzip") as file:
         places = [file["x"].id.get_chunk_info(i) for i in range(file["x"].id.get_num_chunks())]
@@ -242,7 +244,7 @@ def test_lists_and_strings_inside_compound_types() -> None:
         data = file.create_dataset("t", (3,), dtype)
         for i in range(3):
             data[i] = (f"text {i}", i, np.arange(i, dtype=">i2"))
-    # Twice: h5py crashes if such a file was opened twice and is closed once.
+    # Twice: h5py crashes if such a file is opened twice and closed once.
     for _ in range(2):
         batch = rm.open("x.h5")[:]
         assert batch["t.s"].tolist() == [b"text 0", b"text 1", b"text 2"]
@@ -250,7 +252,7 @@ def test_lists_and_strings_inside_compound_types() -> None:
         assert batch["t.v"].tolist() == [[], [0], [0, 1]]
 
 
-def test_enums_are_their_numbers_and_arrays_are_axes() -> None:
+def test_enums_are_read_as_numbers_and_arrays_as_axes() -> None:
     enum = h5py.enum_dtype({"RED": 3, "BLUE": 7}, "<u2")
     arrays = np.arange(ROWS * 6).reshape(ROWS, 2, 3).astype("<i4")
     with made() as file:
@@ -261,7 +263,7 @@ def test_enums_are_their_numbers_and_arrays_are_axes() -> None:
     assert ds.schema == {"colour": "uint16", "array": "int32[2,3]"}
     assert ds[:3]["colour"].tolist() == [3, 7, 3]
     assert np.array_equal(ds[:]["array"], arrays[:60])
-    # The names of an enum must not reach numpy's files, which would warn of them.
+    # The names of an enum must not reach .npy files: NumPy would warn about them.
     ds.save("x.npy")
 
 
@@ -296,7 +298,7 @@ def test_no_rows_and_rows_of_nothing(options: dict[str, Any]) -> None:
     assert rm.open("y.h5")[1:4]["x"].shape == (3, 0)
 
 
-def test_info_says_how_columns_lie_in_the_file() -> None:
+def test_info_says_how_columns_are_stored() -> None:
     x = np.zeros((2000, 28, 28), "u1")
     with made({"map": x}) as file:
         file.create_dataset("x", data=x, chunks=(1000, 28, 28), compression=1, shuffle=True)
@@ -342,7 +344,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     ds = rm.open("x.h5")
     assert np.array_equal(ds[:]["x"], x)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads
         child = os.fork()
     if child == 0:
         os._exit(0 if np.array_equal(ds[:]["x"], x) else 1)
