@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,18 @@ _SPOT_ROWS, _SPOT_BYTES = 50, 1 << 18
 _SEEK_BYTES = 16 << 20
 
 
+class _Span(NamedTuple):
+    """Consecutive rows, and the offset of each."""
+
+    first: int
+    offsets: Offsets
+
+    @property
+    def stop(self) -> int:
+        """The row behind the last."""
+        return self.first + len(self.offsets)
+
+
 class PlainFile(RecordFile):
     """A file that is not compressed.
 
@@ -60,8 +72,8 @@ class PlainFile(RecordFile):
         self.size = os.path.getsize(path)
         self._files = files or MappedFiles()
         self.index = index or Index()
-        # First row and offsets of the spans found last, for reading on in order.
-        self._ahead: list[tuple[int, Offsets]] = []
+        # The spans found last, for reading on in order.
+        self._ahead: list[_Span] = []
         if self.size == 0:
             self.index.complete = True
 
@@ -99,10 +111,12 @@ class PlainFile(RecordFile):
         return self._found(rows)
 
     def _must_scan(self, rows: int) -> bool:
+        """Tell whether finding that many records takes another scan, and it can be done."""
         index = self.index
         return not index.complete and index.count < rows and index.fault is None
 
     def _found(self, rows: int) -> int:
+        """Return how many of that many records exist; raise if damage is in front of them."""
         index = self.index
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
@@ -127,8 +141,8 @@ class PlainFile(RecordFile):
         return found
 
     def _scan_ahead(self) -> None:
-        row = self.index.count
-        self._ahead.append((row, self._scan_on(_AHEAD_SIZE, each=True).mark_offsets))
+        first = self.index.count
+        self._ahead.append(_Span(first, self._scan_on(_AHEAD_SIZE, each=True).mark_offsets))
 
     def count(self) -> int:
         return self.ensure(_core.NO_LIMIT)
@@ -163,9 +177,9 @@ class PlainFile(RecordFile):
         """
         index, ahead = self.index, self._ahead
         with index.lock:
-            while ahead and ahead[0][0] + len(ahead[0][1]) <= start:
+            while ahead and ahead[0].stop <= start:
                 del ahead[0]
-            first = ahead[0][0] if ahead else index.count
+            first = ahead[0].first if ahead else index.count
             if not first <= start <= index.count or (index.complete and not ahead):
                 return None
             if index.count == 0 or index.stride is not None:
@@ -179,10 +193,12 @@ class PlainFile(RecordFile):
             # The next read reports damage behind these rows.
             some = limit is not None and index.count > start
             stop = min(stop, index.count) if some else self._found(stop)
-            parts = [
-                offsets[max(start - row, 0) : stop - row] for row, offsets in ahead if row < stop
+            found = [
+                span.offsets[max(start - span.first, 0) : stop - span.first]
+                for span in ahead
+                if span.first < stop
             ]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
 
     def gather(self, decoder: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         self.ensure(int(rows.max(initial=-1)) + 1)
