@@ -82,13 +82,13 @@ using MaybeFault = std::optional<Fault>;
 
 inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) : std::nullopt; }
 
-void bind_chunks(nb::module_& m);
-void bind_files(nb::module_& m);
-void bind_frames(nb::module_& m);
-void bind_padding(nb::module_& m);
-void bind_processes(nb::module_& m);
-void bind_reading(nb::module_& m);
-void bind_rows(nb::module_& m);
-void bind_writing(nb::module_& m);
+void bind_lzf(nb::module_& m);
+void bind_mapping(nb::module_& m);
+void bind_frame(nb::module_& m);
+void bind_pad(nb::module_& m);
+void bind_end_with_parent(nb::module_& m);
+void bind_decode(nb::module_& m);
+void bind_gather(nb::module_& m);
+void bind_encode(nb::module_& m);
 
 }  // namespace recmap::bind

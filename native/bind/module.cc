@@ -5,12 +5,12 @@ NB_MODULE(_core, m) {
   // a user could mend, and nothing that is lost.
   nb::set_leak_warnings(false);
   m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF.";
-  recmap::bind::bind_chunks(m);
-  recmap::bind::bind_files(m);
-  recmap::bind::bind_frames(m);
-  recmap::bind::bind_padding(m);
-  recmap::bind::bind_processes(m);
-  recmap::bind::bind_reading(m);
-  recmap::bind::bind_rows(m);
-  recmap::bind::bind_writing(m);
+  recmap::bind::bind_lzf(m);
+  recmap::bind::bind_mapping(m);
+  recmap::bind::bind_frame(m);
+  recmap::bind::bind_pad(m);
+  recmap::bind::bind_end_with_parent(m);
+  recmap::bind::bind_decode(m);
+  recmap::bind::bind_gather(m);
+  recmap::bind::bind_encode(m);
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <mutex>
 
-#include "copy_lines.h"
+#include "copy_cache_lines.h"
 #include "parallel.h"
-#include "walker.h"
+#include "record_parser.h"
 
 namespace recmap {
 namespace {
@@ -48,14 +48,14 @@ class FirstFault {
   Fault fault_;
 };
 
-bool walk_record(Bytes data, Walker& walker, Fault& fault) {
+bool walk_record(Bytes data, RecordParser& parser, Fault& fault) {
   if (data.size() > kMaxMessageSize) {
     fault.code = FaultCode::kTooLarge;
     fault.found = static_cast<int64_t>(data.size());
     return false;
   }
-  if (walker.walk(data)) {
-    if (!walker.empty()) return true;
+  if (parser.walk(data)) {
+    if (!parser.empty()) return true;
     fault.code = FaultCode::kNoFeatures;
     return false;
   }
@@ -63,8 +63,8 @@ bool walk_record(Bytes data, Walker& walker, Fault& fault) {
   return false;
 }
 
-void count_unknown(const Walker& walker, size_t row, UnknownFeatures& found) {
-  for (const Walker::Unknown& unknown : walker.unknown()) {
+void count_unknown(const RecordParser& parser, size_t row, UnknownFeatures& found) {
+  for (const RecordParser::Unknown& unknown : parser.unknown()) {
     UnknownFeature& feature =
         found[{unknown.in_lists, std::string(unknown.key.begin(), unknown.key.end())}];
     if (feature.rows++ == 0) {
@@ -88,9 +88,9 @@ void join_unknown(const UnknownFeatures& more, UnknownFeatures& all) {
 }  // namespace
 
 // Kept out of line: few records begin with one.
-[[gnu::noinline, gnu::cold]] void note_description(const Walker& walker, uint64_t row,
+[[gnu::noinline, gnu::cold]] void note_description(const RecordParser& parser, uint64_t row,
                                                    Descriptions& found) {
-  const Bytes content = walker.description();
+  const Bytes content = parser.description();
   found.try_emplace({content.begin(), content.end()}, row);
 }
 
@@ -121,7 +121,7 @@ bool is_one_string(const Column& column, const Cell& cell) {
 // Rows of up to a few pages: the library's copy is made for longer ones.
 void copy_plain(const Copy& copy) {
   if (copy.size <= kMaxLines) {
-    copy_lines(copy.to, copy.from, copy.size);
+    copy_cache_lines(copy.to, copy.from, copy.size);
   } else {
     std::memcpy(copy.to, copy.from, copy.size);
   }
@@ -149,7 +149,7 @@ inline uint32_t copy_and_sum(Bytes data, std::span<Copy> copies) {
 }
 
 // Makes the copies that records left, and checks the records if `verify`: the
-// first that is damaged, or the end. Little else is stored meanwhile (copy_lines.h).
+// first that is damaged, or the end. Little else is stored meanwhile (copy_cache_lines.h).
 const Walked* finish(std::span<const Walked> records, std::span<Copy> copies, bool verify) {
   if (!verify) {
     for (const Copy& copy : copies) copy_plain(copy);
@@ -184,12 +184,12 @@ bool fill_dense(const Column& column, const Cell& cell, std::span<uint8_t> out,
       return true;
     }
   }
-  Tally tally;
+  CellSize tally;
   if (!measure(column, cell, tally, fault)) return false;
-  Room room;
+  CellOutput room;
   room.at = out.data();
   room.end = out.data() + out.size();
-  if (!copy_values(column, cell, room, fault)) return false;
+  if (!copy_cell(column, cell, room, fault)) return false;
   if (room.full()) return true;
   fault.code = FaultCode::kChanged;
   return false;
@@ -220,12 +220,12 @@ void Decode::prefetch(size_t row) const {
   if (offset < file.size()) __builtin_prefetch(file.data() + offset);
 }
 
-bool Decode::walk_row(size_t row, Bytes data, Walker& walker,
+bool Decode::walk_row(size_t row, Bytes data, RecordParser& parser,
                       std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies,
                       Fault& fault) {
-  if (!walk_record(data, walker, fault)) return false;
+  if (!walk_record(data, parser, fault)) return false;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    const Cell& cell = walker.cells()[c];
+    const Cell& cell = parser.cells()[c];
     bool sound;
     if (columns_[c].dense_numbers()) {
       const size_t size = columns_[c].count * columns_[c].itemsize;
@@ -249,7 +249,7 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
   unknown_.clear();
   descriptions_.clear();
   parallel_blocks(records_.size(), block_, threads_, [&](size_t begin, size_t end) {
-    Walker walker(columns_, watch_);
+    RecordParser parser(columns_, watch_);
     UnknownFeatures unknown;
     Descriptions descriptions;
     std::vector<Copy> copies;
@@ -267,12 +267,12 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
       const size_t before = copies.size();
       if (!read_frame(records_.files[row], records_.offsets[row], check == Check::kBefore, data,
                       fault) ||
-          !walk_row(row, data, walker, buffers, copies, fault)) {
+          !walk_row(row, data, parser, buffers, copies, fault)) {
         fail(row, fault);
         break;
       }
-      if (!walker.unknown().empty()) count_unknown(walker, row, unknown);
-      if (!walker.description().empty()) note_description(walker, row, descriptions);
+      if (!parser.unknown().empty()) count_unknown(parser, row, unknown);
+      if (!parser.description().empty()) note_description(parser, row, descriptions);
       if (copies.size() != before) {
         walked.push_back({row, data, copies.size() - before});
       } else if (check == Check::kAfter && !check_data(data, fault)) {
@@ -286,9 +286,9 @@ Fault Decode::walk_rows(std::span<const ColumnBuffers> buffers, Check check) {
       if (check_data(damaged->data, fault)) fault.code = FaultCode::kChanged;
       fail(damaged->row, fault);
     }
-    if (!walker.scratch().empty() || !unknown.empty() || !descriptions.empty()) {
+    if (!parser.scratch().empty() || !unknown.empty() || !descriptions.empty()) {
       const std::lock_guard lock(kept_mutex);
-      scratches_.push_back(std::move(walker.scratch()));
+      scratches_.push_back(std::move(parser.scratch()));
       join_unknown(unknown, unknown_);
       join_descriptions(descriptions, descriptions_);
     }
@@ -304,9 +304,9 @@ Fault Decode::first(std::span<const ColumnBuffers> buffers) {
   }
   if (fault) return fault;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    Tally sum;
+    CellSize sum;
     for (Pending& pending : pending_[c]) {
-      const Tally own = pending.start;
+      const CellSize own = pending.start;
       pending.start = sum;
       sum.steps += own.steps;
       sum.items += own.items;
@@ -325,13 +325,13 @@ uint64_t Decode::longest(size_t c, size_t begin, size_t end) const {
   return most;
 }
 
-Room Decode::room_of(size_t row, size_t c, const ColumnBuffers& out) const {
+CellOutput Decode::room_of(size_t row, size_t c, const ColumnBuffers& out) const {
   const Column& column = columns_[c];
-  const Tally& from = pending_[c][row].start;
-  const Tally& to = pending_[c][row + 1].start;
+  const CellSize& from = pending_[c][row].start;
+  const CellSize& to = pending_[c][row + 1].start;
   const bool strings = column.dtype == Dtype::kBytes;
   const uint64_t item_size = column.count * column.itemsize;
-  Room room;
+  CellOutput room;
   room.base = out.values.data();
   room.at = out.values.data() + (strings ? from.bytes : from.items * item_size);
   room.end = out.values.data() + (strings ? to.bytes : to.items * item_size);
@@ -349,9 +349,9 @@ Room Decode::room_of(size_t row, size_t c, const ColumnBuffers& out) const {
   return room;
 }
 
-bool Decode::copy_cell(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
-  Room room = room_of(row, c, out);
-  if (!copy_values(columns_[c], pending_[c][row].cell, room, fault)) return false;
+bool Decode::copy_measured(size_t row, size_t c, const ColumnBuffers& out, Fault& fault) {
+  CellOutput room = room_of(row, c, out);
+  if (!copy_cell(columns_[c], pending_[c][row].cell, room, fault)) return false;
   if (room.full()) return true;
   fault.code = FaultCode::kChanged;
   return false;
@@ -361,8 +361,8 @@ bool Decode::copy_padded(size_t row, size_t c, const ColumnBuffers& out, Spare& 
                          Fault& fault) {
   const PaddedRows& rows = *out.padded;
   const PaddedArray& array = rows.arrays[row / rows.rows];
-  const Tally& from = pending_[c][row].start;
-  const Tally& to = pending_[c][row + 1].start;
+  const CellSize& from = pending_[c][row].start;
+  const CellSize& to = pending_[c][row + 1].start;
   out.outer[row + 1] = static_cast<int64_t>(to.items);
   const size_t size = (to.items - from.items) * rows.fill.size();
   const size_t kept = std::min(size, array.width);
@@ -372,10 +372,10 @@ bool Decode::copy_padded(size_t row, size_t c, const ColumnBuffers& out, Spare& 
   const bool whole = size == kept;
   if (!whole) spare.values.resize(size);
   uint8_t* const values = whole ? place + gap : spare.values.data();
-  Room room;
+  CellOutput room;
   room.at = values;
   room.end = values + size;
-  if (!copy_values(columns_[c], pending_[c][row].cell, room, fault)) return false;
+  if (!copy_cell(columns_[c], pending_[c][row].cell, room, fault)) return false;
   if (!room.full()) {
     fault.code = FaultCode::kChanged;
     return false;
@@ -395,7 +395,7 @@ bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare&
   if (verify_) {
     for (size_t c = 0; c < columns_.size(); ++c) {
       if (pending_[c].empty() || !is_one_string(columns_[c], pending_[c][row].cell)) continue;
-      const Room room = room_of(row, c, buffers[c]);
+      const CellOutput room = room_of(row, c, buffers[c]);
       const Bytes string = pending_[c][row].cell.bytes;
       copies.push_back({room.at, string.data(), string.size()});
       *room.strings = room.end - room.base;
@@ -411,7 +411,7 @@ bool Decode::copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare&
     if (pending_[c].empty()) continue;
     if (verify_ && is_one_string(columns_[c], pending_[c][row].cell)) continue;
     if (buffers[c].padded != nullptr ? copy_padded(row, c, buffers[c], spare, fault)
-                                     : copy_cell(row, c, buffers[c], fault)) {
+                                     : copy_measured(row, c, buffers[c], fault)) {
       continue;
     }
     fault.column = static_cast<uint32_t>(c);
@@ -448,7 +448,7 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
   std::mutex mutex;
   parallel_blocks(
       offsets.size(), block_rows({{{&file, 1}}, offsets}), threads, [&](size_t begin, size_t end) {
-        Walker walker(columns, watch);
+        RecordParser parser(columns, watch);
         Descriptions mine;
         std::vector<uint8_t> values;
         std::vector<int64_t> strings;
@@ -457,35 +457,35 @@ std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
           Fault fault;
           Bytes data;
           bool sound = read_frame(file, offsets[row], verify, data, fault) &&
-                       walk_record(data, walker, fault);
-          if (sound && !walker.description().empty()) note_description(walker, row, mine);
+                       walk_record(data, parser, fault);
+          if (sound && !parser.description().empty()) note_description(parser, row, mine);
           for (size_t c = 0; sound && c < columns.size(); ++c) {
             const Column& column = columns[c];
-            Tally tally;
-            sound = measure(column, walker.cells()[c], tally, fault);
+            CellSize tally;
+            sound = measure(column, parser.cells()[c], tally, fault);
             if (sound) {
               values.resize(column.dtype == Dtype::kBytes ? tally.bytes
                             : column.ragged == 0 ? column.count * column.itemsize
                                                  : tally.items * column.count * column.itemsize);
               strings.resize(column.ragged == 0 ? tally.items : tally.items * column.count);
               steps.resize(tally.steps);
-              Room room;
+              CellOutput room;
               room.base = room.at = values.data();
               room.end = values.data() + values.size();
               room.strings = strings.data();
               room.strings_end = strings.data() + strings.size();
               room.steps = steps.data();
               room.steps_end = steps.data() + steps.size();
-              sound = copy_values(column, walker.cells()[c], room, fault);
+              sound = copy_cell(column, parser.cells()[c], room, fault);
             }
             if (!sound) fault.column = static_cast<uint32_t>(c);
           }
-          if (sound && !walker.unknown().empty()) {
+          if (sound && !parser.unknown().empty()) {
             fault.code = FaultCode::kUnknown;
-            fault.found = static_cast<int64_t>(walker.unknown()[0].kind);
+            fault.found = static_cast<int64_t>(parser.unknown()[0].kind);
             sound = false;
           }
-          walker.scratch().clear();
+          parser.scratch().clear();
           if (sound) continue;
           fault.row = row;
           fault.offset = offsets[row];

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "columns.h"
+#include "cell_values.h"
+#include "column.h"
 #include "example.h"
 #include "fault.h"
 #include "frame.h"
 #include "pad.h"
+#include "record_parser.h"
 #include "row_files.h"
-#include "values.h"
-#include "walker.h"
 
 namespace recmap {
 
@@ -62,7 +62,7 @@ struct Records {
   size_t size() const { return offsets.size(); }
 };
 
-class Walker;
+class RecordParser;
 
 // Bytes to copy once a block of records has been walked.
 struct Copy {
@@ -91,11 +91,11 @@ using UnknownFeatures = std::map<std::pair<bool, std::string>, UnknownFeature>;
 // Descriptions of columns that records begin with, and the first row that has each.
 using Descriptions = std::map<std::string, uint64_t>;
 
-void note_description(const Walker& walker, uint64_t row, Descriptions& found);
+void note_description(const RecordParser& parser, uint64_t row, Descriptions& found);
 void join_descriptions(const Descriptions& more, Descriptions& all);
 
 // Totals over all rows, from which the buffers of the second phase are sized.
-using Totals = std::vector<Tally>;
+using Totals = std::vector<CellSize>;
 
 class Decode {
  public:
@@ -129,8 +129,8 @@ class Decode {
   Fault walk_rows(std::span<const ColumnBuffers> buffers, Check check);
 
   // Walks one row: dense columns are filled, or left to `copies`; others measured.
-  bool walk_row(size_t row, Bytes data, Walker& walker, std::span<const ColumnBuffers> buffers,
-                std::vector<Copy>& copies, Fault& fault);
+  bool walk_row(size_t row, Bytes data, RecordParser& parser,
+                std::span<const ColumnBuffers> buffers, std::vector<Copy>& copies, Fault& fault);
 
   // What a thread uses again for row after row.
   struct Spare {
@@ -140,13 +140,13 @@ class Decode {
 
   // Copies one row of the columns that were measured.
   bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare, Fault& fault);
-  Room room_of(size_t row, size_t column, const ColumnBuffers& out) const;
-  bool copy_cell(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
+  CellOutput room_of(size_t row, size_t column, const ColumnBuffers& out) const;
+  bool copy_measured(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
   bool copy_padded(size_t row, size_t column, const ColumnBuffers& out, Spare& spare, Fault& fault);
 
   struct Pending {
     Cell cell;
-    Tally start;  // a row's own tally after first(), its start after summing
+    CellSize start;  // a row's own tally after first(), its start after summing
   };
 
   Records records_;

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "frame.h"
-#include "out.h"
 #include "parallel.h"
+#include "record_writer.h"
 
 namespace recmap {
 namespace {
@@ -132,7 +132,7 @@ uint64_t entry_size(const EncodeColumn& column, uint64_t value) {
   return field_size(column.key.size()) + field_size(value);
 }
 
-void put_key(Out& out, const EncodeColumn& column, uint64_t value) {
+void put_key(RecordWriter& out, const EncodeColumn& column, uint64_t value) {
   out.field(kTagEntry, entry_size(column, value));
   out.field(kTagKey, column.key.size());
   out.bytes(column.key.data(), column.key.size());
@@ -140,13 +140,13 @@ void put_key(Out& out, const EncodeColumn& column, uint64_t value) {
 }
 
 // The tags and lengths of a Feature, down to its payload.
-void put_feature_head(Out& out, const EncodeColumn& column, uint64_t payload) {
+void put_feature_head(RecordWriter& out, const EncodeColumn& column, uint64_t payload) {
   const uint64_t list = list_size(column, payload);
   out.field(make_tag(static_cast<uint32_t>(column.kind), WireType::kBytes), list);
   if (list != payload) out.field(kTagPacked, payload);
 }
 
-void put_payload(Out& out, const EncodeColumn& column, const Run& run) {
+void put_payload(RecordWriter& out, const EncodeColumn& column, const Run& run) {
   if (column.kind == Kind::kFloat || column.raw()) {
     out.bytes(run.values, run.n * column.itemsize);
   } else if (column.kind == Kind::kBytes) {
@@ -163,7 +163,7 @@ void put_payload(Out& out, const EncodeColumn& column, const Run& run) {
   }
 }
 
-void put_lists(Out& out, const EncodeColumn& column, uint64_t row) {
+void put_lists(RecordWriter& out, const EncodeColumn& column, uint64_t row) {
   each_run(column, row, [&](const Run& run) {
     uint64_t payload;
     Fault unused;  // the values were checked when they were measured
@@ -214,7 +214,7 @@ void Encode::plan_prefixes() {
     const uint64_t payload = column.count * column.itemsize;
     std::vector<uint8_t>& prefix = entries_[c].prefix;
     prefix.resize(column.key.size() + 64);
-    Out out(prefix.data(), prefix.size());
+    RecordWriter out(prefix.data(), prefix.size());
     put_key(out, column, field_size(list_size(column, payload)));
     put_feature_head(out, column, payload);
     prefix.resize(out.position());
@@ -300,7 +300,7 @@ Fault Encode::measure() {
   if (all_fixed_columns && align_ == 0 && rows_ != 0 && !columns_.empty()) {
     measure_row(0, data_size_, fault);
     head_.resize(kHeaderSize + 11);
-    Out out(head_.data(), head_.size());
+    RecordWriter out(head_.data(), head_.size());
     write_head(out, data_size_);
     out.field(kTagFeatures, map_size(0, false));
     head_.resize(out.position());
@@ -340,7 +340,7 @@ Fault Encode::measure() {
   return fault;
 }
 
-void Encode::write_entry(Out& out, uint64_t row, size_t c) const {
+void Encode::write_entry(RecordWriter& out, uint64_t row, size_t c) const {
   const EncodeColumn& column = columns_[c];
   if (column.fixed_size()) {
     const std::vector<uint8_t>& prefix = entries_[c].prefix;
@@ -379,13 +379,13 @@ uint64_t Encode::map_size(uint64_t row, bool in_lists) const {
   return total;
 }
 
-void Encode::write_head(Out& out, uint64_t size) const {
+void Encode::write_head(RecordWriter& out, uint64_t size) const {
   uint8_t header[kHeaderSize];
   write_header(header, size);
   out.bytes(header, kHeaderSize);
 }
 
-void Encode::write_map(Out& out, uint64_t row, bool in_lists) const {
+void Encode::write_map(RecordWriter& out, uint64_t row, bool in_lists) const {
   bool present = false;
   for (const EncodeColumn& column : columns_) present |= column.in_lists == in_lists;
   if (!present) return;
@@ -395,7 +395,7 @@ void Encode::write_map(Out& out, uint64_t row, bool in_lists) const {
   }
 }
 
-void Encode::write_aligned(Out& out, uint64_t row) const {
+void Encode::write_aligned(RecordWriter& out, uint64_t row) const {
   const auto pad_to = [&](uint64_t at) {
     const uint64_t here = out.position() - kHeaderSize - lead_size(row);
     if (at > here) out.padding(at - here);
@@ -420,7 +420,7 @@ Fault Encode::write(uint8_t* out) const {
       uint8_t* const record = out + offsets_[row];
       uint8_t* const data = record + kHeaderSize;
       const uint64_t size = offsets_[row + 1] - offsets_[row] - kFrameSize;
-      Out into(record, kHeaderSize + size);
+      RecordWriter into(record, kHeaderSize + size);
       if (!head_.empty() && lead_size(row) == 0) {
         into.bytes(head_.data(), head_.size());
         for (size_t c = 0; c < columns_.size(); ++c) write_entry(into, row, c);

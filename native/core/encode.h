@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "columns.h"
+#include "column.h"
 #include "fault.h"
 #include "format.h"
-#include "offsets.h"
+#include "ragged_offsets.h"
 
 namespace recmap {
 
@@ -42,7 +42,7 @@ struct EncodeColumn {
   bool fixed_size() const { return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()); }
 };
 
-class Out;
+class RecordWriter;
 
 class Encode {
  public:
@@ -79,10 +79,10 @@ class Encode {
   bool measure_row(uint64_t row, uint64_t& size, Fault& fault);
   uint64_t entry_field_size(uint64_t row, size_t column) const;
   uint64_t map_size(uint64_t row, bool in_lists) const;
-  void write_head(Out& out, uint64_t size) const;
-  void write_map(Out& out, uint64_t row, bool in_lists) const;
-  void write_entry(Out& out, uint64_t row, size_t column) const;
-  void write_aligned(Out& out, uint64_t row) const;
+  void write_head(RecordWriter& out, uint64_t size) const;
+  void write_map(RecordWriter& out, uint64_t row, bool in_lists) const;
+  void write_entry(RecordWriter& out, uint64_t row, size_t column) const;
+  void write_aligned(RecordWriter& out, uint64_t row) const;
   uint64_t lead_size(uint64_t row) const { return row == 0 ? lead_.size() : 0; }
 
   std::span<const EncodeColumn> columns_;

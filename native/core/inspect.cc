@@ -6,7 +6,7 @@
 
 #include "example.h"
 #include "parallel.h"
-#include "walker.h"
+#include "record_parser.h"
 
 namespace recmap {
 namespace {
@@ -130,9 +130,9 @@ std::vector<Slot> find_slots(Bytes file, uint64_t offset, std::span<const Column
   std::vector<Slot> slots;
   Bytes data;
   Fault ignored;
-  Walker walker(columns);
-  if (!read_frame(file, offset, false, data, ignored) || !walker.walk(data)) return slots;
-  for (const Cell& cell : walker.cells()) {
+  RecordParser parser(columns);
+  if (!read_frame(file, offset, false, data, ignored) || !parser.walk(data)) return slots;
+  for (const Cell& cell : parser.cells()) {
     // A payload put together in scratch does not lie in the file.
     const bool in_file = cell.form == Cell::Form::kPacked && cell.bytes.data() >= data.data() &&
                          cell.bytes.data() <= data.data() + data.size();
@@ -152,7 +152,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
   std::mutex mutex;
   const size_t block = std::clamp<size_t>((size_t{1} << 20) / stride, 1, 1 << 16);
   parallel_blocks(count, block, threads, [&](size_t begin, size_t end) {
-    Walker walker(columns);
+    RecordParser parser(columns);
     Descriptions descriptions;
     for (size_t row = begin; row < end; ++row) {
       const uint64_t offset = first + strided_offset(row, stride, lead);
@@ -164,7 +164,7 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
         fault.code = FaultCode::kChanged;
         sound = false;
       }
-      if (sound && !walker.walk(data)) {
+      if (sound && !parser.walk(data)) {
         fault.code = FaultCode::kMalformed;
         sound = false;
       }
@@ -175,15 +175,15 @@ SlotCheck check_slots(Bytes file, uint64_t first, uint64_t stride, uint64_t lead
         if (!result.fault || row < result.fault.row) result.fault = fault;
         return;
       }
-      if (!walker.description().empty()) note_description(walker, row, descriptions);
+      if (!parser.description().empty()) note_description(parser, row, descriptions);
       for (size_t c = 0; c < columns.size(); ++c) {
-        const Cell& cell = walker.cells()[c];
+        const Cell& cell = parser.cells()[c];
         const bool here = cell.form == Cell::Form::kPacked && cell.kind == slots[c].kind &&
                           cell.bytes.size() == slots[c].size &&
                           cell.bytes.data() == file.data() + first + row * stride + slots[c].offset;
         if (!here && holds[c].load(std::memory_order_relaxed) != 0) holds[c] = 0;
       }
-      walker.scratch().clear();
+      parser.scratch().clear();
     }
     if (descriptions.empty()) return;
     const std::lock_guard lock(mutex);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "columns.h"
+#include "column.h"
 #include "decode.h"
 #include "fault.h"
 #include "frame.h"

@@ -44,12 +44,12 @@ Mapping::Mapping(std::string path, std::string name) : path_(std::move(path)) {
   void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
   data_ = static_cast<const uint8_t*>(data);
-  range_ = watch_range(data_, size_, std::move(name));
+  range_ = register_range(data_, size_, std::move(name));
 }
 
 Mapping::~Mapping() {
   if (data_ == nullptr) return;
-  forget_range(range_);
+  unregister_range(range_);
   munmap(const_cast<uint8_t*>(data_), size_);
 }
 

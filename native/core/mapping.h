@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cut_files.h"
+#include "truncation_guard.h"
 #include "wire.h"
 
 namespace recmap {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "frame.h"
-#include "fuzzing.h"
+#include "fuzz_input.h"
 #include "wire_builder.h"
 
 namespace recmap {

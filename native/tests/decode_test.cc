@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
+#include "decode_all.h"
 #include "wire_builder.h"
 
 namespace recmap {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
-#include "encoded.h"
+#include "decode_all.h"
+#include "encode_all.h"
 #include "frame.h"
 #include "inspect.h"
 #include "wire_builder.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
-#include "encoded.h"
+#include "decode_all.h"
+#include "encode_all.h"
 #include "frame.h"
 #include "wire_builder.h"
 

@@ -146,7 +146,7 @@ class Guard:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if _core.leave_guard() == self._cuts and not _is_bad_address(error):
             return
-        cut = _core.cut_file(self._cuts)
+        cut = _core.truncated_file(self._cuts)
         if cut is not None:
             name, size, end = cut
             path = os.fsdecode(name)

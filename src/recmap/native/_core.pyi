@@ -60,7 +60,7 @@ def enter_guard() -> int:
 def leave_guard() -> int:
     """The end of it, in the same thread. How often it has happened so far."""
 
-def cut_file(since: int) -> tuple[bytes, int, int] | None:
+def truncated_file(since: int) -> tuple[bytes, int, int] | None:
     """
     Name, size and end of the mapped file that was found to be cut last, but not before there were so many cuts.
     """

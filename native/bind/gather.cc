@@ -1,7 +1,8 @@
+#include "gather.h"
+
 #include <algorithm>
 
 #include "bind.h"
-#include "gather.h"
 #include "permutation.h"
 
 namespace recmap::bind {
@@ -30,7 +31,7 @@ void gather(const Buffer& from, size_t row_bytes, const Array<const int64_t>& ro
 
 }  // namespace
 
-void bind_rows(nb::module_& m) {
+void bind_gather(nb::module_& m) {
   m.def("permute", &permute_numbers, nb::arg("n"), nb::arg("keys"), nb::arg("back"),
         nb::arg("numbers"), "Replaces positions by rows of a random order of n, or back.");
   m.def("gather_rows", &gather, nb::arg("source"), nb::arg("row_bytes"), nb::arg("rows"),

@@ -1,5 +1,6 @@
-#include "bind.h"
 #include "encode.h"
+
+#include "bind.h"
 
 namespace recmap::bind {
 namespace {
@@ -115,7 +116,7 @@ class Batch {
 
 }  // namespace
 
-void bind_writing(nb::module_& m) {
+void bind_encode(nb::module_& m) {
   nb::class_<Batch>(m, "Batch", "Columns to be written; add them sorted by key, lists last.")
       .def(nb::init<uint64_t>(), nb::arg("rows"))
       .def("add_dense", &Batch::add_dense, nb::arg("key"), nb::arg("kind"), nb::arg("in_lists"),

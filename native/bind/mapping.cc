@@ -131,15 +131,15 @@ std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings, 
   return std::nullopt;
 }
 
-std::optional<std::tuple<nb::bytes, size_t, size_t>> cut_file(uint64_t since) {
-  const std::optional<CutFile> file = recmap::cut_file(since);
+std::optional<std::tuple<nb::bytes, size_t, size_t>> truncated_file(uint64_t since) {
+  const std::optional<TruncatedFile> file = recmap::truncated_file(since);
   if (!file) return std::nullopt;
   return std::tuple(nb::bytes(file->name.data(), file->name.size()), file->size, file->end);
 }
 
 }  // namespace
 
-void bind_files(nb::module_& m) {
+void bind_mapping(nb::module_& m) {
   nb::class_<Mapping>(m, "Mapping", "A file mapped read-only, which holds no descriptor.")
       .def("__init__", &map_file, nb::arg("path"), nb::arg("name"))
       .def_prop_ro(
@@ -158,13 +158,13 @@ void bind_files(nb::module_& m) {
         "The first of several files that is shorter than when it was mapped, if any. By page is "
         "quicker, and does not notice if only a part of the last page is gone.");
   m.def(
-      "enter_guard", [] { return CutGuard::enter(), cuts_so_far(); },
+      "enter_guard", [] { return TruncationGuard::enter(), truncations_seen(); },
       "From now on this thread survives that a mapped file is cut while it is read: what is "
       "missing reads as zeros. How often that has happened so far.");
   m.def(
-      "leave_guard", [] { return CutGuard::leave(), cuts_so_far(); },
+      "leave_guard", [] { return TruncationGuard::leave(), truncations_seen(); },
       "The end of it, in the same thread. How often it has happened so far.");
-  m.def("cut_file", &cut_file, nb::arg("since"),
+  m.def("truncated_file", &truncated_file, nb::arg("since"),
         "Name, size and end of the mapped file that was found to be cut last, but not before "
         "there were so many cuts.");
   m.def("reserve", &reserve, nb::arg("file"), nb::arg("offset"), nb::arg("size"),

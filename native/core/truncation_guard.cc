@@ -1,4 +1,4 @@
-#include "cut_files.h"
+#include "truncation_guard.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -122,7 +122,7 @@ bool is_readable(const uint8_t* page) {
 #endif
 }
 
-MappedRange* watch_range(const void* begin, size_t size, std::string name) {
+MappedRange* register_range(const void* begin, size_t size, std::string name) {
   static const bool safe_to_fork = [] {
     const auto lock = [] { registry.lock(); };
     const auto unlock = [] { registry.unlock(); };
@@ -150,15 +150,15 @@ MappedRange* watch_range(const void* begin, size_t size, std::string name) {
   return range;
 }
 
-void forget_range(MappedRange* range) {
+void unregister_range(MappedRange* range) {
   const std::lock_guard lock(registry);
   range->begin.store(0);
   unused_ranges().push_back(range);
 }
 
-std::optional<CutFile> cut_file(uint64_t since) {
+std::optional<TruncatedFile> truncated_file(uint64_t since) {
   const std::lock_guard lock(registry);
-  std::optional<CutFile> found;
+  std::optional<TruncatedFile> found;
   for (Block* block = &first_block; block != nullptr; block = block->next.load()) {
     for (const MappedRange& range : block->ranges) {
       const uintptr_t begin = range.begin.load();
@@ -167,24 +167,24 @@ std::optional<CutFile> cut_file(uint64_t since) {
       const uint64_t cut = range.cut.load();
       if (cut > since) {
         since = cut;
-        found = CutFile{range.name, size, range.end.load()};
+        found = TruncatedFile{range.name, size, range.end.load()};
       }
       // The system itself may have met it, when it was told to write what lies there.
       const size_t last = (size - 1) / page_size() * page_size();
       if (!found && cut == 0 && !is_readable(reinterpret_cast<const uint8_t*>(begin) + last)) {
-        found = CutFile{range.name, size, last};
+        found = TruncatedFile{range.name, size, last};
       }
     }
   }
   return found;
 }
 
-uint64_t cuts_so_far() { return cuts.load(); }
+uint64_t truncations_seen() { return cuts.load(); }
 
-CutGuard::CutGuard() { enter(); }
-CutGuard::~CutGuard() { leave(); }
-bool CutGuard::active() { return depth > 0; }
-void CutGuard::enter() { ++depth; }
-void CutGuard::leave() { --depth; }
+TruncationGuard::TruncationGuard() { enter(); }
+TruncationGuard::~TruncationGuard() { leave(); }
+bool TruncationGuard::active() { return depth > 0; }
+void TruncationGuard::enter() { ++depth; }
+void TruncationGuard::leave() { --depth; }
 
 }  // namespace recmap

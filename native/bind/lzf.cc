@@ -1,5 +1,6 @@
-#include "bind.h"
 #include "lzf.h"
+
+#include "bind.h"
 
 namespace recmap::bind {
 namespace {
@@ -12,7 +13,7 @@ std::pair<LzfFault, size_t> expand(const Buffer& stream, const Array<uint8_t>& o
 
 }  // namespace
 
-void bind_chunks(nb::module_& m) {
+void bind_lzf(nb::module_& m) {
   nb::enum_<LzfFault>(m, "LzfFault")
       .value("none", LzfFault::kNone)
       .value("cut", LzfFault::kCut)

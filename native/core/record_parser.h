@@ -11,17 +11,17 @@
 #include <unordered_map>
 #include <vector>
 
-#include "columns.h"
+#include "column.h"
 #include "example.h"
 
 namespace recmap {
 
 // Holds the cells of the last record, so it belongs to one thread. The columns
 // must outlive it.
-class Walker {
+class RecordParser {
  public:
   // With `watch` it also tells which features no column reads.
-  explicit Walker(std::span<const Column> columns, bool watch = false);
+  explicit RecordParser(std::span<const Column> columns, bool watch = false);
 
   // Finds the cells of `record`, one per column, valid until the next call. The
   // record must stay where it is as long as the cells are used. False if the

@@ -1,5 +1,5 @@
 // Reads of mapped files that survive the file being cut. Touching a page behind the end of a
-// file raises SIGBUS, which kills the process. While a thread is inside a CutGuard, such a
+// file raises SIGBUS, which kills the process. While a thread is inside a TruncationGuard, such a
 // page becomes one of zeros instead, and the read goes on; whoever opened the guard asks
 // afterwards whether that happened, and throws away what was read. Everywhere else, and for
 // memory that is not a mapped file of ours, SIGBUS does what it did before.
@@ -25,11 +25,11 @@ struct MappedRange {
 };
 
 // Has the signal handler know a mapping until it is forgotten, which comes before munmap().
-MappedRange* watch_range(const void* begin, size_t size, std::string name);
-void forget_range(MappedRange* range);
+MappedRange* register_range(const void* begin, size_t size, std::string name);
+void unregister_range(MappedRange* range);
 
 // How often a file was found to be cut, in this process so far.
-uint64_t cuts_so_far();
+uint64_t truncations_seen();
 
 size_t page_size();
 
@@ -38,18 +38,18 @@ bool is_readable(const uint8_t* page);
 
 // The mapped file that was found to be cut last, but not before there were so many cuts; or
 // one that is cut and was not found yet.
-struct CutFile {
+struct TruncatedFile {
   std::string name;
   size_t size, end;
 };
-std::optional<CutFile> cut_file(uint64_t since);
+std::optional<TruncatedFile> truncated_file(uint64_t since);
 
-class CutGuard {
+class TruncationGuard {
  public:
-  CutGuard();
-  ~CutGuard();
-  CutGuard(const CutGuard&) = delete;
-  CutGuard& operator=(const CutGuard&) = delete;
+  TruncationGuard();
+  ~TruncationGuard();
+  TruncationGuard(const TruncationGuard&) = delete;
+  TruncationGuard& operator=(const TruncationGuard&) = delete;
 
   // Whether this thread is inside of one.
   static bool active();

@@ -6,13 +6,13 @@
 
 #include <cstdint>
 
-#include "columns.h"
+#include "column.h"
 #include "example.h"
 #include "fault.h"
 
 namespace recmap {
 
-struct Tally {
+struct CellSize {
   uint64_t steps = 0;  // along the first ragged axis
   uint64_t items = 0;  // below the last ragged axis; strings of a bytes column
   uint64_t bytes = 0;  // of the strings of a bytes column
@@ -20,7 +20,7 @@ struct Tally {
 
 // A place to put values, with its end. `strings` points at the end offset of
 // the next string, `string_base` is what that offset counts from.
-struct Room {
+struct CellOutput {
   uint8_t* at = nullptr;
   const uint8_t* end = nullptr;
   const uint8_t* base = nullptr;  // of the column's values
@@ -37,10 +37,10 @@ struct Room {
 
 // Counts what the cell holds and checks it against the column's kind and shape.
 // Fills code, expected and found of `fault` and returns false if it does not fit.
-bool measure(const Column& column, const Cell& cell, Tally& tally, Fault& fault);
+bool measure(const Column& column, const Cell& cell, CellSize& tally, Fault& fault);
 
 // Writes the values of the cell, as measured, and moves `room` past them. Checks
 // the room even though it was measured: the file may change meanwhile.
-bool copy_values(const Column& column, const Cell& cell, Room& room, Fault& fault);
+bool copy_cell(const Column& column, const Cell& cell, CellOutput& room, Fault& fault);
 
 }  // namespace recmap

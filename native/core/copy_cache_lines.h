@@ -8,7 +8,7 @@
 
 namespace recmap {
 
-inline void copy_line(uint8_t* to, const uint8_t* from) {
+inline void copy_cache_line(uint8_t* to, const uint8_t* from) {
   // Not memcpy, which compilers turn into eight registers, and those into a stack.
   using Vector = uint64_t __attribute__((vector_size(16), aligned(1), may_alias));
   const auto* source = reinterpret_cast<const Vector*>(from);
@@ -21,20 +21,21 @@ inline void copy_line(uint8_t* to, const uint8_t* from) {
 }
 
 // The ranges must not overlap.
-inline void copy_lines(uint8_t* to, const uint8_t* from, size_t n) {
-  for (; n >= 64; to += 64, from += 64, n -= 64) copy_line(to, from);
+inline void copy_cache_lines(uint8_t* to, const uint8_t* from, size_t n) {
+  for (; n >= 64; to += 64, from += 64, n -= 64) copy_cache_line(to, from);
   for (; n >= 8; to += 8, from += 8, n -= 8) std::memcpy(to, from, 8);
   for (; n != 0; --n) *to++ = *from++;
 }
 
 // The same, while the n bytes at `next`, which are copied soon, are on their way.
-inline void copy_lines_fetching(uint8_t* to, const uint8_t* from, size_t n, const uint8_t* next) {
+inline void copy_cache_lines_prefetching(uint8_t* to, const uint8_t* from, size_t n,
+                                         const uint8_t* next) {
   size_t at = 0;
   for (; at + 64 <= n; at += 64) {
     __builtin_prefetch(next + at);
-    copy_line(to + at, from + at);
+    copy_cache_line(to + at, from + at);
   }
-  copy_lines(to + at, from + at, n - at);
+  copy_cache_lines(to + at, from + at, n - at);
 }
 
 }  // namespace recmap

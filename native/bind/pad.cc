@@ -1,5 +1,6 @@
-#include "bind.h"
 #include "pad.h"
+
+#include "bind.h"
 
 namespace recmap::bind {
 namespace {
@@ -17,7 +18,7 @@ void pad(const Buffer& values, const Array<const int64_t>& offsets, const Buffer
 
 }  // namespace
 
-void bind_padding(nb::module_& m) {
+void bind_pad(nb::module_& m) {
   m.def("pad_rows", &pad, nb::arg("values"), nb::arg("offsets"), nb::arg("fill"),
         nb::arg("fill_left"), nb::arg("keep_last"), nb::arg("out"),
         "Writes ragged rows of items, each as large as fill, as rows of one length.");

@@ -1,4 +1,4 @@
-#include "walker.h"
+#include "record_parser.h"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ std::string_view as_text(Bytes bytes) {
 
 }  // namespace
 
-Walker::Walker(std::span<const Column> columns, bool watch)
+RecordParser::RecordParser(std::span<const Column> columns, bool watch)
     : columns_(columns),
       watch_(watch),
       wants_lists_(watch || std::any_of(columns.begin(), columns.end(),
@@ -40,7 +40,7 @@ Walker::Walker(std::span<const Column> columns, bool watch)
   }
 }
 
-bool Walker::walk(Bytes record) {
+bool RecordParser::walk(Bytes record) {
   if (record.size() == learned_length_ && matches(record)) {
     for (size_t i = 0; i < cells_.size(); ++i) {
       cells_[i].bytes = record.subspan(cell_ranges_[i].begin, cell_ranges_[i].size);
@@ -60,7 +60,7 @@ bool Walker::walk(Bytes record) {
   return true;
 }
 
-bool Walker::walk_anew(Bytes record, bool lists) {
+bool RecordParser::walk_anew(Bytes record, bool lists) {
   learned_length_ = SIZE_MAX;
   std::fill(cells_.begin(), cells_.end(), Cell{});
   std::fill(from_lists_.begin(), from_lists_.end(), uint8_t{0});
@@ -82,7 +82,7 @@ bool Walker::walk_anew(Bytes record, bool lists) {
                       });
 }
 
-int Walker::find(bool in_lists, Bytes key) {
+int RecordParser::find(bool in_lists, Bytes key) {
   if (entry_ == order_.size()) order_.push_back(-1);
   int& guess = order_[entry_++];
   if (guess >= 0) {
@@ -94,7 +94,7 @@ int Walker::find(bool in_lists, Bytes key) {
   return guess;
 }
 
-void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
+void RecordParser::place(bool in_lists, Bytes key, const Cell& cell) {
   const int found = find(in_lists, key);
   if (found < 0) {
     if (watch_) leave(in_lists, key, cell);
@@ -114,7 +114,7 @@ void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
 }
 
 // Kept out of line, so that place() stays small: nearly all features have a column.
-[[gnu::noinline, gnu::cold]] void Walker::leave(bool in_lists, Bytes key, const Cell& cell) {
+[[gnu::noinline, gnu::cold]] void RecordParser::leave(bool in_lists, Bytes key, const Cell& cell) {
   if (cell.form == Cell::Form::kMissing) return;
   unknown_.push_back({in_lists, key, cell.kind});
   unknown_cells_.push_back(cell);
@@ -122,7 +122,7 @@ void Walker::place(bool in_lists, Bytes key, const Cell& cell) {
 
 // Looks closer at what no column reads. Field 2 of a plain Example may hold anything, so only
 // feature lists that are sound and hold something count. False if a key is no text.
-bool Walker::settle_unknown() {
+bool RecordParser::settle_unknown() {
   size_t kept = 0;
   bool lists_are_sound = true;
   for (size_t i = 0; i < unknown_.size(); ++i) {
@@ -143,7 +143,7 @@ bool Walker::settle_unknown() {
   return true;
 }
 
-void Walker::learn(Bytes record) {
+void RecordParser::learn(Bytes record) {
   --patience_;
   size_t payload = 0;
   for (const Bytes& p : payloads_) payload += p.size();
@@ -180,7 +180,7 @@ void Walker::learn(Bytes record) {
   learned_length_ = record.size();
 }
 
-bool Walker::matches(Bytes record) const {
+bool RecordParser::matches(Bytes record) const {
   const uint8_t* expected = skeleton_.data();
   for (const Range& range : fixed_) {
     if (std::memcmp(record.data() + range.begin, expected, range.size) != 0) return false;

@@ -15,9 +15,9 @@ inline uint64_t varint_size(uint64_t value) {
 
 // Appends to a record. The sizes were measured before, but the arrays may be
 // written by others meanwhile, so the end is checked all the same.
-class Out {
+class RecordWriter {
  public:
-  Out(uint8_t* begin, uint64_t size) : begin_(begin), at_(begin), end_(begin + size) {}
+  RecordWriter(uint8_t* begin, uint64_t size) : begin_(begin), at_(begin), end_(begin + size) {}
 
   uint64_t position() const { return static_cast<uint64_t>(at_ - begin_); }
   bool exact() const { return !overrun_ && at_ == end_; }

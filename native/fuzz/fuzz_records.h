@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "decoded.h"
-#include "fuzzing.h"
+#include "decode_all.h"
+#include "fuzz_input.h"
 #include "inspect.h"
 #include "pad.h"
 #include "wire_builder.h"
@@ -74,7 +74,7 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Rows read together, where a walker meets one after another, are those read
+// Rows read together, where a parser meets one after another, are those read
 // one by one.
 inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
                                std::span<const Column> columns) {
@@ -195,7 +195,7 @@ inline void fuzz_records(Bytes bytes, std::span<const Column::Place> places) {
     patch.flip = input.byte();
   }
 
-  // A record, its like, and some that differ from it in a byte: a walker has to
+  // A record, its like, and some that differ from it in a byte: a parser has to
   // tell these apart.
   const Buffer record(input.rest().begin(), input.rest().end());
   std::vector<Buffer> records = {record, record};

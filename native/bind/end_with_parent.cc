@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "bind.h"
-#include "small_thread.h"
+#include "small_stack_thread.h"
 
 namespace recmap::bind {
 namespace {
@@ -25,12 +25,12 @@ void* watch(void*) {
 // not a thread of Python's, which may wait for the interpreter lock for ever.
 bool end_with_parent(int64_t process) {
   parent = static_cast<pid_t>(process);
-  return SmallThread::start_detached(&watch, nullptr);
+  return SmallStackThread::start_detached(&watch, nullptr);
 }
 
 }  // namespace
 
-void bind_processes(nb::module_& m) {
+void bind_end_with_parent(nb::module_& m) {
   m.def("end_with_parent", &end_with_parent, nb::arg("process"),
         "Kill this process when `process` is no longer its parent, whatever it does then.\n\n"
         "Returns False if the thread that watches cannot be started.");

@@ -1,6 +1,7 @@
+#include "frame.h"
+
 #include "bind.h"
 #include "crc32c.h"
-#include "frame.h"
 
 namespace recmap::bind {
 namespace {
@@ -91,7 +92,7 @@ nb::bytes frame(const std::vector<Buffer>& records) {
 
 }  // namespace
 
-void bind_frames(nb::module_& m) {
+void bind_frame(nb::module_& m) {
   nb::enum_<FaultCode>(m, "FaultCode")
       .value("header_cut", FaultCode::kHeaderCut)
       .value("length_crc", FaultCode::kLengthCrc)

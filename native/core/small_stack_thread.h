@@ -9,14 +9,14 @@
 
 namespace recmap {
 
-class SmallThread {
+class SmallStackThread {
  public:
   static constexpr size_t kStackSize = size_t{512} << 10;
 
-  SmallThread() = default;
-  SmallThread(const SmallThread&) = delete;
-  SmallThread& operator=(const SmallThread&) = delete;
-  ~SmallThread() {
+  SmallStackThread() = default;
+  SmallStackThread(const SmallStackThread&) = delete;
+  SmallStackThread& operator=(const SmallStackThread&) = delete;
+  ~SmallStackThread() {
     if (started_) pthread_join(thread_, nullptr);
   }
 

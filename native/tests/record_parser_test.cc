@@ -1,6 +1,6 @@
-// A walker skips the walk of records that repeat the one before; none of these
+// A parser skips the walk of records that repeat the one before; none of these
 // tests may tell whether it did.
-#include "walker.h"
+#include "record_parser.h"
 
 #include <cstdint>
 #include <optional>
@@ -41,9 +41,9 @@ class Records {
   explicit Records(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   Payloads walk(const Buffer& record) {
-    CHECK(walker_.walk(record));
+    CHECK(parser_.walk(record));
     Payloads payloads;
-    for (const Cell& cell : walker_.cells()) {
+    for (const Cell& cell : parser_.cells()) {
       payloads.push_back(cell.form == Form::kPacked
                              ? std::optional(Buffer(cell.bytes.begin(), cell.bytes.end()))
                              : std::nullopt);
@@ -51,12 +51,12 @@ class Records {
     return payloads;
   }
 
-  bool refuses(const Buffer& record) { return !walker_.walk(record); }
-  const Cell& cell(size_t i) { return walker_.cells()[i]; }
+  bool refuses(const Buffer& record) { return !parser_.walk(record); }
+  const Cell& cell(size_t i) { return parser_.cells()[i]; }
 
  private:
   std::vector<Column> columns_;
-  Walker walker_{columns_};
+  RecordParser parser_{columns_};
 };
 
 Buffer two(std::string_view first, int64_t a, std::string_view second, int64_t b) {

@@ -1,5 +1,5 @@
 // Mapped files that are cut while they are read.
-#include "cut_files.h"
+#include "truncation_guard.h"
 
 #include <unistd.h>
 
@@ -40,15 +40,15 @@ TEST(WhatIsMissingReadsAsZerosInAGuard) {
   const TemporaryFile file(8 * page);
   const Mapping mapping(file.path(), "a file");
   CHECK_EQ(sum(mapping.bytes()), 8 * page);
-  const uint64_t before = cuts_so_far();
-  CHECK(!cut_file(before));
+  const uint64_t before = truncations_seen();
+  CHECK(!truncated_file(before));
   CHECK_EQ(truncate(file.path().c_str(), static_cast<off_t>(3 * page)), 0);
   {
-    const CutGuard guard;
+    const TruncationGuard guard;
     CHECK_EQ(sum(mapping.bytes()), 3 * page);
   }
-  CHECK_EQ(cuts_so_far(), before + 1);
-  const auto cut = cut_file(before);
+  CHECK_EQ(truncations_seen(), before + 1);
+  const auto cut = truncated_file(before);
   CHECK(cut.has_value());
   CHECK_EQ(cut->name, "a file");
   CHECK_EQ(cut->size, 8 * page);
@@ -64,7 +64,7 @@ TEST(ThreadsAreInTheGuardOfTheirCaller) {
   const TemporaryFile file(64 * page);
   const Mapping mapping(file.path(), "a file");
   CHECK_EQ(truncate(file.path().c_str(), 0), 0);
-  const CutGuard guard;
+  const TruncationGuard guard;
   std::atomic<uint64_t> total{0};
   parallel_blocks(64, 1, 4, [&](size_t begin, size_t end) {
     total += sum(mapping.bytes().subspan(begin * page, (end - begin) * page));
@@ -75,7 +75,7 @@ TEST(ThreadsAreInTheGuardOfTheirCaller) {
 TEST(MappingsAreForgotten) {
   const TemporaryFile file(page_size());
   for (int i = 0; i < 3000; ++i) const Mapping mapping(file.path(), "a file");
-  CHECK(!cut_file(cuts_so_far()));
+  CHECK(!truncated_file(truncations_seen()));
 }
 
 }  // namespace

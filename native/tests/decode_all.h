@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "columns.h"
+#include "column.h"
 #include "decode.h"
 
 namespace recmap {
@@ -26,7 +26,7 @@ struct Decoded {
   Descriptions descriptions;
 };
 
-inline void allocate(const Column& column, const Tally& total, size_t rows, DecodedColumn& out) {
+inline void allocate(const Column& column, const CellSize& total, size_t rows, DecodedColumn& out) {
   const bool strings = column.dtype == Dtype::kBytes;
   const uint64_t values = column.ragged == 0 ? total.items : total.items * column.count;
   out.values.resize(strings ? total.bytes : values * column.itemsize);

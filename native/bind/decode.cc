@@ -1,9 +1,10 @@
+#include "decode.h"
+
 #include <algorithm>
 #include <deque>
 #include <new>
 
 #include "bind.h"
-#include "decode.h"
 #include "inspect.h"
 
 namespace recmap::bind {
@@ -48,8 +49,8 @@ struct Allocated {
   nb::object strings = nb::none();
 };
 
-Allocated allocate(const Column& column, const Tally& total, size_t rows, const nb::callable& empty,
-                   ColumnBuffers& buffers) {
+Allocated allocate(const Column& column, const CellSize& total, size_t rows,
+                   const nb::callable& empty, ColumnBuffers& buffers) {
   Allocated made;
   const bool strings = column.dtype == Dtype::kBytes;
   const uint64_t items = column.ragged == 0 ? total.items : total.items * column.count;
@@ -243,7 +244,7 @@ std::tuple<std::vector<bool>, MaybeFault, DescriptionList> slots_hold(
 
 }  // namespace
 
-void bind_reading(nb::module_& m) {
+void bind_decode(nb::module_& m) {
   nb::enum_<Dtype>(m, "Dtype")
       .value("bytes", Dtype::kBytes)
       .value("opaque", Dtype::kOpaque)

@@ -1,4 +1,4 @@
-#include "values.h"
+#include "cell_values.h"
 
 #include "varints.h"
 
@@ -68,7 +68,7 @@ bool wrong_count(const Column& column, const Cell& cell, uint64_t expected, uint
   return fail(fault, FaultCode::kWrongCount, expected, found);
 }
 
-bool measure_steps(const Column& column, const Cell& cell, Tally& tally, Fault& fault) {
+bool measure_steps(const Column& column, const Cell& cell, CellSize& tally, Fault& fault) {
   const bool walked = visit_steps(cell, [&](const Cell& step) {
     uint64_t values;
     uint64_t bytes;
@@ -108,14 +108,14 @@ bool uses_fill(const Column& column, const Cell& cell) {
 }
 
 template <typename T>
-bool copy_ints(Bytes packed, Room& room, Fault& fault) {
+bool copy_ints(Bytes packed, CellOutput& room, Fault& fault) {
   VarintReader<T> reader(packed, room.at, room.end);
   const FaultCode code = reader.read();
   room.at = reader.out();
   return code == FaultCode::kNone || fail(fault, code, 0, static_cast<uint64_t>(reader.refused()));
 }
 
-bool copy_ints(Dtype dtype, Bytes packed, Room& room, Fault& fault) {
+bool copy_ints(Dtype dtype, Bytes packed, CellOutput& room, Fault& fault) {
   switch (dtype) {
     case Dtype::kBool:
       return copy_ints<bool>(packed, room, fault);
@@ -140,7 +140,7 @@ bool copy_ints(Dtype dtype, Bytes packed, Room& room, Fault& fault) {
   }
 }
 
-bool copy_bytes(Bytes bytes, Room& room, Fault& fault) {
+bool copy_bytes(Bytes bytes, CellOutput& room, Fault& fault) {
   if (static_cast<size_t>(room.end - room.at) < bytes.size()) {
     return fail(fault, FaultCode::kChanged);
   }
@@ -149,7 +149,7 @@ bool copy_bytes(Bytes bytes, Room& room, Fault& fault) {
   return true;
 }
 
-bool copy_floats(Dtype dtype, Bytes packed, Room& room, Fault& fault) {
+bool copy_floats(Dtype dtype, Bytes packed, CellOutput& room, Fault& fault) {
   if (packed.size() % 4 != 0) return fail(fault, FaultCode::kMalformed);
   if (dtype == Dtype::kFloat32) return copy_bytes(packed, room, fault);
   if (static_cast<size_t>(room.end - room.at) / 2 < packed.size()) {
@@ -162,7 +162,7 @@ bool copy_floats(Dtype dtype, Bytes packed, Room& room, Fault& fault) {
   return true;
 }
 
-bool copy_string(Bytes string, Room& room, Fault& fault) {
+bool copy_string(Bytes string, CellOutput& room, Fault& fault) {
   if (room.strings == room.strings_end) return fail(fault, FaultCode::kChanged);
   if (!copy_bytes(string, room, fault)) return false;
   *room.strings++ = room.at - room.base;
@@ -170,7 +170,7 @@ bool copy_string(Bytes string, Room& room, Fault& fault) {
 }
 
 // The values of a cell that is a Feature.
-bool copy_feature(const Column& column, const Cell& cell, Room& room, Fault& fault) {
+bool copy_feature(const Column& column, const Cell& cell, CellOutput& room, Fault& fault) {
   if (cell.form == Form::kMissing) return true;
   if (!fits_kind(column, cell.kind, fault)) return false;
   const bool copied = visit_chunks(cell, [&](uint32_t, Bytes chunk) {
@@ -182,7 +182,7 @@ bool copy_feature(const Column& column, const Cell& cell, Room& room, Fault& fau
   return copied || fail(fault, FaultCode::kMalformed);
 }
 
-bool copy_fill(const Column& column, Room& room, Fault& fault) {
+bool copy_fill(const Column& column, CellOutput& room, Fault& fault) {
   if (!column.has_fill) return fail(fault, FaultCode::kMissing);
   const Bytes fill(column.fill);
   if (column.dtype != Dtype::kBytes) return copy_bytes(fill, room, fault);
@@ -194,8 +194,8 @@ bool copy_fill(const Column& column, Room& room, Fault& fault) {
 
 }  // namespace
 
-bool measure(const Column& column, const Cell& cell, Tally& tally, Fault& fault) {
-  tally = Tally{};
+bool measure(const Column& column, const Cell& cell, CellSize& tally, Fault& fault) {
+  tally = CellSize{};
   if (uses_fill(column, cell)) {
     if (!column.has_fill) return fail(fault, FaultCode::kMissing);
     tally.items = column.count;
@@ -218,7 +218,7 @@ bool measure(const Column& column, const Cell& cell, Tally& tally, Fault& fault)
   return true;
 }
 
-bool copy_values(const Column& column, const Cell& cell, Room& room, Fault& fault) {
+bool copy_cell(const Column& column, const Cell& cell, CellOutput& room, Fault& fault) {
   if (uses_fill(column, cell)) return copy_fill(column, room, fault);
   if (cell.form != Form::kSteps) return copy_feature(column, cell, room, fault);
   const uint64_t item_size = column.count * column.itemsize;
