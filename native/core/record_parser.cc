@@ -5,9 +5,9 @@
 namespace recmap {
 namespace {
 
-// Learning a skeleton costs about as much as walking ten records; files that do
-// not repeat themselves give it up.
-constexpr int kPatience = 64;
+// Learning a skeleton costs about as much as visiting ten records, so it is given up for files
+// that do not repeat themselves.
+constexpr int kMaxSkeletons = 64;
 constexpr size_t kMaxSkeleton = 4096;
 
 bool wants(const Column& column, bool in_lists) {
@@ -20,66 +20,65 @@ std::string_view as_text(Bytes bytes) {
 
 }  // namespace
 
-RecordParser::RecordParser(std::span<const Column> columns, bool watch)
+RecordParser::RecordParser(std::span<const Column> columns, bool find_unknown)
     : columns_(columns),
-      watch_(watch),
-      wants_lists_(watch || std::any_of(columns.begin(), columns.end(),
-                                        [](const Column& c) { return wants(c, true); })),
+      find_unknown_(find_unknown),
+      wants_lists_(find_unknown || std::any_of(columns.begin(), columns.end(),
+                                               [](const Column& c) { return wants(c, true); })),
       needs_lists_(std::any_of(columns.begin(), columns.end(),
                                [](const Column& c) { return !wants(c, false); })),
       cells_(columns.size()),
       from_lists_(columns.size()),
-      patience_(kPatience) {
+      skeletons_left_(kMaxSkeletons) {
   for (size_t i = 0; i < columns.size(); ++i) {
     for (const bool in_lists : {false, true}) {
       if (!wants(columns[i], in_lists)) continue;
-      // A column that names its map goes before one that takes either.
+      // A column that names its map takes precedence over one that reads either.
       const auto [at, added] = by_key_[in_lists].try_emplace(columns[i].key, static_cast<int>(i));
       if (!added && columns[i].place != Column::Place::kAny) at->second = static_cast<int>(i);
     }
   }
 }
 
-bool RecordParser::walk(Bytes record) {
+bool RecordParser::parse(Bytes record) {
   if (record.size() == learned_length_ && matches(record)) {
     for (size_t i = 0; i < cells_.size(); ++i) {
       cells_[i].bytes = record.subspan(cell_ranges_[i].begin, cell_ranges_[i].size);
     }
     return true;
   }
-  // A key that may be in either map makes us look into field 2, which in a plain
-  // Example is unknown and may hold anything.
-  if (!walk_anew(record, wants_lists_)) {
-    if (needs_lists_ || !wants_lists_ || !walk_anew(record, false)) return false;
+  // A column of either map looks into field 2, which is unknown in a plain Example and may hold
+  // anything.
+  if (!parse_anew(record, wants_lists_)) {
+    if (needs_lists_ || !wants_lists_ || !parse_anew(record, false)) return false;
   }
-  if (!unknown_.empty() && !settle_unknown()) return false;
+  if (!unknown_.empty() && !check_unknown()) return false;
   description_ = description_of(record);
-  empty_ = !valued_ && !record.empty() && has_no_features(record);
-  if (record.size() == last_length_ && plain_ && patience_ > 0) learn(record);
+  lacks_features_ = !has_values_ && !record.empty() && has_no_features(record);
+  if (record.size() == last_length_ && plain_ && skeletons_left_ > 0) learn(record);
   last_length_ = record.size();
   return true;
 }
 
-bool RecordParser::walk_anew(Bytes record, bool lists) {
+bool RecordParser::parse_anew(Bytes record, bool lists) {
   learned_length_ = SIZE_MAX;
   std::fill(cells_.begin(), cells_.end(), Cell{});
   std::fill(from_lists_.begin(), from_lists_.end(), uint8_t{0});
   payloads_.clear();
   unknown_.clear();
   unknown_cells_.clear();
-  valued_ = false;
+  has_values_ = false;
   entry_ = 0;
   plain_ = true;
-  return walk_example(record, lists, scratch_,
-                      [this](bool in_lists, Bytes key, const Cell& cell, Bytes) {
-                        if (in_lists || cell.form == Cell::Form::kFeature) {
-                          plain_ = false;
-                        } else if (cell.form == Cell::Form::kPacked) {
-                          payloads_.push_back(cell.bytes);
-                        }
-                        valued_ |= cell.form != Cell::Form::kMissing;
-                        place(in_lists, key, cell);
-                      });
+  return visit_entries(record, lists, scratch_, [this](bool in_lists, Bytes key, const Cell& cell) {
+    if (in_lists || cell.form == Cell::Form::kFeature) {
+      plain_ = false;
+    } else if (cell.form == Cell::Form::kPacked) {
+      payloads_.push_back(cell.bytes);
+    }
+    has_values_ |= cell.form != Cell::Form::kMissing;
+    place(in_lists, key, cell);
+  });
 }
 
 int RecordParser::find(bool in_lists, Bytes key) {
@@ -97,32 +96,33 @@ int RecordParser::find(bool in_lists, Bytes key) {
 void RecordParser::place(bool in_lists, Bytes key, const Cell& cell) {
   const int found = find(in_lists, key);
   if (found < 0) {
-    if (watch_) leave(in_lists, key, cell);
+    if (find_unknown_) add_unknown(in_lists, key, cell);
     return;
   }
   const auto i = static_cast<size_t>(found);
-  // Where both maps hold the key, a feature that has a value goes first.
+  // If both maps hold the key, a feature that has a value takes precedence.
   const Cell& other = cells_[i];
   const bool both = other.form != Cell::Form::kMissing && (from_lists_[i] != 0) != in_lists;
   if (both) {
     const bool stays = in_lists || cell.form == Cell::Form::kMissing;
-    if (watch_) leave(in_lists || !stays, key, stays ? cell : other);
+    if (find_unknown_) add_unknown(in_lists || !stays, key, stays ? cell : other);
     if (stays) return;
   }
   cells_[i] = cell;
   from_lists_[i] = in_lists;
 }
 
-// Kept out of line, so that place() stays small: nearly all features have a column.
-[[gnu::noinline, gnu::cold]] void RecordParser::leave(bool in_lists, Bytes key, const Cell& cell) {
+// Out of line, so that place() stays small: nearly all features have a column.
+[[gnu::noinline, gnu::cold]] void RecordParser::add_unknown(bool in_lists, Bytes key,
+                                                            const Cell& cell) {
   if (cell.form == Cell::Form::kMissing) return;
   unknown_.push_back({in_lists, key, cell.kind});
   unknown_cells_.push_back(cell);
 }
 
-// Looks closer at what no column reads. Field 2 of a plain Example may hold anything, so only
-// feature lists that are sound and hold something count. False if a key is no text.
-bool RecordParser::settle_unknown() {
+// Drops what only looks like a feature: field 2 of a plain Example may hold anything, so feature
+// lists count only if they are sound and hold something. False if a key is not UTF-8.
+bool RecordParser::check_unknown() {
   size_t kept = 0;
   bool lists_are_sound = true;
   for (size_t i = 0; i < unknown_.size(); ++i) {
@@ -144,11 +144,11 @@ bool RecordParser::settle_unknown() {
 }
 
 void RecordParser::learn(Bytes record) {
-  --patience_;
+  --skeletons_left_;
   size_t payload = 0;
   for (const Bytes& p : payloads_) payload += p.size();
   if (record.size() - std::min(payload, record.size()) > kMaxSkeleton) {
-    patience_ = 0;
+    skeletons_left_ = 0;
     return;
   }
   fixed_.clear();
@@ -160,8 +160,8 @@ void RecordParser::learn(Bytes record) {
     skeleton_.insert(skeleton_.end(), record.begin() + static_cast<std::ptrdiff_t>(at),
                      record.begin() + static_cast<std::ptrdiff_t>(end));
   };
-  // Payloads come in the order they lie, inside the record: a plain walk uses
-  // no scratch for them unless an entry had its value in pieces.
+  // Payloads come in the order in which they lie, inside the record, except those of an entry
+  // that had its value in several parts.
   for (const Bytes& p : payloads_) {
     if (p.data() < record.data() || p.data() + p.size() > record.data() + record.size()) return;
     const auto begin = static_cast<size_t>(p.data() - record.data());

@@ -12,6 +12,7 @@
 #include "fuzz_input.h"
 #include "inspect.h"
 #include "pad.h"
+#include "slots.h"
 #include "wire_builder.h"
 
 namespace recmap::fuzz {
@@ -74,16 +75,15 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Rows read together, where a parser meets one after another, are those read
+// Rows read together, where a parser sees one after another, are those read
 // one by one.
 inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
                                std::span<const Column> columns) {
   const Decoded together = decode(file, offsets, columns);
-  Descriptions checked;
-  const std::vector<Fault> faults = check_rows(file, offsets, columns, true, 1, false, &checked);
-  REQUIRE(faults.empty() == !together.fault);
+  const RecordCheck check = check_all(file, offsets, columns);
+  REQUIRE(check.faults.empty() == !together.fault);
   std::vector<uint64_t> bad_rows;
-  for (const Fault& fault : faults) bad_rows.push_back(fault.row);
+  for (const Fault& fault : check.faults) bad_rows.push_back(fault.row);
   const auto is_bad = [&](uint64_t row) {
     return std::binary_search(bad_rows.begin(), bad_rows.end(), row);
   };
@@ -103,7 +103,8 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
       append(joined[c].strings, lengths(alone.columns[c].strings));
     }
   }
-  REQUIRE(together.fault || (together.descriptions == descriptions && checked == descriptions));
+  REQUIRE(together.fault ||
+          (together.descriptions == descriptions && check.descriptions == descriptions));
   for (size_t c = 0; c < columns.size() && !together.fault; ++c) {
     require_sound(columns[c], together.columns[c], offsets.size());
     REQUIRE(together.columns[c].values == joined[c].values);
@@ -177,7 +178,7 @@ inline void require_slots_true(Bytes file, uint64_t offset, std::span<const Colu
     if (slot.kind == Kind::kNone) continue;
     REQUIRE(slot.offset >= kHeaderSize && slot.offset + slot.size <= stride - kFooterSize);
   }
-  const SlotCheck check = check_slots(file, offset, stride, 0, 1, columns, slots, true, 1);
+  const SlotCheck check = check_slots(file.subspan(offset), {1, stride}, columns, slots, {});
   REQUIRE(!check.fault);
   for (size_t c = 0; c < columns.size(); ++c) {
     REQUIRE(check.holds[c] == (slots[c].kind != Kind::kNone));

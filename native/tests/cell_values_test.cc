@@ -31,7 +31,7 @@ Decoded decode_one(const Column& column, const Buffer& message) {
   const std::vector<uint64_t> offsets = wire::offsets_of(records);
   Decoded decoded = decode(file, offsets, std::span(&column, 1));
   // What drops bad rows must find what decoding finds.
-  const std::vector<Fault> faults = check_rows(file, offsets, std::span(&column, 1), true, 1);
+  const std::vector<Fault> faults = check_all(file, offsets, {&column, 1}).faults;
   CHECK_EQ(faults.size(), decoded.fault ? 1 : 0);
   if (decoded.fault && !faults.empty()) CHECK_EQ(faults[0].code, decoded.fault.code);
   return decoded;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "check_records.h"
 #include "column.h"
 #include "decode.h"
 
@@ -26,16 +27,20 @@ struct Decoded {
   Descriptions descriptions;
 };
 
-inline void allocate(const Column& column, const CellSize& total, size_t rows, DecodedColumn& out) {
-  const bool strings = column.dtype == Dtype::kBytes;
-  const uint64_t values = column.ragged == 0 ? total.items : total.items * column.count;
-  out.values.resize(strings ? total.bytes : values * column.itemsize);
-  if (column.ragged >= 1) out.outer.resize(rows + 1, -1);
-  if (column.ragged == 2) out.steps.resize(total.steps + 1, -1);
-  if (strings) out.strings.resize(values + 1, -1);
+inline void allocate(const BufferSizes& sizes, DecodedColumn& out) {
+  out.values.resize(sizes.values);
+  out.outer.resize(sizes.outer, -1);
+  out.steps.resize(sizes.steps, -1);
+  out.strings.resize(sizes.strings, -1);
 }
 
-// `between` runs after the first phase.
+inline RecordCheck check_all(Bytes file, std::span<const uint64_t> offsets,
+                             std::span<const Column> columns, size_t threads = 1) {
+  const IndexedFile indexed{.bytes = file};
+  return check_records({{&indexed, 1}, offsets}, columns, {.threads = threads});
+}
+
+// `between` runs between the phases.
 template <typename Between>
 Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
                bool verify, size_t threads, Between&& between) {
@@ -47,19 +52,20 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
     decoded.columns[c].values.resize(offsets.size() * columns[c].count * columns[c].itemsize);
     buffers[c].values = decoded.columns[c].values;
   }
-  const Records records{{{&file, 1}}, offsets};
-  Decode work(records, columns, verify, threads);
-  decoded.fault = work.first(buffers);
+  const IndexedFile indexed{.bytes = file};
+  const Records records{{&indexed, 1}, offsets};
+  Decoder decoder(records, columns, {.verify = verify, .threads = threads});
+  decoded.fault = decoder.parse(buffers);
   if (decoded.fault) return decoded;
-  decoded.descriptions = work.descriptions();
+  decoded.descriptions = decoder.findings().descriptions;
   between();
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) continue;
     DecodedColumn& out = decoded.columns[c];
-    allocate(columns[c], work.totals()[c], offsets.size(), out);
+    allocate(buffer_sizes(columns[c], decoder.total(c), offsets.size()), out);
     buffers[c] = {out.values, out.outer, out.steps, out.strings};
   }
-  decoded.fault = work.second(buffers);
+  decoded.fault = decoder.copy(buffers);
   return decoded;
 }
 
@@ -81,9 +87,10 @@ DecodedArrays decode_padded(Bytes file, std::span<const uint64_t> offsets, const
                             Between&& between) {
   DecodedArrays decoded;
   ColumnBuffers buffers;
-  const Records records{{{&file, 1}}, offsets};
-  Decode work(records, {&column, 1}, true, 2);
-  decoded.fault = work.first({&buffers, 1});
+  const IndexedFile indexed{.bytes = file};
+  const Records records{{&indexed, 1}, offsets};
+  Decoder decoder(records, {&column, 1}, {.threads = 2});
+  decoded.fault = decoder.parse({&buffers, 1});
   if (decoded.fault) return decoded;
   between();
   for (size_t begin = 0; begin < offsets.size(); begin += rows) {
@@ -98,7 +105,7 @@ DecodedArrays decode_padded(Bytes file, std::span<const uint64_t> offsets, const
   const PaddedRows padded{rows, places, fill, sides};
   buffers.outer = decoded.outer;
   buffers.padded = &padded;
-  decoded.fault = work.second({&buffers, 1});
+  decoded.fault = decoder.copy({&buffers, 1});
   return decoded;
 }
 

@@ -100,12 +100,12 @@ TEST(TheLongestOfSomeRowsIsKnownBeforeTheyAreRead) {
   const std::vector<uint64_t> offsets = wire::offsets_of(records);
   const Column column = column_of("x", Dtype::kInt64, 1, 1);
   ColumnBuffers buffers;
-  const Bytes bytes(file);
-  Decode work({{{&bytes, 1}}, offsets}, {&column, 1}, true, 1);
-  CHECK(!work.first({&buffers, 1}));
-  CHECK_EQ(work.longest(0, 0, 5), 3u);
-  CHECK_EQ(work.longest(0, 1, 3), 1u);
-  CHECK_EQ(work.longest(0, 1, 2), 0u);
+  const IndexedFile indexed{.bytes = file};
+  Decoder decoder({{&indexed, 1}, offsets}, {&column, 1}, {});
+  CHECK(!decoder.parse({&buffers, 1}));
+  CHECK_EQ(decoder.longest(0, 0, 5), 3u);
+  CHECK_EQ(decoder.longest(0, 1, 3), 1u);
+  CHECK_EQ(decoder.longest(0, 1, 2), 0u);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Decoded decode_records(const std::vector<Buffer>& records, const Column& column)
   const Buffer file = wire::framed(records);
   const std::vector<uint64_t> offsets = wire::offsets_of(records);
   Decoded decoded = decode(file, offsets, {&column, 1}, 2);
-  CHECK_EQ(check_rows(file, offsets, {&column, 1}, true, 2).empty(), !decoded.fault);
+  CHECK_EQ(check_all(file, offsets, {&column, 1}, 2).faults.empty(), !decoded.fault);
   return decoded;
 }
 

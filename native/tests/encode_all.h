@@ -24,12 +24,12 @@ struct Encoded {
 inline Encoded encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align = 0,
                       size_t threads = 2, Bytes lead = {}) {
   Encoded encoded;
-  Encode work(columns, rows, align, threads, lead);
-  encoded.fault = work.measure();
+  Encoder encoder(columns, rows, align, threads, lead);
+  encoded.fault = encoder.measure();
   if (encoded.fault) return encoded;
-  encoded.file.resize(work.offsets().back());
-  encoded.offsets.assign(work.offsets().begin(), work.offsets().end() - 1);
-  encoded.fault = work.write(encoded.file.data());
+  encoded.file.resize(encoder.offsets().back());
+  encoded.offsets.assign(encoder.offsets().begin(), encoder.offsets().end() - 1);
+  encoded.fault = encoder.write(encoded.file.data());
   return encoded;
 }
 

@@ -1,5 +1,5 @@
-// A parser skips the walk of records that repeat the one before; none of these
-// tests may tell whether it did.
+// The parser takes a shortcut for records that repeat the one before; none of these
+// tests can tell whether it did.
 #include "record_parser.h"
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class Records {
  public:
   explicit Records(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  Payloads walk(const Buffer& record) {
-    CHECK(parser_.walk(record));
+  Payloads parse(const Buffer& record) {
+    CHECK(parser_.parse(record));
     Payloads payloads;
     for (const Cell& cell : parser_.cells()) {
       payloads.push_back(cell.form == Form::kPacked
@@ -51,7 +51,7 @@ class Records {
     return payloads;
   }
 
-  bool refuses(const Buffer& record) { return !parser_.walk(record); }
+  bool refuses(const Buffer& record) { return !parser_.parse(record); }
   const Cell& cell(size_t i) { return parser_.cells()[i]; }
 
  private:
@@ -66,7 +66,7 @@ Buffer two(std::string_view first, int64_t a, std::string_view second, int64_t b
 TEST(RepeatingRecordsGiveTheirOwnValues) {
   Records records({named("b"), named("a"), named("absent")});
   for (uint8_t i = 0; i < 100; ++i) {
-    const Payloads found = records.walk(two("a", i, "b", 127 - i));
+    const Payloads found = records.parse(two("a", i, "b", 127 - i));
     CHECK((found == Payloads{Buffer{static_cast<uint8_t>(127 - i)}, Buffer{i}, std::nullopt}));
   }
 }
@@ -75,21 +75,21 @@ TEST(RecordsOfEqualLengthAndOtherKeysAreWalkedAnew) {
   Records records({named("a"), named("b"), named("c")});
   for (int i = 0; i < 10; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(two("a", 1, "b", 2)) == Payloads{Buffer{1}, Buffer{2}, std::nullopt}));
+      CHECK((records.parse(two("a", 1, "b", 2)) == Payloads{Buffer{1}, Buffer{2}, std::nullopt}));
     }
-    CHECK((records.walk(two("b", 1, "a", 2)) == Payloads{Buffer{2}, Buffer{1}, std::nullopt}));
-    CHECK((records.walk(two("c", 1, "b", 2)) == Payloads{std::nullopt, Buffer{2}, Buffer{1}}));
-    CHECK((records.walk(two("a", 1, "a", 2)) == Payloads{Buffer{2}, std::nullopt, std::nullopt}));
+    CHECK((records.parse(two("b", 1, "a", 2)) == Payloads{Buffer{2}, Buffer{1}, std::nullopt}));
+    CHECK((records.parse(two("c", 1, "b", 2)) == Payloads{std::nullopt, Buffer{2}, Buffer{1}}));
+    CHECK((records.parse(two("a", 1, "a", 2)) == Payloads{Buffer{2}, std::nullopt, std::nullopt}));
   }
 }
 
 TEST(RecordsOfEqualLengthAndOtherKindsAreWalkedAnew) {
   Records records({named("a")});
   for (int i = 0; i < 5; ++i) {
-    CHECK((records.walk(example(entry("a", ints({1})))) == Payloads{Buffer{1}}));
+    CHECK((records.parse(example(entry("a", ints({1})))) == Payloads{Buffer{1}}));
     CHECK_EQ(records.cell(0).kind, Kind::kInt64);
   }
-  CHECK((records.walk(example(entry("a", strings({"x"})))) == Payloads{Buffer{'x'}}));
+  CHECK((records.parse(example(entry("a", strings({"x"})))) == Payloads{Buffer{'x'}}));
   CHECK_EQ(records.cell(0).kind, Kind::kBytes);
 }
 
@@ -100,9 +100,9 @@ TEST(RecordsOfEqualLengthAndOtherCutsAreWalkedAnew) {
   CHECK_EQ(long_first.size(), long_last.size());
   for (int i = 0; i < 5; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(long_first) == Payloads{Buffer{1, 2, 3}, Buffer{4}}));
+      CHECK((records.parse(long_first) == Payloads{Buffer{1, 2, 3}, Buffer{4}}));
     }
-    CHECK((records.walk(long_last) == Payloads{Buffer{1}, Buffer{2, 3, 4}}));
+    CHECK((records.parse(long_last) == Payloads{Buffer{1}, Buffer{2, 3, 4}}));
   }
 }
 
@@ -113,7 +113,7 @@ TEST(PayloadsThatLookLikeEntriesStayPayloads) {
   const Buffer plain(inner.size(), 'x');
   for (int i = 0; i < 5; ++i) {
     for (const Buffer& payload : {plain, inner}) {
-      const Payloads found = records.walk(example(entry("a", wire::raw_string(payload))));
+      const Payloads found = records.parse(example(entry("a", wire::raw_string(payload))));
       CHECK((found == Payloads{payload, std::nullopt}));
     }
   }
@@ -126,7 +126,7 @@ TEST(AMalformedRecordOfEqualLengthIsRefused) {
   broken[1] = 0x7f;  // the length of the features
   for (int i = 0; i < 5; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(sound) == Payloads{Buffer{1}, Buffer{2}}));
+      CHECK((records.parse(sound) == Payloads{Buffer{1}, Buffer{2}}));
     }
     CHECK(records.refuses(broken));
   }
@@ -140,9 +140,9 @@ TEST(AListOfEqualLengthThatIsNotPlainIsNoPayload) {
   odd[odd.size() - 2] = 0x7f;  // the length of the last payload
   for (int i = 0; i < 5; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(sound) == Payloads{Buffer{1}, Buffer{2}}));
+      CHECK((records.parse(sound) == Payloads{Buffer{1}, Buffer{2}}));
     }
-    CHECK((records.walk(odd) == Payloads{Buffer{1}, std::nullopt}));
+    CHECK((records.parse(odd) == Payloads{Buffer{1}, std::nullopt}));
     CHECK_EQ(records.cell(1).form, Form::kFeature);
   }
 }
@@ -152,9 +152,9 @@ TEST(LengthsThatChangeAndReturn) {
   for (int64_t i = 0; i < 50; ++i) {
     const Buffer values = wire::varints({i % 2 == 0 ? 1 : 1000, i});
     const Buffer message = feature(Kind::kInt64, field(1, values));
-    CHECK((records.walk(example(entry("a", message))) == Payloads{values}));
-    CHECK((records.walk(example(entry("a", message))) == Payloads{values}));
-    CHECK((records.walk(example(entry("b", message))) == Payloads{std::nullopt}));
+    CHECK((records.parse(example(entry("a", message))) == Payloads{values}));
+    CHECK((records.parse(example(entry("a", message))) == Payloads{values}));
+    CHECK((records.parse(example(entry("b", message))) == Payloads{std::nullopt}));
   }
 }
 
@@ -166,10 +166,10 @@ TEST(RecordsWithValuesInPiecesBetweenPlainOnes) {
   const Buffer plain = example(entry("a", ints({1, 2})), entry("b", ints({3})));
   for (int i = 0; i < 4; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(pieces) == Payloads{Buffer{5}, Buffer{6}}));
+      CHECK((records.parse(pieces) == Payloads{Buffer{5}, Buffer{6}}));
     }
     for (int repeat = 0; repeat < 3; ++repeat) {
-      CHECK((records.walk(plain) == Payloads{Buffer{1, 2}, Buffer{3}}));
+      CHECK((records.parse(plain) == Payloads{Buffer{1, 2}, Buffer{3}}));
     }
   }
 }
@@ -177,15 +177,15 @@ TEST(RecordsWithValuesInPiecesBetweenPlainOnes) {
 TEST(OfEqualKeysTheLastWins) {
   Records records({named("a")});
   for (int i = 0; i < 5; ++i) {
-    CHECK((records.walk(two("a", 1, "a", 2)) == Payloads{Buffer{2}}));
-    CHECK((records.walk(example(entry("a", ints({1})), entry("a", Buffer{}))) ==
+    CHECK((records.parse(two("a", 1, "a", 2)) == Payloads{Buffer{2}}));
+    CHECK((records.parse(example(entry("a", ints({1})), entry("a", Buffer{}))) ==
            Payloads{std::nullopt}));
   }
 }
 
 TEST(EmptyRecordsHaveNoCells) {
   Records records({named("a"), named("b")});
-  for (int i = 0; i < 5; ++i) CHECK((records.walk({}) == Payloads{std::nullopt, std::nullopt}));
+  for (int i = 0; i < 5; ++i) CHECK((records.parse({}) == Payloads{std::nullopt, std::nullopt}));
 }
 
 TEST(AFeatureGoesBeforeAFeatureListOfItsName) {
@@ -193,12 +193,12 @@ TEST(AFeatureGoesBeforeAFeatureListOfItsName) {
   const Buffer steps = lists(entry("a", feature_list(ints({2}))));
   for (const Buffer& record : {join(context, steps), join(steps, context)}) {
     Records any({named("a")});
-    CHECK((any.walk(record) == Payloads{Buffer{1}}));
+    CHECK((any.parse(record) == Payloads{Buffer{1}}));
     Records in_lists({named("a", Place::kLists)});
-    in_lists.walk(record);
+    in_lists.parse(record);
     CHECK_EQ(in_lists.cell(0).form, Form::kSteps);
     Records in_features({named("a", Place::kFeatures)});
-    CHECK((in_features.walk(record) == Payloads{Buffer{1}}));
+    CHECK((in_features.parse(record) == Payloads{Buffer{1}}));
   }
 }
 
@@ -207,10 +207,10 @@ TEST(AFeatureWithoutAValueGivesWayToAFeatureList) {
   const Buffer steps = lists(entry("a", feature_list(ints({2}))));
   for (const Buffer& record : {join(context, steps), join(steps, context), steps}) {
     Records any({named("a")});
-    any.walk(record);
+    any.parse(record);
     CHECK_EQ(any.cell(0).form, Form::kSteps);
     Records in_features({named("a", Place::kFeatures)});
-    in_features.walk(record);
+    in_features.parse(record);
     CHECK_EQ(in_features.cell(0).form, Form::kMissing);
   }
 }
@@ -220,7 +220,7 @@ TEST(OneKeyInBothMapsServesAColumnForEach) {
   const Buffer context = example(entry("a", ints({1})));
   const Buffer steps = lists(entry("a", feature_list()));
   for (int i = 0; i < 6; ++i) {
-    records.walk(i % 2 == 0 ? join(context, steps) : join(steps, context));
+    records.parse(i % 2 == 0 ? join(context, steps) : join(steps, context));
     CHECK_EQ(records.cell(0).form, Form::kSteps);
     CHECK_EQ(records.cell(1).form, Form::kPacked);
   }
@@ -231,7 +231,7 @@ TEST(AnythingMayBeInField2UnlessFeatureListsAreAskedFor) {
   const Buffer record = join(example(entry("a", ints({1}))), field(2, Buffer{0xff, 0xff}));
   for (const Place place : {Place::kAny, Place::kFeatures}) {
     Records records({named("a", place)});
-    for (int i = 0; i < 4; ++i) CHECK((records.walk(record) == Payloads{Buffer{1}}));
+    for (int i = 0; i < 4; ++i) CHECK((records.parse(record) == Payloads{Buffer{1}}));
   }
   Records in_lists({named("a", Place::kLists)});
   CHECK(in_lists.refuses(record));

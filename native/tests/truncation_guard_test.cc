@@ -55,7 +55,7 @@ TEST(WhatIsMissingReadsAsZerosInAGuard) {
   CHECK_EQ(cut->end, 3 * page);
   // It stays cut, even if the file grows again.
   CHECK_EQ(truncate(file.path().c_str(), static_cast<off_t>(8 * page)), 0);
-  CHECK_EQ(mapping.size_now(), 3 * page);
+  CHECK_EQ(mapping.current_size(), 3 * page);
   CHECK(!mapping.has_all_pages());
 }
 

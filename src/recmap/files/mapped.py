@@ -60,7 +60,7 @@ class MappedFile:
         lost would kill the process. If another file has taken its name, it is still the one
         that was mapped.
         """
-        size = self._mapping.size_now()
+        size = self._mapping.current_size()
         expected = self.size if expected is None else expected
         if size < expected:
             raise _shrank(self.path, expected, size)
@@ -96,7 +96,7 @@ class MappedFile:
         by the system.
         """
         if self.size > _WINDOW_SIZE:
-            self._mapping.have_read(begin, end)
+            self._mapping.release_pages(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
         """An array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""

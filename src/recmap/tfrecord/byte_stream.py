@@ -112,7 +112,7 @@ class Stream:
         self.fill(after + _core.HEADER_SIZE)
         if self.ended and after == len(self.held):
             return after
-        fault = _core.scan(self.held, after, after + 1, 1, 0, False, 1).fault
+        fault = _core.scan(self.held, _core.ScanRequest(after, limit=1)).fault
         return after if fault is None or fault.code == _core.FaultCode.data_cut else None
 
     def seek_record(self) -> bool:

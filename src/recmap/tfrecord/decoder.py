@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,12 @@ __all__ = [
     "dtype_code",
     "is_array",
     "kinds_of",
+    "row_layout",
     "split_name",
 ]
 
 Kind = _core.Kind
+Records = _core.Records
 
 # A field of this prefix is read from the feature lists, where a record has a
 # feature of the same name as well.
@@ -38,7 +40,6 @@ LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-_NO_MARKS = np.empty(0, np.uint64)
 # Makes an array of so many bytes.
 Allocate: TypeAlias = Callable[[int], Bytes]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
@@ -72,26 +73,19 @@ def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
     return _CODES.get(dtype.name, _core.Dtype.opaque) if dtype.isnative else _core.Dtype.opaque
 
 
+def row_layout(field: Field) -> _core.RowLayout:
+    """How a row of a field is laid out in a record."""
+    # The steps of a feature list run along the first axis.
+    step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
+    code, itemsize = dtype_code(field.dtype), max(field.dtype.itemsize, 1)
+    return _core.RowLayout(code, itemsize, field.ragged, field.count, step)
+
+
 def split_name(name: str) -> tuple[str, _core.Place]:
     """The key in a record and the map that holds it, of a field's name."""
     if name.startswith(LISTS):
         return name[len(LISTS) :], _core.Place.lists
     return name, _core.Place.any
-
-
-class Records(NamedTuple):
-    """Records by their offsets, each of the file that its owner says, or of the only one."""
-
-    files: _core.Files
-    offsets: Offsets
-    owners: npt.NDArray[np.uint32] | None = None
-
-    @classmethod
-    def of_file(cls, file: Bytes, offsets: Offsets) -> Records:
-        """Those of one file."""
-        files = _core.Files()
-        files.add(file, 0, _NO_MARKS, _NO_MARKS)
-        return cls(files, offsets)
 
 
 class Descriptions(Protocol):
@@ -153,7 +147,7 @@ class Codec:
             if name.startswith(LISTS) and name[len(LISTS) :] in schema:
                 self.places[name[len(LISTS) :]] = _core.Place.features
         self.columns = _core.Columns()
-        self.columns.watch = unknown is not None
+        self.columns.count_unknown = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         # Looked up for every row that is read alone.
         self._dense = {
@@ -166,18 +160,8 @@ class Codec:
             place = self.places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
-            # The steps of a feature list run along the first axis.
-            step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
             self.columns.add(
-                key,
-                place,
-                dtype_code(field.dtype),
-                max(field.dtype.itemsize, 1),
-                field.ragged,
-                field.count,
-                step,
-                _fill_bytes(field),
-                self.kinds.get(name, Kind.none),
+                key, place, row_layout(field), _fill_bytes(field), self.kinds.get(name, Kind.none)
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -212,7 +196,7 @@ class Codec:
         """What columns are assembled from, the values in what ``memory`` makes; those with
         one of ``pads`` in arrays of ``rows`` rows each. Nothing if a record is bad.
         """
-        count = len(records.offsets)
+        count = len(records)
         dense = {
             name: self._buffers.empty((count, *inner), dtype)
             for name, (inner, dtype) in self._dense.items()
@@ -221,15 +205,9 @@ class Codec:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
+        target = _core.DecodeTarget(filled, memory or self._buffers.bytes, pads, rows)
         made, fault, unknown, described = _core.decode(
-            *records,
-            self.columns,
-            verify,
-            threads,
-            filled,
-            memory or self._buffers.bytes,
-            pads,
-            rows,
+            records, self.columns, target, verify, threads
         )
         if fault is not None:
             return {}, fault
@@ -255,7 +233,8 @@ class Codec:
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
     ) -> Sequence[_core.Fault]:
         """The faults of the records that do not decode."""
-        faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
+        records = Records.of_file(file, offsets)
+        faults, described = _core.check_records(records, self.columns, verify, threads)
         self.met(described, where)
         return faults
 

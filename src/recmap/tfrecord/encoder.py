@@ -20,7 +20,7 @@ from recmap.files.cpus import thread_count
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, dtype_code
+from recmap.tfrecord.decoder import LISTS, row_layout
 from recmap.tfrecord.embedded_schema import description
 
 __all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
@@ -248,12 +248,9 @@ def _rank(name: str) -> tuple[int, ...]:
 def _add(
     native: _core.Batch, name: str, field: Field, encoding: Encoding, column: Column, rows: int
 ) -> None:
-    code = dtype_code(field.dtype)
-    size = max(field.dtype.itemsize, 1)
-    step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
-    common = (_key(name), encoding.kind, encoding.in_lists, code, size)
+    common = (_key(name), encoding.kind, encoding.in_lists, row_layout(field))
     if isinstance(column, np.ndarray):
-        native.add_dense(*common, field.count, step, _row_bytes(column, rows))
+        native.add_dense(*common, _row_bytes(column, rows))
         return
     outer = steps = strings = None
     inside: Column = column
@@ -262,7 +259,7 @@ def _add(
     if field.ragged == 2:
         assert isinstance(inside, Ragged)
         steps, inside = inside.offsets, inside.values
-    if code == _core.Dtype.bytes:
+    if field.is_bytes:
         for axis in field.inner:
             assert isinstance(inside, Ragged)
             inside = _regular(name, field, inside, axis)
@@ -270,7 +267,7 @@ def _add(
         strings, inside = inside.offsets, inside.values
     assert isinstance(inside, np.ndarray)
     flat = np.ascontiguousarray(inside).reshape(-1).view(np.uint8)
-    native.add_ragged(*common, field.ragged, field.count, step, flat, outer, steps, strings)
+    native.add_ragged(*common, flat, _core.RaggedOffsets(outer, steps, strings))
 
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:

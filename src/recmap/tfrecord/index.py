@@ -48,10 +48,10 @@ class Found(Protocol):
     def first_length(self) -> int: ...
 
     @property
-    def mark_rows(self) -> Offsets: ...
+    def anchor_rows(self) -> Offsets: ...
 
     @property
-    def mark_offsets(self) -> Offsets: ...
+    def anchor_offsets(self) -> Offsets: ...
 
 
 @dataclass
@@ -152,8 +152,8 @@ class Index:
             ):
                 self._leave_uniform()
                 # A copy, because a view would keep the marks that are not kept.
-                offsets = scan.mark_offsets[::keep].copy()
-                self._mark(scan.mark_rows[::keep] + np.uint64(self.count), offsets)
+                offsets = scan.anchor_offsets[::keep].copy()
+                self._mark(scan.anchor_rows[::keep] + np.uint64(self.count), offsets)
                 self._thin()
         self._add_length(scan.max_length)
         self.count += scan.records
@@ -188,7 +188,7 @@ class Index:
     def add_good(self, scan: _core.Scan, good: npt.NDArray[np.bool_]) -> None:
         """Adds those records of a scan with a mark at every record that are ``good``."""
         if self.count == 0 and scan.records:
-            first, *others = scan.mark_offsets[:2].tolist()
+            first, *others = scan.anchor_offsets[:2].tolist()
             self.begin((others[0] if others else scan.end) - first - _core.FRAME_SIZE)
         if good.all():
             self.add(scan, self.every)
@@ -199,7 +199,7 @@ class Index:
         marked = gap | (np.arange(len(numbers)) % self.every == 0)
         self._leave_uniform()
         rows = (np.flatnonzero(marked) + self.count).astype(np.uint64)
-        self._mark(rows, scan.mark_offsets[numbers[marked]])
+        self._mark(rows, scan.anchor_offsets[numbers[marked]])
         self._behind_gap.update((np.flatnonzero(gap) + self.count).tolist())
         self._add_length(scan.max_length)
         self.count += len(numbers)
@@ -259,8 +259,10 @@ class Index:
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, _core.Fault | None]:
         """The offsets of records by number, all of which must have been found."""
+        files = _core.Files()
         with self.lock:
             if self.stride is not None:
-                return self._strided(rows.astype(np.uint64)), None
-            marks = self.marks
-        return _core.locate(file, *marks, rows, threads)
+                files.add(file, self.stride, lead=self.lead)
+            else:
+                files.add(file, 0, *self.marks)
+        return _core.locate(files, None, rows, threads)

@@ -46,7 +46,7 @@ def detect(head: bytes) -> Compression:
     A plain file begins with a record's length, which can look like the magic of
     gzip; its CRC tells them apart.
     """
-    first = _core.scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
+    first = _core.scan(np.frombuffer(head, np.uint8), _core.ScanRequest(limit=1))
     sound = first.records == 1 or (first.fault and first.fault.code == _core.FaultCode.data_cut)
     if sound and len(head) >= _core.HEADER_SIZE:
         return None

@@ -130,7 +130,8 @@ class PlainShard:
         # A thread enters the file by looking for a record, at every byte of one.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
-        found = _core.scan(file.bytes, begin, stop, _core.NO_LIMIT, every, False, threads)
+        request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
+        found = _core.scan(file.bytes, request)
         if size != _AHEAD_SIZE:
             file.have_read(begin, stop)
         index.add(found, index.every // every)
@@ -140,7 +141,7 @@ class PlainShard:
 
     def _look_ahead(self) -> None:
         row = self.index.count
-        self._ahead.append((row, self._look_on(_AHEAD_SIZE, each=True).mark_offsets))
+        self._ahead.append((row, self._look_on(_AHEAD_SIZE, each=True).anchor_offsets))
 
     def count(self) -> int:
         """The number of records."""
@@ -298,16 +299,9 @@ class PlainShard:
             for (name, field), slot in zip(codec.schema.items(), slots, strict=True)
         ):
             return slots, [name in mapped for name in codec.schema]
+        records = _core.UniformRecords(count, stride, self.index.lead)
         holds, fault, described = _core.check_slots(
-            file.bytes,
-            0,
-            stride,
-            self.index.lead,
-            count,
-            codec.columns,
-            slots,
-            self.verify,
-            thread_count(),
+            file.bytes, records, codec.columns, slots, self.verify, thread_count()
         )
         file.have_read(0, self.size)
         if fault is not None:
@@ -325,9 +319,10 @@ class PlainShard:
         begin, record = 0, 0
         while begin < self.size:
             stop = min(begin + _WINDOW_SIZE, self.size)
-            found = _core.scan(
-                file.bytes, begin, stop, _core.NO_LIMIT, 1, self.verify, thread_count()
+            request = _core.ScanRequest(
+                begin, stop, anchor_every=1, verify=self.verify, threads=thread_count()
             )
+            found = _core.scan(file.bytes, request)
             first, next_begin, skipped = record, found.end, []
             record += found.records
             if found.fault is not None and skip:
@@ -335,7 +330,7 @@ class PlainShard:
                 skipped.append(Skipped(self.path, record, found.fault.offset, reason))
                 next_begin = self._behind(found.fault)
             yield Window(
-                file.bytes, found.mark_offsets, first, 0, found, skipped, passed=next_begin
+                file.bytes, found.anchor_offsets, first, 0, found, skipped, passed=next_begin
             )
             if found.fault is not None:
                 if not skip:
@@ -357,7 +352,7 @@ class PlainShard:
         return _core.find_record(file.bytes, fault.offset + 1, after)
 
     def _is_header(self, offset: int) -> bool:
-        fault = _core.scan(self.file.bytes, offset, offset + 1, 1, 0, False, 1).fault
+        fault = _core.scan(self.file.bytes, _core.ScanRequest(offset, limit=1)).fault
         return fault is None or fault.code == _core.FaultCode.data_cut
 
     def use(self, index: Index) -> None:
@@ -369,8 +364,9 @@ class PlainShard:
         ``skip`` also behind damage.
         """
         file, size = self.file, self.size
-        head = _core.scan(file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
-        yield Window(file.bytes, head.mark_offsets, 0, 0, head, [])
+        request = _core.ScanRequest(0, min(size, _HEAD_BYTES), limit=_HEAD_ROWS, anchor_every=1)
+        head = _core.scan(file.bytes, request)
+        yield Window(file.bytes, head.anchor_offsets, 0, 0, head, [])
         places = [size * i // spots for i in range(1, spots)]
         if head.fault is not None and skip:
             places.append(head.fault.offset + 1)
@@ -378,5 +374,8 @@ class PlainShard:
             if begin < head.end:
                 continue
             at = _core.find_record(file.bytes, begin, min(begin + _SEEK_BYTES, size))
-            some = _core.scan(file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1)
-            yield Window(file.bytes, some.mark_offsets, None, 0, some, [])
+            request = _core.ScanRequest(
+                at, min(at + _SPOT_BYTES, size), limit=_SPOT_ROWS, anchor_every=1
+            )
+            some = _core.scan(file.bytes, request)
+            yield Window(file.bytes, some.anchor_offsets, None, 0, some, [])

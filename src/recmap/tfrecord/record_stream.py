@@ -56,7 +56,8 @@ class Inflated:
                 continue
             searching, needed = False, 0
             data, base, entry = stream.held, stream.base, stream.entry
-            found = _core.scan(data, 0, len(data), _core.NO_LIMIT, 1, self.verify, thread_count())
+            request = _core.ScanRequest(anchor_every=1, verify=self.verify, threads=thread_count())
+            found = _core.scan(data, request)
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             damage: Exception | None = None
@@ -79,7 +80,7 @@ class Inflated:
                 yield (
                     entry,
                     Window(
-                        data, found.mark_offsets, first, base, found, lost, needed, stream.passed
+                        data, found.anchor_offsets, first, base, found, lost, needed, stream.passed
                     ),
                 )
             if damage is not None:
@@ -89,10 +90,10 @@ class Inflated:
             raise self._broken(stream, record)
         if stream.failures:
             end = np.empty(0, np.uint8)
-            nothing = _core.scan(end, 0, 0, _core.NO_LIMIT, 1, False, 1)
+            nothing = _core.scan(end, _core.ScanRequest())
             lost, base = self._failed(stream, record, None), stream.base
             window = Window(
-                end, nothing.mark_offsets, record, base, nothing, lost, passed=stream.passed
+                end, nothing.anchor_offsets, record, base, nothing, lost, passed=stream.passed
             )
             yield place.entry, window
 

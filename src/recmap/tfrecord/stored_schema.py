@@ -223,7 +223,7 @@ def first_record(shard: Shard) -> Bytes | None:
         data = shard.mapped().bytes if shard.size else np.empty(0, np.uint8)
     else:
         data = _inflated(shard)
-    found = _core.scan(data, 0, len(data), 1, 0, False, 1)
+    found = _core.scan(data, _core.ScanRequest(limit=1))
     return data[: found.end] if found.records else None
 
 
