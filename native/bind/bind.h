@@ -1,6 +1,6 @@
-// What the binding files share. These files translate between Python objects
-// and the core's spans, and let go of the interpreter lock around the work;
-// they decide nothing.
+// What the binding files share. Each binds the core file of the same name: it turns Python
+// objects into the core's spans, checks what only Python can get wrong, and releases the GIL
+// around the work. Bound objects hold on to the arrays they refer to.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,13 +13,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "column.h"
 #include "fault.h"
-#include "frame.h"
-#include "row_files.h"
-#include "wire.h"
+#include "record_reader.h"
+#include "records.h"
 
 namespace nb = nanobind;
 
@@ -29,13 +30,18 @@ template <typename T>
 using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 using Buffer = Array<const uint8_t>;
+using Owners = std::optional<Array<const uint32_t>>;
 
 template <typename T>
 std::span<T> as_span(const Array<T>& array) {
   return {array.data(), array.size()};
 }
 
-// A new numpy array. numpy allocates, so that large arrays get what numpy does
+inline Bytes as_bytes(const nb::bytes& bytes) {
+  return {static_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+// Makes a numpy array. numpy allocates, so that large arrays get huge pages where numpy asks
 // for them.
 template <typename T>
 nb::object new_array(size_t size, const char* dtype, std::span<T>& contents) {
@@ -53,42 +59,52 @@ nb::object copy_array(std::span<const T> from, const char* dtype) {
   return array;
 }
 
-// Files whose rows are read together, none of which is added once they are in use. Holds
-// on to the arrays.
+// Files whose records are read together. None is added while they are in use.
 struct Files {
-  std::vector<Buffer> arrays;
-  std::vector<Array<const uint64_t>> marks;
-  std::vector<Bytes> bytes;
-  std::vector<KnownFile> known;
+  std::vector<IndexedFile> list;
+  std::vector<Buffer> contents;
+  std::vector<Array<const uint64_t>> anchors;
+
+  // Checks the owners of so many rows.
+  std::span<const uint32_t> owners_of(const Owners& owners, size_t rows) const;
 };
 
-using Owners = std::optional<Array<const uint32_t>>;
+// core/records.h, with what it refers to.
+struct BoundRecords {
+  nb::object files_object;
+  const Files* files;
+  Array<const uint64_t> offsets;
+  Owners owners;
 
-// The files of so many rows.
-inline RowFiles row_files(const Files& files, const Owners& owners, size_t rows) {
-  if (files.bytes.empty()) throw nb::value_error("rows lie in one file or more");
-  RowFiles found{files.bytes, {}};
-  if (!owners) return found;
-  found.owners = as_span(*owners);
-  const auto is_file = [&](uint32_t owner) { return owner < files.bytes.size(); };
-  if (found.owners.size() != rows ||
-      !std::all_of(found.owners.begin(), found.owners.end(), is_file)) {
-    throw nb::value_error("every row has one of the files for an owner");
-  }
-  return found;
-}
+  Records get() const;
+};
+
+struct Columns {
+  std::vector<Column> list;
+  bool count_unknown = false;
+};
 
 using MaybeFault = std::optional<Fault>;
 
 inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) : std::nullopt; }
 
-void bind_chunks(nb::module_& m);
-void bind_files(nb::module_& m);
-void bind_frames(nb::module_& m);
-void bind_padding(nb::module_& m);
-void bind_processes(nb::module_& m);
-void bind_reading(nb::module_& m);
-void bind_rows(nb::module_& m);
-void bind_writing(nb::module_& m);
+using DescriptionList = nb::typed<nb::list, nb::typed<nb::tuple, nb::bytes, uint64_t>>;
+DescriptionList list_descriptions(const Descriptions& descriptions);
+
+void bind_column(nb::module_& m);
+void bind_decode(nb::module_& m);
+void bind_encode(nb::module_& m);
+void bind_end_with_parent(nb::module_& m);
+void bind_frame(nb::module_& m);
+void bind_gather(nb::module_& m);
+void bind_inspect(nb::module_& m);
+void bind_locate(nb::module_& m);
+void bind_lzf(nb::module_& m);
+void bind_mapping(nb::module_& m);
+void bind_pad(nb::module_& m);
+void bind_permutation(nb::module_& m);
+void bind_reserve(nb::module_& m);
+void bind_scan(nb::module_& m);
+void bind_slots(nb::module_& m);
 
 }  // namespace recmap::bind

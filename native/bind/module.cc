@@ -1,16 +1,23 @@
 #include "bind.h"
 
 NB_MODULE(_core, m) {
-  // A thread that reads ahead when the interpreter ends keeps what it reads: nothing that
-  // a user could mend, and nothing that is lost.
+  // A thread that is still reading ahead when the interpreter exits holds on to its arrays. Users
+  // can do nothing about that, and nothing is lost.
   nb::set_leak_warnings(false);
   m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF.";
-  recmap::bind::bind_chunks(m);
-  recmap::bind::bind_files(m);
-  recmap::bind::bind_frames(m);
-  recmap::bind::bind_padding(m);
-  recmap::bind::bind_processes(m);
-  recmap::bind::bind_reading(m);
-  recmap::bind::bind_rows(m);
-  recmap::bind::bind_writing(m);
+  recmap::bind::bind_column(m);
+  recmap::bind::bind_decode(m);
+  recmap::bind::bind_encode(m);
+  recmap::bind::bind_end_with_parent(m);
+  recmap::bind::bind_frame(m);
+  recmap::bind::bind_gather(m);
+  recmap::bind::bind_inspect(m);
+  recmap::bind::bind_locate(m);
+  recmap::bind::bind_lzf(m);
+  recmap::bind::bind_mapping(m);
+  recmap::bind::bind_pad(m);
+  recmap::bind::bind_permutation(m);
+  recmap::bind::bind_reserve(m);
+  recmap::bind::bind_scan(m);
+  recmap::bind::bind_slots(m);
 }

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "copy_lines.h"
+#include "copy_cache_lines.h"
 #include "format.h"
 
 namespace recmap {
@@ -143,9 +143,9 @@ uint32_t extend_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* t
   crc = ~crc;
   for (; n >= kBlock; data += kBlock, to += kBlock, n -= kBlock) {
     crc = extend_three_streams<Cpu>(crc, data, kCopyStreamWords);
-    for (size_t i = 0; i < kBlock; i += 64) copy_line(to + i, data + i);
+    for (size_t i = 0; i < kBlock; i += 64) copy_cache_line(to + i, data + i);
   }
-  copy_lines(to, data, n);
+  copy_cache_lines(to, data, n);
   return extend_interleaved<Cpu>(~crc, data, n);
 }
 

@@ -42,7 +42,7 @@ uint32_t crc32c_portable(uint32_t crc, const uint8_t* data, size_t n) {
 }
 
 uint32_t crc32c_copy_portable(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
-  copy_lines(to, data, n);
+  copy_cache_lines(to, data, n);
   return crc32c_portable(crc, data, n);
 }
 

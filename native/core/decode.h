@@ -1,173 +1,87 @@
-// Framed records -> columns. Decoding has two phases, because the sizes of
-// ragged columns are known only once every record has been seen; dense numeric
-// columns are complete after the first. The CRC of the data is checked in the
-// phase that reads all of it.
+// Framed records -> columns, in two phases, because the sizes of ragged columns are known only
+// once every record has been seen:
+//
+//   parse()   reads and parses all records (record_reader.h), copies dense numbers, and
+//             measures the other columns (cell_values.h)
+//   copy()    copies the other columns (copy_columns.h) into buffers of the measured sizes
+//
+// The CRC of the data is checked in the phase that reads all of it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "columns.h"
-#include "example.h"
+#include "column.h"
+#include "copy_columns.h"
 #include "fault.h"
-#include "frame.h"
-#include "pad.h"
-#include "row_files.h"
-#include "values.h"
-#include "walker.h"
+#include "record_reader.h"
+#include "records.h"
 
 namespace recmap {
 
-// An array of rows of `width` bytes each.
-struct PaddedArray {
-  uint8_t* values;
-  size_t width;
-};
-
-// Rows of a column with one ragged axis, cut or filled up to one length in each array
-// of `rows` rows; the last may have fewer.
-struct PaddedRows {
-  size_t rows;
-  std::span<const PaddedArray> arrays;
-  Bytes fill;  // one item
-  PadSides sides;
-};
-
-// The buffers of one column. Which are used depends on the column:
-//   dense numbers            values
-//   ragged numbers           values, outer
-//   nested ragged numbers    values, outer, steps
-//   ... and strings          also strings
-// Offsets arrays have one more entry than they have things, the first being 0.
-struct ColumnBuffers {
-  std::span<uint8_t> values;
-  std::span<int64_t> outer;    // per row, in steps (or items with one ragged axis)
-  std::span<int64_t> steps;    // per step, in items
-  std::span<int64_t> strings;  // per string, in bytes
-  // Where the values of ragged numbers go instead, if their rows are padded.
-  const PaddedRows* padded = nullptr;
-};
-
-// Where records lie.
-struct Records {
-  RowFiles files;
-  std::span<const uint64_t> offsets;
-
-  size_t size() const { return offsets.size(); }
-};
-
-class Walker;
-
-// Bytes to copy once a block of records has been walked.
-struct Copy {
-  uint8_t* to;
-  const uint8_t* from;
-  size_t size;
-};
-
-// A record that was walked, and how many copies it left.
-struct Walked {
-  size_t row;
-  Bytes data;
-  size_t copies;
-};
-
-// A feature that no column reads, in the rows seen.
-struct UnknownFeature {
-  Kind kind = Kind::kNone;  // in the first of them; kNone of a feature list
-  uint64_t rows = 0;
-  uint64_t first_row = UINT64_MAX;
-};
-
-// By the map it lies in (the feature lists?) and its key.
-using UnknownFeatures = std::map<std::pair<bool, std::string>, UnknownFeature>;
-
-// Descriptions of columns that records begin with, and the first row that has each.
-using Descriptions = std::map<std::string, uint64_t>;
-
-void note_description(const Walker& walker, uint64_t row, Descriptions& found);
-void join_descriptions(const Descriptions& more, Descriptions& all);
-
-// Totals over all rows, from which the buffers of the second phase are sized.
-using Totals = std::vector<Tally>;
-
-class Decode {
+// Decodes one set of records, once. Its calls run on the threads they are told to use and return
+// when these have ended; the object itself belongs to one thread.
+class Decoder {
  public:
-  // The arguments must outlive the object. With `watch`, features that no column reads
-  // are counted.
-  Decode(const Records& records, std::span<const Column> columns, bool verify, size_t threads,
-         bool watch = false);
+  // What the arguments refer to must outlive the object.
+  Decoder(const Records& records, std::span<const Column> columns, const ReadOptions& options);
 
-  // Walks all records, fills dense numeric columns, measures the others.
-  // `buffers` has values set for dense numeric columns and is otherwise unread.
-  Fault first(std::span<const ColumnBuffers> buffers);
+  // `buffers` has values for the columns of dense numbers, and is not read otherwise.
+  // Returns the fault of the first record that cannot be read.
+  Fault parse(std::span<const ColumnBuffers> buffers);
 
-  const Totals& totals() const { return totals_; }
-  const UnknownFeatures& unknown() const { return unknown_; }
-  const Descriptions& descriptions() const { return descriptions_; }
-
-  // Items of the longest of some rows of a column that first() measured.
+  // Known after parse():
+  // What all rows of a column take together; for buffer_sizes().
+  const CellSize& total(size_t column) const { return totals_[column]; }
+  // Items of the longest row in [begin, end) of a column that was measured.
   uint64_t longest(size_t column, size_t begin, size_t end) const;
+  const Findings& findings() const { return findings_; }
 
-  // Fills the columns that first() only measured.
-  Fault second(std::span<const ColumnBuffers> buffers);
+  // `buffers` has all buffers of the measured columns. Returns the fault of the first record
+  // that is damaged, has a value that does not convert, or changed since parse().
+  Fault copy(std::span<const ColumnBuffers> buffers);
 
  private:
-  // When the CRC of the data is checked: while it is copied is fastest, but before
-  // it is walked tells damage from a record that is merely not what was expected.
-  enum class Check { kNot, kBefore, kAfter };
+  // When the CRC of the data is checked. While it is copied is fastest; before it is parsed
+  // tells damage from a record that merely holds something else.
+  enum class Checksum { kNone, kBeforeParse, kWithCopy };
 
+  // A measured cell: what it takes, and after parse() what all rows before it take.
+  struct Measured {
+    Cell cell;
+    CellSize size;
+  };
+
+  Fault parse_records(std::span<const ColumnBuffers> buffers, Checksum checksum);
+  bool parse_record(size_t row, Checksum checksum, std::span<const ColumnBuffers> buffers,
+                    RecordReader& reader, DeferredCopies& deferred, Fault& fault);
+  bool read_columns(size_t row, std::span<const Cell> cells, std::span<const ColumnBuffers> buffers,
+                    DeferredCopies& deferred, Fault& fault);
+  void sum_sizes();
   void prefetch(size_t row) const;
 
-  // The first phase.
-  Fault walk_rows(std::span<const ColumnBuffers> buffers, Check check);
-
-  // Walks one row: dense columns are filled, or left to `copies`; others measured.
-  bool walk_row(size_t row, Bytes data, Walker& walker, std::span<const ColumnBuffers> buffers,
-                std::vector<Copy>& copies, Fault& fault);
-
-  // What a thread uses again for row after row.
+  // What a thread reuses from row to row.
   struct Spare {
     std::vector<Copy> copies;
     std::vector<uint8_t> values;
   };
 
-  // Copies one row of the columns that were measured.
-  bool copy_row(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare, Fault& fault);
-  Room room_of(size_t row, size_t column, const ColumnBuffers& out) const;
-  bool copy_cell(size_t row, size_t column, const ColumnBuffers& out, Fault& fault);
-  bool copy_padded(size_t row, size_t column, const ColumnBuffers& out, Spare& spare, Fault& fault);
-
-  struct Pending {
-    Cell cell;
-    Tally start;  // a row's own tally after first(), its start after summing
-  };
+  bool copy_record(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare, Fault& fault);
+  bool copy_strings_and_check(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare,
+                              Fault& fault);
+  PlacedCell placed(size_t row, size_t column) const;
 
   Records records_;
   std::span<const Column> columns_;
-  bool verify_;
-  size_t threads_;
+  ReadOptions options_;
   size_t block_;
-  bool watch_;
-  bool measures_ = false;  // some column needs the second phase
-  Totals totals_;
-  std::vector<std::vector<Pending>> pending_;  // per column; rows + 1, or empty
-  std::vector<Scratch> scratches_;
-  UnknownFeatures unknown_;
-  Descriptions descriptions_;
+  bool measures_ = false;  // whether some column is left to copy()
+  std::vector<CellSize> totals_;
+  std::vector<std::vector<Measured>> measured_;  // per column: rows + 1, or none
+  std::vector<Scratch> scratches_;               // what measured cells point into
+  Findings findings_;
 };
-
-// Checks each record by decoding it and throwing the values away: the rows that
-// fail, in order, each with its first fault. With `watch` those with a feature that no
-// column reads fail too. `descriptions` gets those that the records begin with.
-std::vector<Fault> check_rows(Bytes file, std::span<const uint64_t> offsets,
-                              std::span<const Column> columns, bool verify, size_t threads,
-                              bool watch = false, Descriptions* descriptions = nullptr);
 
 }  // namespace recmap

@@ -6,45 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "columns.h"
+#include "encode_column.h"
 #include "fault.h"
 #include "format.h"
-#include "offsets.h"
+#include "record_writer.h"
 
 namespace recmap {
 
-// One column of the rows to be written, and how. Values are little-endian. The
-// caller has checked the offsets with offsets_are_sound().
-struct EncodeColumn {
-  std::string key;
-  Kind kind = Kind::kFloat;
-  bool in_lists = false;  // a feature list, one Feature per step
-  Dtype dtype = Dtype::kFloat32;
-  uint32_t itemsize = 4;
-  uint8_t ragged = 0;
-  uint64_t count = 1;  // values below the ragged axes
-  uint64_t step = 1;   // in_lists without ragged axes: values per step
-
-  // Without ragged axes, row r begins at values + r * row_stride and is
-  // contiguous. With them, values are contiguous.
-  const uint8_t* values = nullptr;
-  int64_t row_stride = 0;
-  std::span<const int64_t> outer;    // rows + 1
-  std::span<const int64_t> steps;    // with two ragged axes
-  std::span<const int64_t> strings;  // of byte strings
-
-  // One string holding the values' bytes, rather than a list of strings.
-  bool raw() const { return kind == Kind::kBytes && dtype != Dtype::kBytes; }
-  // Every row takes the same number of bytes.
-  bool fixed_size() const { return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()); }
-};
-
-class Out;
-
-class Encode {
+// Encodes one batch, once. Its calls run on the threads it is told to use and return when these
+// have ended; the object itself belongs to one thread.
+class Encoder {
  public:
   // `columns` sorted: features before feature lists, each by key. With `align`
   // (a power of two, 0 for none) all columns must be without ragged axes, not
@@ -52,8 +25,8 @@ class Encode {
   // fixed-size columns get offsets divisible by `align`, given that the buffer
   // is written at such an offset. `lead` is put before the features of the first
   // record; with `align`, its size is a multiple of that.
-  Encode(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
-         Bytes lead = {});
+  Encoder(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
+          Bytes lead = {});
 
   // Sizes all records. The fault names row and column of a value that does not
   // fit its list, or the row of a record over 2 GiB.
@@ -75,14 +48,18 @@ class Encode {
   };
 
   void plan_prefixes();
+  void plan_head();
   void plan_aligned();
+  Fault measure_rows();
   bool measure_row(uint64_t row, uint64_t& size, Fault& fault);
+  Fault sum_sizes();
   uint64_t entry_field_size(uint64_t row, size_t column) const;
   uint64_t map_size(uint64_t row, bool in_lists) const;
-  void write_head(Out& out, uint64_t size) const;
-  void write_map(Out& out, uint64_t row, bool in_lists) const;
-  void write_entry(Out& out, uint64_t row, size_t column) const;
-  void write_aligned(Out& out, uint64_t row) const;
+  bool write_record(uint64_t row, uint8_t* record) const;
+  void write_head(RecordWriter& out, uint64_t size) const;
+  void write_map(RecordWriter& out, uint64_t row, bool in_lists) const;
+  void write_entry(RecordWriter& out, uint64_t row, size_t column) const;
+  void write_aligned(RecordWriter& out, uint64_t row) const;
   uint64_t lead_size(uint64_t row) const { return row == 0 ? lead_.size() : 0; }
 
   std::span<const EncodeColumn> columns_;
@@ -90,6 +67,7 @@ class Encode {
   uint64_t align_;
   size_t threads_;
   Bytes lead_;
+  bool fixed_columns_;           // every column takes the same number of bytes in every record
   bool fixed_size_;              // every record takes the same number of bytes
   uint64_t data_size_ = 0;       // of a record, if so
   std::vector<uint8_t> head_;    // header and first tag, if they are the same in all records

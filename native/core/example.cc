@@ -16,17 +16,17 @@ Kind kind_of(uint32_t tag) {
   }
 }
 
-// The shape every writer gives a Feature: one list that fills it, and in the
-// list one packed run, or one string, that fills the list.
+// Whether a list is laid out the way every writer does it: one run of packed numbers, or one
+// string, that fills it.
 bool is_plain(Bytes list, Bytes& payload) {
   Cursor values(list);
   uint32_t tag;
   return values.tag(tag) && tag == kTagPacked && values.bytes(payload) && values.done();
 }
 
-// A oneof keeps the kind set last, and what was set before a change of kind is
-// lost. Trims `feature` to the part that counts.
-bool settle_kind(Bytes& feature, Kind& kind) {
+// A oneof keeps the kind that was set last, and loses what was set before the kind changed. Trims
+// `feature` to what counts.
+bool find_kind(Bytes& feature, Kind& kind) {
   kind = Kind::kNone;
   Cursor fields(feature);
   const uint8_t* counts_from = feature.data();
@@ -34,16 +34,16 @@ bool settle_kind(Bytes& feature, Kind& kind) {
     const uint8_t* begin = fields.position();
     uint32_t tag;
     if (!fields.tag(tag) || !fields.skip(tag)) return false;
-    const Kind here = kind_of(tag);
-    if (here == Kind::kNone) continue;
-    if (here != kind) counts_from = begin;
-    kind = here;
+    const Kind next = kind_of(tag);
+    if (next == Kind::kNone) continue;
+    if (next != kind) counts_from = begin;
+    kind = next;
   }
   feature = Bytes(counts_from, feature.data() + feature.size());
   return true;
 }
 
-// Whether bytes are a message that begins with its field 1, as a map entry does.
+// Whether bytes are a message that begins with its field 1, like a map entry.
 bool is_entry(Bytes bytes) {
   uint32_t tag = 0;
   Cursor cursor(bytes);
@@ -54,9 +54,9 @@ bool is_entry(Bytes bytes) {
   return true;
 }
 
-// Whether a map has entries, and all of them keys without a value that are map entries
-// themselves: so a list of Examples looks where one is expected. A mere name without a value
-// is a missing feature. False also if the map cannot be read.
+// Whether a map has entries, all of them without values, whose keys are map entries themselves:
+// this is what a list of Examples looks like when it is read as one. (A name without a value is
+// just a missing feature.) Also false if the map is malformed; then `sound` is false too.
 bool has_keys_only(Bytes map, bool& sound) {
   size_t entries = 0;
   Cursor cursor(map);
@@ -104,7 +104,7 @@ bool has_no_features(Bytes record) {
     if (!top.bytes(map)) return false;
     bool sound = true;
     const bool odd = has_keys_only(map, sound);
-    // Field 2 of a plain Example is unknown and may hold anything.
+    // Field 2 is unknown in a plain Example and may hold anything.
     if (!sound && tag == kTagFeatureLists) continue;
     maps = true;
     keys_only = keys_only && odd;
@@ -163,7 +163,7 @@ bool read_feature(Bytes feature, Cell& cell) {
     cell = Cell{feature, Cell::Form::kFeature, kind};
     return true;
   }
-  if (!settle_kind(feature, cell.kind)) return false;
+  if (!find_kind(feature, cell.kind)) return false;
   if (cell.kind == Kind::kNone) return true;
   cell.bytes = feature;
   cell.form = Cell::Form::kFeature;
@@ -185,7 +185,8 @@ bool read_entry(Bytes entry, bool in_lists, Scratch& scratch, Bytes& key, Cell& 
       Bytes more;
       if (!fields.bytes(more)) return false;
       if (has_value) {
-        // Messages merge, and merging is parsing their bytes end to end.
+        // Messages that occur twice are merged, which is the same as parsing their bytes end to
+        // end.
         if (joined == nullptr) joined = &scratch.emplace_back(value.begin(), value.end());
         joined->insert(joined->end(), more.begin(), more.end());
         value = *joined;

@@ -1,6 +1,5 @@
-// Reading tf.train.Example and SequenceExample where they lie, without building
-// messages: a record is walked once, and each feature becomes a Cell that
-// points into it.
+// Reading tf.train.Example and SequenceExample in place, without building messages: a record is
+// visited once, and each feature becomes a Cell that points into it.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,8 @@
 
 namespace recmap {
 
-// Where one feature of one record lies. Points into the record, or into the
-// Scratch given to the walk.
+// Where one feature of one record lies. Points into the record, or into the Scratch given to the
+// visit.
 struct Cell {
   enum class Form : uint8_t {
     kMissing,  // no such feature, no value, or no kind set
@@ -26,50 +25,49 @@ struct Cell {
   Kind kind = Kind::kNone;  // of kPacked and kFeature
 };
 
-// Owns messages that had to be put together because a record held them in
-// pieces.
+// Owns messages that were put together because a record held them in several parts.
 using Scratch = std::deque<std::vector<uint8_t>>;
 
-// Calls entry(in_lists, key, cell, whole) for every map entry of the record, in
-// order; a later entry with the same key in the same map replaces the earlier.
-// `whole` is the entry's bytes. Only with `lists` are the feature lists of a
-// SequenceExample visited; without it they are passed over unread, as an Example's
-// unknown field would be. False if the record is malformed.
-template <typename Entry>
-bool walk_example(Bytes record, bool lists, Scratch& scratch, Entry&& entry);
+// Calls visit(in_lists, key, cell) for every map entry of the record, in order; a later entry with
+// the same key in the same map replaces an earlier one. The feature lists of a SequenceExample
+// are visited only with `lists`, and skipped unread otherwise, like an unknown field of an
+// Example. False if the record is malformed.
+template <typename Visit>
+bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit);
 
-// Whether a record that is not empty holds no feature of an Example or SequenceExample:
-// other fields only, or map entries that have keys alone, as another message can be read.
-// Only for records in which no entry has a value.
+// Whether a record that is not empty holds no feature of an Example or SequenceExample: only other
+// fields, or only map entries without values, as some other message may look. Only for records in
+// which no entry has a value.
 bool has_no_features(Bytes record);
 
-// What stands in the description that a record begins with; nothing if it begins otherwise.
+// The content of the description that a record begins with; empty if it begins otherwise.
 Bytes description_of(Bytes record);
 
-// protobuf refuses a string that is not UTF-8, so a record with such a key is no Example.
+// protobuf refuses strings that are not UTF-8, so a record with such a key is not an Example.
 bool is_utf8(Bytes text);
 
 // Reads the key and value of one map entry.
 bool read_entry(Bytes entry, bool in_lists, Scratch& scratch, Bytes& key, Cell& cell);
 
-// Finds how a Feature message lies: kPacked where it is as every writer writes
-// it, else kFeature, or kMissing if it has no kind.
+// Finds the form of a Feature message: kPacked if it is laid out the way every writer does it,
+// otherwise kFeature, or kMissing if it has no kind.
 bool read_feature(Bytes feature, Cell& cell);
 
-// Calls chunk(tag, bytes) for each piece of the list a cell holds, in order:
-// tag kTagPacked with a packed run or a string, or an unpacked tag with the
-// value's own bytes. Only for kPacked and kFeature. False if malformed.
-template <typename Chunk>
-bool visit_chunks(const Cell& cell, Chunk&& chunk);
+// Calls visit(tag, bytes) for each field of the list that a cell holds, in order: kTagPacked with
+// packed numbers or a string, or an unpacked tag with the bytes of one value. Only for kPacked and
+// kFeature. False if the list is malformed or visit() returns false.
+template <typename Visit>
+bool visit_values(const Cell& cell, Visit&& visit);
 
-// Calls step(cell) for each Feature of a kSteps cell. False if malformed.
-template <typename Step>
-bool visit_steps(const Cell& cell, Step&& step);
+// Calls visit(cell) for each Feature of a kSteps cell. False if it is malformed or visit()
+// returns false.
+template <typename Visit>
+bool visit_steps(const Cell& cell, Visit&& visit);
 
 // ---------------------------------------------------------------------------
 
-template <typename Entry>
-bool walk_example(Bytes record, bool lists, Scratch& scratch, Entry&& entry) {
+template <typename Visit>
+bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit) {
   Cursor top(record);
   while (!top.done()) {
     uint32_t tag;
@@ -88,19 +86,19 @@ bool walk_example(Bytes record, bool lists, Scratch& scratch, Entry&& entry) {
         if (!entries.skip(tag)) return false;
         continue;
       }
-      Bytes whole;
+      Bytes entry;
       Bytes key;
       Cell cell;
-      if (!entries.bytes(whole) || !read_entry(whole, in_lists, scratch, key, cell)) return false;
-      entry(in_lists, key, cell, whole);
+      if (!entries.bytes(entry) || !read_entry(entry, in_lists, scratch, key, cell)) return false;
+      visit(in_lists, key, cell);
     }
   }
   return true;
 }
 
-template <typename Chunk>
-bool visit_chunks(const Cell& cell, Chunk&& chunk) {
-  if (cell.form == Cell::Form::kPacked) return chunk(kTagPacked, cell.bytes);
+template <typename Visit>
+bool visit_values(const Cell& cell, Visit&& visit) {
+  if (cell.form == Cell::Form::kPacked) return visit(kTagPacked, cell.bytes);
   if (cell.form != Cell::Form::kFeature) return cell.form == Cell::Form::kMissing;
   const uint32_t wanted = make_tag(static_cast<uint32_t>(cell.kind), WireType::kBytes);
   Cursor fields(cell.bytes);
@@ -118,24 +116,24 @@ bool visit_chunks(const Cell& cell, Chunk&& chunk) {
       uint32_t value_tag;
       if (!values.tag(value_tag)) return false;
       const uint8_t* begin = values.position();
-      Bytes piece;
+      Bytes bytes;
       if (value_tag == kTagPacked) {
-        if (!values.bytes(piece)) return false;
+        if (!values.bytes(bytes)) return false;
       } else {
         if (!values.skip(value_tag)) return false;
         const bool ours = (value_tag == kTagUnpackedInt64 && cell.kind == Kind::kInt64) ||
                           (value_tag == kTagUnpackedFloat && cell.kind == Kind::kFloat);
         if (!ours) continue;
-        piece = Bytes(begin, values.position());
+        bytes = Bytes(begin, values.position());
       }
-      if (!chunk(value_tag, piece)) return false;
+      if (!visit(value_tag, bytes)) return false;
     }
   }
   return true;
 }
 
-template <typename Step>
-bool visit_steps(const Cell& cell, Step&& step) {
+template <typename Visit>
+bool visit_steps(const Cell& cell, Visit&& visit) {
   Cursor steps(cell.bytes);
   while (!steps.done()) {
     uint32_t tag;
@@ -147,7 +145,7 @@ bool visit_steps(const Cell& cell, Step&& step) {
     Bytes feature;
     Cell inner;
     if (!steps.bytes(feature) || !read_feature(feature, inner)) return false;
-    if (!step(inner)) return false;
+    if (!visit(inner)) return false;
   }
   return true;
 }

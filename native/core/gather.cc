@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "copy_lines.h"
+#include "copy_cache_lines.h"
 #include "parallel.h"
 
 namespace recmap {
@@ -34,9 +34,10 @@ class Gather {
     }
     for (size_t i = begin; i < end; ++i) {
       if (row_bytes_ <= kLongest) {
-        copy_lines_fetching(out(i), row(i), row_bytes_, row(std::min(i + kAhead, end - 1)));
+        copy_cache_lines_prefetching(out(i), row(i), row_bytes_,
+                                     row(std::min(i + kAhead, end - 1)));
       } else {
-        copy_lines(out(i), row(i), row_bytes_);
+        copy_cache_lines(out(i), row(i), row_bytes_);
       }
     }
   }

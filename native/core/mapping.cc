@@ -44,16 +44,16 @@ Mapping::Mapping(std::string path, std::string name) : path_(std::move(path)) {
   void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
   data_ = static_cast<const uint8_t*>(data);
-  range_ = watch_range(data_, size_, std::move(name));
+  range_ = register_range(data_, size_, std::move(name));
 }
 
 Mapping::~Mapping() {
   if (data_ == nullptr) return;
-  forget_range(range_);
+  unregister_range(range_);
   munmap(const_cast<uint8_t*>(data_), size_);
 }
 
-size_t Mapping::size_now() const {
+size_t Mapping::current_size() const {
   // Behind the end that a read has found, zeros are mapped, whatever the file is by now.
   return size_ == 0 ? 0 : std::min(size_in_file(), range_->end.load());
 }
@@ -82,7 +82,7 @@ bool Mapping::has_all_pages() const {
   if (size_ == 0) return true;
   return range_->end.load() == MappedRange::kWhole && is_readable(last_page());
 #else
-  return size_now() == size_;
+  return current_size() == size_;
 #endif
 }
 
@@ -90,7 +90,7 @@ const uint8_t* Mapping::last_page() const {
   return data_ + (size_ - 1) / page_size() * page_size();
 }
 
-void Mapping::have_read(size_t begin, size_t end) const {
+void Mapping::release_pages(size_t begin, size_t end) const {
 #if defined(__linux__)  // elsewhere the advice means something else, or nothing
   begin -= begin % page_size();
   end = std::min(end, size_);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cut_files.h"
+#include "truncation_guard.h"
 #include "wire.h"
 
 namespace recmap {
@@ -26,15 +26,15 @@ class Mapping {
   // the end of a file that was truncated raises SIGBUS. If the path leads to another file
   // by now, the mapped one cannot be asked, and its pages are: then the size is that of
   // whole pages.
-  size_t size_now() const;
+  size_t current_size() const;
 
   // Whether the last page is still there: then touching the others raises no signal either.
-  // Several times as quick as size_now(), but blind to what is missing of the last page,
+  // Several times as quick as current_size(), but blind to what is missing of the last page,
   // which reads as zeros.
   bool has_all_pages() const;
 
   // Gives back the pages of a stretch; the system keeps them cached.
-  void have_read(size_t begin, size_t end) const;
+  void release_pages(size_t begin, size_t end) const;
 
  private:
   size_t size_in_file() const;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "offsets.h"
+#include "ragged_offsets.h"
 
 namespace recmap {
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "cut_files.h"
-#include "small_thread.h"
+#include "small_stack_thread.h"
+#include "truncation_guard.h"
 
 namespace recmap {
 
@@ -27,9 +27,9 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
-  const bool guarded = CutGuard::active();
+  const bool guarded = TruncationGuard::active();
   auto run = [&] {
-    std::optional<CutGuard> guard;
+    std::optional<TruncationGuard> guard;
     if (guarded) guard.emplace();
     try {
       for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
@@ -42,8 +42,8 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
     }
   };
   {
-    std::vector<SmallThread> helpers(threads - 1);
-    for (SmallThread& helper : helpers) {
+    std::vector<SmallStackThread> helpers(threads - 1);
+    for (SmallStackThread& helper : helpers) {
       if (!helper.start(run)) break;
     }
     run();

@@ -1,4 +1,4 @@
-#include "record_fuzz.h"
+#include "fuzz_records.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using recmap::Column;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fuzzing.h"
+#include "fuzz_input.h"
 #include "lzf.h"
 
 namespace recmap {

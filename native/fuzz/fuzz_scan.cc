@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "frame.h"
-#include "fuzzing.h"
+#include "fuzz_input.h"
+#include "locate.h"
+#include "scan.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -33,14 +35,14 @@ void check_scan(Bytes file, const Scan& found, uint64_t every) {
   REQUIRE(found.fault.row == found.records);
   REQUIRE(!found.fault || found.fault.offset == found.end);
   REQUIRE(found.min_length <= found.max_length);
-  const uint64_t marks = every == 0 ? 0 : (found.records + every - 1) / every;
-  REQUIRE(found.mark_rows.size() == marks && found.mark_offsets.size() == marks);
+  const uint64_t anchors = every == 0 ? 0 : (found.records + every - 1) / every;
+  REQUIRE(found.anchor_rows.size() == anchors && found.anchor_offsets.size() == anchors);
 }
 
 void check_same(const Scan& a, const Scan& b) {
   REQUIRE(a.begin == b.begin && a.end == b.end && a.records == b.records);
   REQUIRE(a.min_length == b.min_length && a.max_length == b.max_length);
-  REQUIRE(a.mark_rows == b.mark_rows && a.mark_offsets == b.mark_offsets);
+  REQUIRE(a.anchor_rows == b.anchor_rows && a.anchor_offsets == b.anchor_offsets);
   REQUIRE(a.fault.code == b.fault.code && a.fault.row == b.fault.row);
   REQUIRE(a.fault.expected == b.fault.expected && a.fault.found == b.fault.found);
 }
@@ -59,17 +61,19 @@ void check_find(Bytes file, uint64_t begin, uint64_t stop) {
 }
 
 void check_locate(Bytes file, const Scan& all, uint64_t every, Bytes rows) {
-  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, every, false);
+  const Scan some = scan(file, {.anchor_every = every});
+  const IndexedFile indexed{
+      .bytes = file, .anchor_rows = some.anchor_rows, .anchor_offsets = some.anchor_offsets};
   std::vector<int64_t> wanted;
   for (const uint8_t row : rows) wanted.push_back(static_cast<int8_t>(row));
   std::vector<uint64_t> offsets(wanted.size());
-  const Fault fault = locate(file, marks.mark_rows, marks.mark_offsets, wanted, offsets);
+  const Fault fault = locate({&indexed, 1}, {}, wanted, offsets);
   REQUIRE(!fault || fault.row < wanted.size());
   const size_t located = fault ? fault.row : wanted.size();
   for (size_t i = 0; i < located; ++i) {
     const auto row = static_cast<uint64_t>(wanted[i]);
     REQUIRE(row <= all.records);
-    REQUIRE(offsets[i] == (row == all.records ? all.end : all.mark_offsets[row]));
+    REQUIRE(offsets[i] == (row == all.records ? all.end : all.anchor_offsets[row]));
   }
   REQUIRE(!fault || static_cast<uint64_t>(wanted[located]) >= all.records);
 }
@@ -111,15 +115,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       framed ? frame_input(input, records) : Buffer(input.rest().begin(), input.rest().end());
   if (damage && !file.empty()) file[at % file.size()] ^= flip;
 
-  const Scan all = scan(file, 0, file.size(), UINT64_MAX, 1, verify);
+  const Scan all = scan(file, {.anchor_every = 1, .verify = verify});
   check_scan(file, all, 1);
-  check_scan(file, scan(file, 0, file.size(), UINT64_MAX, every, verify), every);
+  check_scan(file, scan(file, {.anchor_every = every, .verify = verify}), every);
   if (framed && !damage) REQUIRE(!all.fault && all.records == records);
   check_find(file, at, file.size());
   check_find(file, 0, at);
-  check_locate(file, scan(file, 0, file.size(), UINT64_MAX, 1, false), every + 1, rows);
+  check_locate(file, scan(file, {.anchor_every = 1}), every + 1, rows);
   const Bytes whole = large ? surround(file, at % (file.size() + 1)) : Bytes(file);
-  check_same(scan_parallel(whole, 0, whole.size(), 1, verify, 2),
-             scan(whole, 0, whole.size(), UINT64_MAX, 1, verify));
+  check_same(scan(whole, {.anchor_every = 1, .verify = verify, .threads = 2}),
+             scan(whole, {.anchor_every = 1, .verify = verify}));
   return 0;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
+#include "decode_all.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -172,7 +172,7 @@ TEST(DamageAnywhereInALargeRecordIsADataCrcFault) {
   }
 }
 
-// The CRC of a record may be checked after it has been walked, which must not show.
+// The CRC of a record may be checked after it has been parsed, which must not show.
 TEST(DamageIsToldBeforeWhateverItMakesOfTheRecord) {
   const Buffer large = floats(std::vector<float>(500, 1.5f));
   const std::vector<Buffer> records(
@@ -317,7 +317,7 @@ TEST(CheckRowsFindsEveryBadRowInOrder) {
   const std::vector<Column> columns = {column_of("x", Dtype::kUint8),
                                        column_of("y", Dtype::kUint8, 2)};
   for (const size_t threads : {1u, 3u}) {
-    const std::vector<Fault> faults = check_rows(file, offsets, columns, true, threads);
+    const std::vector<Fault> faults = check_all(file, offsets, columns, threads).faults;
     CHECK_EQ(faults.size(), 4);
     CHECK_EQ(faults[0].code, FaultCode::kDataCrc);
     const std::vector<uint64_t> rows = {9, 4'321, 17'123, 29'999};
@@ -347,9 +347,9 @@ TEST(DescriptionsAreToldWithTheFirstRowThatBeginsWithThem) {
   const Descriptions expected = {{"RECMAPSC one", 0}, {"RECMAPSC two", 25'000}};
   for (const size_t threads : {1u, 3u}) {
     CHECK((decode(file, offsets, columns, threads).descriptions == expected));
-    Descriptions found;
-    CHECK(check_rows(file, offsets, columns, true, threads, false, &found).empty());
-    CHECK((found == expected));
+    const RecordCheck check = check_all(file, offsets, columns, threads);
+    CHECK(check.faults.empty());
+    CHECK((check.descriptions == expected));
   }
 }
 
@@ -359,18 +359,18 @@ TEST(RowsOfSeveralFilesComeInTheOrderAskedFor) {
   const std::vector<Buffer> even = {example(entry("x", ints({2, 2, 2})))};
   const Buffer first = wire::framed(odd);
   const Buffer second = wire::framed(even);
-  const std::vector<Bytes> files = {first, second};
+  const std::vector<IndexedFile> files = {{.bytes = first}, {.bytes = second}};
   const std::vector<uint64_t> offsets = {wire::offsets_of(odd)[1], 0, 0, 0};
   const std::vector<uint32_t> owners = {0, 1, 0, 1};
   const Column column = column_of("x", Dtype::kInt64, 1, 1);
-  Decode work({{files, owners}, offsets}, {&column, 1}, true, 2);
+  Decoder decoder({files, offsets, owners}, {&column, 1}, {.threads = 2});
   ColumnBuffers buffers;
-  CHECK(!work.first({&buffers, 1}));
-  std::vector<uint8_t> values(work.totals()[0].items * 8);
+  CHECK(!decoder.parse({&buffers, 1}));
+  std::vector<uint8_t> values(decoder.total(0).items * 8);
   std::vector<int64_t> outer(5);
   buffers.values = values;
   buffers.outer = outer;
-  CHECK(!work.second({&buffers, 1}));
+  CHECK(!decoder.copy({&buffers, 1}));
   CHECK((outer == std::vector<int64_t>{0, 2, 5, 6, 9}));
   CHECK(
       (numbers<int64_t>({values, {}, {}, {}}) == std::vector<int64_t>{3, 3, 2, 2, 2, 1, 2, 2, 2}));

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
-#include "encoded.h"
+#include "decode_all.h"
+#include "encode_all.h"
 #include "frame.h"
-#include "inspect.h"
+#include "locate.h"
+#include "scan.h"
+#include "slots.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -19,9 +21,9 @@ using wire::Buffer;
 // Scans, and checks that the records are all of one size divisible by `align`.
 uint64_t check_stride(const Encoded& encoded, uint64_t align) {
   CHECK(!encoded.fault);
-  const Scan found = scan(encoded.file, 0, encoded.file.size(), UINT64_MAX, 1, true);
+  const Scan found = scan(encoded.file, {.anchor_every = 1, .verify = true});
   CHECK(!found.fault);
-  CHECK(found.mark_offsets == encoded.offsets);
+  CHECK(found.anchor_offsets == encoded.offsets);
   CHECK_EQ(found.min_length, found.max_length);
   const uint64_t stride = found.max_length + kFrameSize;
   CHECK_EQ(stride % align, 0);
@@ -35,8 +37,8 @@ void check_payload(const Encoded& encoded, const Column& column, uint64_t align)
   CHECK_EQ(slots.size(), 1);
   CHECK_EQ(slots[0].size, column.count * column.itemsize);
   CHECK_EQ(slots[0].offset % align, 0);
-  const SlotCheck check =
-      check_slots(encoded.file, 0, stride, 0, encoded.offsets.size(), {&column, 1}, slots, true, 2);
+  const UniformRecords records{.count = encoded.offsets.size(), .stride = stride};
+  const SlotCheck check = check_slots(encoded.file, records, {&column, 1}, slots, {.threads = 2});
   CHECK(!check.fault);
   CHECK_EQ(check.holds[0], 1);
 }
@@ -63,7 +65,7 @@ TEST(WhatLeadsTheFirstRecordMovesAllOthersAlike) {
       first.insert(first.end(), features.begin(), features.end());
       CHECK(led.record(0) == first);
       for (size_t row = 1; row < kRows; ++row) CHECK(led.record(row) == plain.record(row));
-      const Scan found = scan(led.file, 0, led.file.size(), UINT64_MAX, 1, true);
+      const Scan found = scan(led.file, {.anchor_every = 1, .verify = true});
       CHECK(!found.fault);
       CHECK_EQ(found.first_length, first.size());
       CHECK_EQ(found.min_length, features.size());
@@ -72,13 +74,13 @@ TEST(WhatLeadsTheFirstRecordMovesAllOthersAlike) {
       std::vector<int64_t> rows(kRows);
       for (size_t row = 0; row < kRows; ++row) rows[row] = static_cast<int64_t>(row);
       std::vector<uint64_t> offsets(kRows);
-      const KnownFile known{led.file, stride, {}, {}, lead.size()};
+      const IndexedFile known{.bytes = led.file, .stride = stride, .lead = lead.size()};
       CHECK(!locate({&known, 1}, {}, rows, offsets));
       CHECK(offsets == led.offsets);
-      CHECK_EQ(stretch_of(known, 0).size(), stride + lead.size());
-      CHECK(stretch_of(known, 3).data() == led.file.data() + led.offsets[3]);
-      CHECK_EQ(stretch_of(known, 3).size(), stride);
-      CHECK(stretch_of(known, kRows).empty());
+      CHECK_EQ(locate_span(known, 0).size(), stride + lead.size());
+      CHECK(locate_span(known, 3).data() == led.file.data() + led.offsets[3]);
+      CHECK_EQ(locate_span(known, 3).size(), stride);
+      CHECK(locate_span(known, kRows).empty());
 
       Column column;
       column.key = "f";
@@ -87,7 +89,8 @@ TEST(WhatLeadsTheFirstRecordMovesAllOthersAlike) {
       CHECK_EQ(slots.size(), 1);
       if (align != 0) CHECK_EQ(slots[0].offset % align, 0);
       const auto holds = [&](uint64_t lead_size) {
-        return check_slots(led.file, 0, stride, lead_size, kRows, {&column, 1}, slots, true, 2);
+        const UniformRecords uniform{.count = kRows, .stride = stride, .lead = lead_size};
+        return check_slots(led.file, uniform, {&column, 1}, slots, {.threads = 2});
       };
       CHECK(!holds(lead.size()).fault);
       CHECK_EQ(holds(lead.size()).holds[0], 1);

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "check.h"
-#include "decoded.h"
-#include "encoded.h"
+#include "decode_all.h"
+#include "encode_all.h"
 #include "frame.h"
+#include "ragged_offsets.h"
+#include "scan.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -20,9 +22,9 @@ using wire::Buffer;
 // What was written is sound and lies where it is said to.
 void check_frames(const Encoded& encoded) {
   CHECK(!encoded.fault);
-  const Scan found = scan(encoded.file, 0, encoded.file.size(), UINT64_MAX, 1, true);
+  const Scan found = scan(encoded.file, {.anchor_every = 1, .verify = true});
   CHECK(!found.fault);
-  CHECK(found.mark_offsets == encoded.offsets);
+  CHECK(found.anchor_offsets == encoded.offsets);
 }
 
 Decoded round_trip(const EncodeColumn& from, uint64_t rows, const Column& to) {
@@ -274,11 +276,11 @@ TEST(ValuesThatChangeBetweenThePhasesAreNoticed) {
   const EncodeColumn column = encode_dense("x", Kind::kInt64, Dtype::kInt64, values);
   for (const size_t row : {0u, 1u}) {
     values = {1, 1000};
-    Encode work({&column, 1}, 2, 0, 1);
-    CHECK(!work.measure());
+    Encoder encoder({&column, 1}, 2, 0, 1);
+    CHECK(!encoder.measure());
     values[row] = row == 0 ? -1 : 5;
-    Buffer file(work.offsets().back());
-    const Fault fault = work.write(file.data());
+    Buffer file(encoder.offsets().back());
+    const Fault fault = encoder.write(file.data());
     CHECK_EQ(fault.code, FaultCode::kChanged);
     CHECK_EQ(fault.row, row);
   }

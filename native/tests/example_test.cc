@@ -26,58 +26,56 @@ using wire::tag;
 using wire::varint;
 using wire::varints;
 
-using Chunks = std::vector<Buffer>;
+using Fields = std::vector<Buffer>;
 
-// One call of the walk, with the pieces its cell holds.
+// One visited entry, with the fields of the list that its cell holds.
 struct Seen {
   bool in_lists = false;
   std::string key;
   Form form = Form::kMissing;
   Kind kind = Kind::kNone;
-  Chunks chunks;
+  Fields fields;
 };
 
-Chunks chunks_of(const Cell& cell) {
-  Chunks chunks;
-  CHECK(visit_chunks(cell, [&](uint32_t, Bytes chunk) {
-    chunks.emplace_back(chunk.begin(), chunk.end());
+Fields fields_of(const Cell& cell) {
+  Fields fields;
+  CHECK(visit_values(cell, [&](uint32_t, Bytes field) {
+    fields.emplace_back(field.begin(), field.end());
     return true;
   }));
-  return chunks;
+  return fields;
 }
 
-std::vector<Seen> walk(const Buffer& record, bool with_lists = true) {
+std::vector<Seen> read_all(const Buffer& record, bool with_lists = true) {
   std::vector<Seen> all;
   Scratch scratch;
-  CHECK(walk_example(
-      record, with_lists, scratch, [&](bool in_lists, Bytes key, const Cell& cell, Bytes) {
-        Seen seen{in_lists, std::string(key.begin(), key.end()), cell.form, cell.kind, {}};
-        if (cell.form != Form::kSteps) seen.chunks = chunks_of(cell);
-        all.push_back(std::move(seen));
-      }));
+  CHECK(visit_entries(record, with_lists, scratch, [&](bool in_lists, Bytes key, const Cell& cell) {
+    Seen seen{in_lists, std::string(key.begin(), key.end()), cell.form, cell.kind, {}};
+    if (cell.form != Form::kSteps) seen.fields = fields_of(cell);
+    all.push_back(std::move(seen));
+  }));
   return all;
 }
 
-Seen walk_one(const Buffer& record) {
-  const std::vector<Seen> all = walk(record);
+Seen read_one(const Buffer& record) {
+  const std::vector<Seen> all = read_all(record);
   CHECK_EQ(all.size(), 1);
   return all.empty() ? Seen{} : all.back();
 }
 
 // How the one Feature of a record lies.
-Seen walk_feature(const Buffer& message) { return walk_one(example(entry("k", message))); }
+Seen read_feature_of(const Buffer& message) { return read_one(example(entry("k", message))); }
 
 bool is_sound(const Buffer& record) {
   Scratch scratch;
   bool sound = true;
-  const bool walked =
-      walk_example(record, true, scratch, [&](bool, Bytes, const Cell& cell, Bytes) {
-        const auto visit = [](const Cell& step) {
-          return visit_chunks(step, [](uint32_t, Bytes) { return true; });
-        };
-        sound &= cell.form == Form::kSteps ? visit_steps(cell, visit) : visit(cell);
-      });
-  return walked && sound;
+  const bool visited = visit_entries(record, true, scratch, [&](bool, Bytes, const Cell& cell) {
+    const auto visit = [](const Cell& step) {
+      return visit_values(step, [](uint32_t, Bytes) { return true; });
+    };
+    sound &= cell.form == Form::kSteps ? visit_steps(cell, visit) : visit(cell);
+  });
+  return visited && sound;
 }
 
 // A field of every wire type under numbers that no tf.train message uses.
@@ -90,10 +88,10 @@ Buffer unknown_fields() {
   return join(scalars, tag(10, WireType::kStartGroup), inner, tag(10, WireType::kEndGroup));
 }
 
-TEST(AnEmptyRecordHasNoFeatures) { CHECK(walk({}).empty()); }
+TEST(AnEmptyRecordHasNoFeatures) { CHECK(read_all({}).empty()); }
 
 TEST(APlainExampleAsTensorFlowWritesIt) {
-  const std::vector<Seen> all = walk({
+  const std::vector<Seen> all = read_all({
       0x0a, 0x2b,                                      // features
       0x0a, 0x0d, 0x0a, 0x01, 'f',                     // an entry and its key
       0x12, 0x08, 0x12, 0x06, 0x0a, 0x04,              // value, float_list, packed
@@ -108,55 +106,55 @@ TEST(APlainExampleAsTensorFlowWritesIt) {
   CHECK_EQ(all[0].key, "f");
   CHECK_EQ(all[0].form, Form::kPacked);
   CHECK_EQ(all[0].kind, Kind::kFloat);
-  CHECK((all[0].chunks == Chunks{{0x00, 0x00, 0xc0, 0x3f}}));
+  CHECK((all[0].fields == Fields{{0x00, 0x00, 0xc0, 0x3f}}));
   CHECK_EQ(all[1].kind, Kind::kInt64);
-  CHECK((all[1].chunks == Chunks{{0xac, 0x02}}));
+  CHECK((all[1].fields == Fields{{0xac, 0x02}}));
   CHECK_EQ(all[2].form, Form::kFeature);
   CHECK_EQ(all[2].kind, Kind::kBytes);
-  CHECK((all[2].chunks == Chunks{{'h', 'i'}, {}}));
+  CHECK((all[2].fields == Fields{{'h', 'i'}, {}}));
 }
 
 TEST(AValueMayComeBeforeItsKey) {
-  const Seen seen = walk_one(example(field(1, join(field(2, ints({5})), field(1, Buffer{'k'})))));
+  const Seen seen = read_one(example(field(1, join(field(2, ints({5})), field(1, Buffer{'k'})))));
   CHECK_EQ(seen.key, "k");
-  CHECK((seen.chunks == Chunks{{5}}));
+  CHECK((seen.fields == Fields{{5}}));
 }
 
 TEST(AnEntryWithoutAKeyHasTheEmptyKey) {
-  CHECK_EQ(walk_one(example(field(1, field(2, ints({5}))))).key, "");
+  CHECK_EQ(read_one(example(field(1, field(2, ints({5}))))).key, "");
 }
 
 TEST(AnEntryWithoutAValueIsMissing) {
-  const Seen seen = walk_one(example(field(1, field(1, Buffer{'k'}))));
+  const Seen seen = read_one(example(field(1, field(1, Buffer{'k'}))));
   CHECK_EQ(seen.key, "k");
   CHECK_EQ(seen.form, Form::kMissing);
-  CHECK_EQ(walk_one(lists(field(1, field(1, Buffer{'k'})))).form, Form::kMissing);
+  CHECK_EQ(read_one(lists(field(1, field(1, Buffer{'k'})))).form, Form::kMissing);
 }
 
 TEST(AFeatureWithoutAKindIsMissing) {
-  CHECK_EQ(walk_feature({}).form, Form::kMissing);
-  CHECK_EQ(walk_feature(unknown_fields()).form, Form::kMissing);
+  CHECK_EQ(read_feature_of({}).form, Form::kMissing);
+  CHECK_EQ(read_feature_of(unknown_fields()).form, Form::kMissing);
 }
 
 TEST(AnEmptyListHasItsKind) {
   for (const Kind kind : {Kind::kBytes, Kind::kFloat, Kind::kInt64}) {
-    const Seen seen = walk_feature(feature(kind, {}));
+    const Seen seen = read_feature_of(feature(kind, {}));
     CHECK(seen.form != Form::kMissing);
     CHECK_EQ(seen.kind, kind);
-    CHECK(seen.chunks.empty());
+    CHECK(seen.fields.empty());
   }
 }
 
 TEST(EntriesWithEqualKeysComeInOrder) {
-  const std::vector<Seen> all = walk(example(entry("k", ints({1})), entry("k", ints({2}))));
+  const std::vector<Seen> all = read_all(example(entry("k", ints({1})), entry("k", ints({2}))));
   CHECK_EQ(all.size(), 2);
-  CHECK((all[0].chunks == Chunks{{1}}));
-  CHECK((all[1].chunks == Chunks{{2}}));
+  CHECK((all[0].fields == Fields{{1}}));
+  CHECK((all[1].fields == Fields{{2}}));
 }
 
 TEST(ExamplesEndToEndAreMerged) {
   const std::vector<Seen> all =
-      walk(join(example(entry("a", ints({1}))), example(), example(entry("b", ints({2})))));
+      read_all(join(example(entry("a", ints({1}))), example(), example(entry("b", ints({2})))));
   CHECK_EQ(all.size(), 2);
   CHECK_EQ(all[0].key, "a");
   CHECK_EQ(all[1].key, "b");
@@ -169,10 +167,10 @@ TEST(UnknownFieldsArePassedOverAtEveryLevel) {
   const Buffer message = around(feature(Kind::kInt64, list));
   const Buffer pair = around(join(field(1, Buffer{'k'}), unknown, field(2, message)));
   const Buffer record = around(example(around(field(1, pair))));
-  const Seen seen = walk_one(record);
+  const Seen seen = read_one(record);
   CHECK_EQ(seen.key, "k");
   CHECK_EQ(seen.kind, Kind::kInt64);
-  CHECK((seen.chunks == Chunks{{1, 2}}));
+  CHECK((seen.fields == Fields{{1, 2}}));
 }
 
 TEST(UnknownFieldsArePassedOverInFeatureLists) {
@@ -182,60 +180,60 @@ TEST(UnknownFieldsArePassedOverInFeatureLists) {
   const Buffer pair = around(join(field(1, Buffer{'k'}), unknown, field(2, steps)));
   const Buffer record = join(example(), around(lists(around(field(1, pair)))));
   Scratch scratch;
-  Chunks chunks;
-  CHECK(walk_example(record, true, scratch, [&](bool in_lists, Bytes, const Cell& cell, Bytes) {
+  Fields fields;
+  CHECK(visit_entries(record, true, scratch, [&](bool in_lists, Bytes, const Cell& cell) {
     CHECK(in_lists);
     CHECK(visit_steps(cell, [&](const Cell& step) {
-      chunks = chunks_of(step);
+      fields = fields_of(step);
       return true;
     }));
   }));
-  CHECK((chunks == Chunks{{5}}));
+  CHECK((fields == Fields{{5}}));
 }
 
 TEST(KnownNumbersWithOtherWireTypesAreUnknownFields) {
   const Buffer odd = join(tag(1, WireType::kVarint), varint(9), tag(2, WireType::kFixed32),
                           Buffer(4), tag(3, WireType::kFixed64), Buffer(8));
   const Seen seen =
-      walk_one(join(odd, example(join(odd, field(1, join(odd, field(2, join(odd, ints({4})))))))));
-  CHECK((seen.chunks == Chunks{{4}}));
+      read_one(join(odd, example(join(odd, field(1, join(odd, field(2, join(odd, ints({4})))))))));
+  CHECK((seen.fields == Fields{{4}}));
   // In a list of floats, an unpacked varint is one, and in a list of ints a fixed32.
-  CHECK(walk_feature(feature(Kind::kFloat, Buffer{0x08, 0x05})).chunks.empty());
-  CHECK(walk_feature(feature(Kind::kInt64, Buffer{0x0d, 0, 0, 0, 0})).chunks.empty());
+  CHECK(read_feature_of(feature(Kind::kFloat, Buffer{0x08, 0x05})).fields.empty());
+  CHECK(read_feature_of(feature(Kind::kInt64, Buffer{0x0d, 0, 0, 0, 0})).fields.empty());
 }
 
 TEST(AOneofKeepsTheKindSetLast) {
-  const Seen changed = walk_feature(join(ints({1}), floats({1.0f}), strings({"x"})));
+  const Seen changed = read_feature_of(join(ints({1}), floats({1.0f}), strings({"x"})));
   CHECK_EQ(changed.kind, Kind::kBytes);
-  CHECK((changed.chunks == Chunks{{'x'}}));
+  CHECK((changed.fields == Fields{{'x'}}));
   // What was set before the change away is lost.
-  const Seen back = walk_feature(join(ints({1}), strings({"x"}), ints({2}), ints({3})));
+  const Seen back = read_feature_of(join(ints({1}), strings({"x"}), ints({2}), ints({3})));
   CHECK_EQ(back.kind, Kind::kInt64);
-  CHECK((back.chunks == Chunks{{2}, {3}}));
+  CHECK((back.fields == Fields{{2}, {3}}));
 }
 
 TEST(PackedChunksAndUnpackedValuesOfOneListAreJoined) {
-  const Seen mixed =
-      walk_feature(feature(Kind::kInt64, join(field(1, varints({1, 300})), Buffer{0x08, 0x80, 0x01},
-                                              field(1, Buffer{}), field(1, varints({-1})))));
+  const Seen mixed = read_feature_of(
+      feature(Kind::kInt64, join(field(1, varints({1, 300})), Buffer{0x08, 0x80, 0x01},
+                                 field(1, Buffer{}), field(1, varints({-1})))));
   CHECK_EQ(mixed.form, Form::kFeature);
-  CHECK((mixed.chunks == Chunks{{1, 0xac, 0x02}, {0x80, 0x01}, {}, varints({-1})}));
-  const Seen unpacked = walk_feature(feature(Kind::kFloat, Buffer{0x0d, 1, 2, 3, 4}));
-  CHECK((unpacked.chunks == Chunks{{1, 2, 3, 4}}));
+  CHECK((mixed.fields == Fields{{1, 0xac, 0x02}, {0x80, 0x01}, {}, varints({-1})}));
+  const Seen unpacked = read_feature_of(feature(Kind::kFloat, Buffer{0x0d, 1, 2, 3, 4}));
+  CHECK((unpacked.fields == Fields{{1, 2, 3, 4}}));
 }
 
 TEST(AListInTwoPiecesIsJoined) {
-  const Seen seen = walk_feature(join(ints({1, 2}), ints({}), ints({3})));
-  CHECK((seen.chunks == Chunks{{1, 2}, {3}}));
+  const Seen seen = read_feature_of(join(ints({1, 2}), ints({}), ints({3})));
+  CHECK((seen.fields == Fields{{1, 2}, {3}}));
 }
 
 TEST(AValueInPiecesIsMerged) {
   const auto with_values = [](const auto&... values) {
     return example(field(1, join(field(1, Buffer{'k'}), field(2, values)...)));
   };
-  CHECK((walk_one(with_values(ints({1}), ints({2}))).chunks == Chunks{{1}, {2}}));
-  CHECK((walk_one(with_values(ints({1}), strings({"x"}))).chunks == Chunks{{'x'}}));
-  CHECK((walk_one(with_values(Buffer{}, ints({1}), Buffer{})).chunks == Chunks{{1}}));
+  CHECK((read_one(with_values(ints({1}), ints({2}))).fields == Fields{{1}, {2}}));
+  CHECK((read_one(with_values(ints({1}), strings({"x"}))).fields == Fields{{'x'}}));
+  CHECK((read_one(with_values(Buffer{}, ints({1}), Buffer{})).fields == Fields{{1}}));
 }
 
 TEST(AFeatureListInPiecesIsMerged) {
@@ -246,23 +244,23 @@ TEST(AFeatureListInPiecesIsMerged) {
   Cell cell;
   CHECK(read_entry(two, true, scratch, key, cell));
   CHECK_EQ(cell.form, Form::kSteps);
-  std::vector<Chunks> steps;
+  std::vector<Fields> steps;
   CHECK(visit_steps(cell, [&](const Cell& step) {
-    steps.push_back(chunks_of(step));
+    steps.push_back(fields_of(step));
     return true;
   }));
-  CHECK((steps == std::vector<Chunks>{{{1}}, {}, {{2}}}));
+  CHECK((steps == std::vector<Fields>{{{1}}, {}, {{2}}}));
 }
 
 TEST(FeatureListsAreVisitedOnlyWhenAskedFor) {
   const Buffer record = join(example(entry("c", ints({1}))), lists(entry("l", feature_list())));
-  const std::vector<Seen> all = walk(record);
+  const std::vector<Seen> all = read_all(record);
   CHECK_EQ(all.size(), 2);
   CHECK(!all[0].in_lists);
   CHECK(all[1].in_lists);
   CHECK_EQ(all[1].form, Form::kSteps);
-  CHECK_EQ(walk(record, false).size(), 1);
-  CHECK_EQ(walk(field(2, Buffer{0xff}), false).size(), 0);
+  CHECK_EQ(read_all(record, false).size(), 1);
+  CHECK_EQ(read_all(field(2, Buffer{0xff}), false).size(), 0);
 }
 
 TEST(MalformedRecordsAreRefused) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "scan.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -35,7 +36,7 @@ Fault fault_of(const Buffer& file, uint64_t offset = 0, bool verify = true) {
 }
 
 Scan scan_all(const Buffer& file, uint64_t every = 0) {
-  return scan(file, 0, file.size(), UINT64_MAX, every, true);
+  return scan(file, {.anchor_every = every, .verify = true});
 }
 
 Buffer records_of_sizes(std::initializer_list<size_t> sizes) {
@@ -45,12 +46,12 @@ Buffer records_of_sizes(std::initializer_list<size_t> sizes) {
 }
 
 TEST(AnEmptyFileHasNoRecords) {
-  const Scan result = scan({}, 0, 0, UINT64_MAX, 1, true);
+  const Scan result = scan({}, {.stop = 0, .anchor_every = 1, .verify = true});
   CHECK(!result.fault);
   CHECK_EQ(result.records, 0);
   CHECK_EQ(result.end, 0);
   CHECK_EQ(result.max_length, 0);
-  CHECK(result.mark_rows.empty());
+  CHECK(result.anchor_rows.empty());
   CHECK_EQ(fault_of({}).code, FaultCode::kHeaderCut);
 }
 
@@ -145,35 +146,35 @@ TEST(ScanPassesOverRecordsEndToEnd) {
   CHECK_EQ(result.end, file.size());
   CHECK_EQ(result.min_length, 0);
   CHECK_EQ(result.max_length, 300);
-  CHECK((result.mark_rows == std::vector<uint64_t>{0, 1, 2, 3}));
-  CHECK((result.mark_offsets == std::vector<uint64_t>{0, 21, 37, 353}));
+  CHECK((result.anchor_rows == std::vector<uint64_t>{0, 1, 2, 3}));
+  CHECK((result.anchor_offsets == std::vector<uint64_t>{0, 21, 37, 353}));
 }
 
 TEST(ScanMarksTheFirstRecordAndEveryNth) {
   const Buffer file = records_of_sizes({1, 1, 1, 1, 1});
-  CHECK((scan_all(file, 2).mark_rows == std::vector<uint64_t>{0, 2, 4}));
-  CHECK((scan_all(file, 2).mark_offsets == std::vector<uint64_t>{0, 34, 68}));
-  CHECK((scan_all(file, 5).mark_rows == std::vector<uint64_t>{0}));
-  CHECK((scan_all(file, UINT64_MAX).mark_rows == std::vector<uint64_t>{0}));
-  CHECK(scan_all(file, 0).mark_rows.empty());
+  CHECK((scan_all(file, 2).anchor_rows == std::vector<uint64_t>{0, 2, 4}));
+  CHECK((scan_all(file, 2).anchor_offsets == std::vector<uint64_t>{0, 34, 68}));
+  CHECK((scan_all(file, 5).anchor_rows == std::vector<uint64_t>{0}));
+  CHECK((scan_all(file, UINT64_MAX).anchor_rows == std::vector<uint64_t>{0}));
+  CHECK(scan_all(file, 0).anchor_rows.empty());
 }
 
 TEST(ScanEndsAtItsLimit) {
   const Buffer file = records_of_sizes({1, 1, 1});
-  CHECK_EQ(scan(file, 0, file.size(), 2, 0, true).records, 2);
-  CHECK_EQ(scan(file, 0, file.size(), 2, 0, true).end, 34);
-  CHECK_EQ(scan(file, 0, file.size(), 0, 0, true).end, 0);
+  CHECK_EQ(scan(file, {.limit = 2, .verify = true}).records, 2);
+  CHECK_EQ(scan(file, {.limit = 2, .verify = true}).end, 34);
+  CHECK_EQ(scan(file, {.limit = 0, .verify = true}).end, 0);
   // A fault beyond the limit is not looked for.
-  CHECK(!scan(Bytes(file).first(40), 0, 40, 2, 0, true).fault);
+  CHECK(!scan(Bytes(file).first(40), {.stop = 40, .limit = 2, .verify = true}).fault);
 }
 
 TEST(ScanTakesTheRecordsThatBeginBeforeStop) {
   const Buffer file = records_of_sizes({1, 1, 1});
-  CHECK_EQ(scan(file, 0, 17, UINT64_MAX, 0, true).records, 1);
-  CHECK_EQ(scan(file, 0, 18, UINT64_MAX, 0, true).records, 2);
-  CHECK_EQ(scan(file, 0, 18, UINT64_MAX, 0, true).end, 34);
-  CHECK_EQ(scan(file, 17, UINT64_MAX, UINT64_MAX, 0, true).records, 2);
-  CHECK_EQ(scan(file, 34, 17, UINT64_MAX, 0, true).records, 0);
+  CHECK_EQ(scan(file, {.stop = 17, .verify = true}).records, 1);
+  CHECK_EQ(scan(file, {.stop = 18, .verify = true}).records, 2);
+  CHECK_EQ(scan(file, {.stop = 18, .verify = true}).end, 34);
+  CHECK_EQ(scan(file, {.begin = 17, .verify = true}).records, 2);
+  CHECK_EQ(scan(file, {.begin = 34, .stop = 17, .verify = true}).records, 0);
 }
 
 TEST(ScanEndsBeforeADamagedRecord) {
@@ -185,7 +186,7 @@ TEST(ScanEndsBeforeADamagedRecord) {
   CHECK_EQ(result.fault.offset, 17);
   CHECK_EQ(result.records, 1);
   CHECK_EQ(result.end, 17);
-  CHECK_EQ(scan(file, 0, file.size(), UINT64_MAX, 0, false).records, 3);
+  CHECK_EQ(scan(file, {}).records, 3);
 }
 
 TEST(FindRecordGivesTheNextRecordFromEveryByte) {

@@ -1,10 +1,12 @@
+#include "locate.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include "check.h"
-#include "frame.h"
+#include "scan.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -21,19 +23,25 @@ std::vector<Buffer> some_records() {
   return records;
 }
 
+IndexedFile index_by(Bytes file, const Scan& anchors) {
+  return {
+      .bytes = file, .anchor_rows = anchors.anchor_rows, .anchor_offsets = anchors.anchor_offsets};
+}
+
 struct Located {
   std::vector<uint64_t> offsets;
   Fault fault;
 };
 
-Located locate_by(Bytes file, const Scan& marks, const std::vector<int64_t>& rows) {
+Located locate_by(Bytes file, const Scan& anchors, const std::vector<int64_t>& rows) {
   Located located{std::vector<uint64_t>(rows.size()), {}};
-  located.fault = locate(file, marks.mark_rows, marks.mark_offsets, rows, located.offsets);
+  const IndexedFile indexed = index_by(file, anchors);
+  located.fault = locate({&indexed, 1}, {}, rows, located.offsets);
   return located;
 }
 
 Located locate_every(Bytes file, uint64_t every, const std::vector<int64_t>& rows) {
-  return locate_by(file, scan(file, 0, file.size(), UINT64_MAX, every, true), rows);
+  return locate_by(file, scan(file, {.anchor_every = every, .verify = true}), rows);
 }
 
 void check_located(const std::vector<int64_t>& rows) {
@@ -83,12 +91,13 @@ TEST(LocateRowsInAnyOrder) {
 TEST(LocateIsTheSameForAnyNumberOfThreads) {
   const Buffer file = framed(some_records());
   const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
-  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 5, true);
+  const Scan anchors = scan(file, {.anchor_every = 5, .verify = true});
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < 20'000; ++i) rows.push_back(i * 7919 % kRecords);
   std::vector<uint64_t> found(rows.size());
+  const IndexedFile indexed = index_by(file, anchors);
   for (const size_t threads : {0u, 1u, 3u, 8u}) {
-    CHECK(!locate(file, marks.mark_rows, marks.mark_offsets, rows, found, threads));
+    CHECK(!locate({&indexed, 1}, {}, rows, found, threads));
     for (size_t i = 0; i < rows.size(); ++i) {
       CHECK_EQ(found[i], offsets[static_cast<size_t>(rows[i])]);
     }
@@ -96,34 +105,34 @@ TEST(LocateIsTheSameForAnyNumberOfThreads) {
   for (const size_t bad : {19'000u, 9'000u, 8'999u}) {
     rows[bad] = 1000;
     for (const size_t threads : {1u, 3u}) {
-      CHECK_EQ(locate(file, marks.mark_rows, marks.mark_offsets, rows, found, threads).row, bad);
+      CHECK_EQ(locate({&indexed, 1}, {}, rows, found, threads).row, bad);
     }
   }
 }
 
-TEST(LocateWithUnevenMarks) {
+TEST(LocateWithUnevenAnchors) {
   const Buffer file = framed(some_records());
   const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
-  Scan marks;
+  Scan anchors;
   for (const uint64_t row : {0u, 1u, 2u, 9u, 20u}) {
-    marks.mark_rows.push_back(row);
-    marks.mark_offsets.push_back(offsets[row]);
+    anchors.anchor_rows.push_back(row);
+    anchors.anchor_offsets.push_back(offsets[row]);
   }
-  const Located located = locate_by(file, marks, all_rows());
+  const Located located = locate_by(file, anchors, all_rows());
   CHECK(!located.fault);
   CHECK(located.offsets == offsets);
 }
 
-// Damage before a mark was dropped when the marks were made: the records of two
-// marks need not touch.
-TEST(LocateDoesNotReadWhatLiesBetweenTheRecordsOfTwoMarks) {
+// Damage before a mark was dropped when the anchors were made: the records of two
+// anchors need not touch.
+TEST(LocateDoesNotReadAcrossTheGapBetweenTwoAnchors) {
   const Buffer head = framed({Buffer(3, 1), Buffer(3, 2)});
   const Buffer tail = framed({Buffer(3, 3), Buffer(3, 4)});
   const Buffer file = wire::join(head, Buffer(50, 0xff), tail);
-  Scan marks;
-  marks.mark_rows = {0, 2};
-  marks.mark_offsets = {0, head.size() + 50};
-  const Located located = locate_by(file, marks, {0, 1, 2, 3, 1});
+  Scan anchors;
+  anchors.anchor_rows = {0, 2};
+  anchors.anchor_offsets = {0, head.size() + 50};
+  const Located located = locate_by(file, anchors, {0, 1, 2, 3, 1});
   CHECK(!located.fault);
   CHECK((located.offsets == std::vector<uint64_t>{0, 19, 88, 107, 19}));
 }
@@ -131,9 +140,9 @@ TEST(LocateDoesNotReadWhatLiesBetweenTheRecordsOfTwoMarks) {
 TEST(LocateStopsAtDamageAndNamesThePosition) {
   Buffer file = framed(some_records());
   const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
-  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 10, true);
+  const Scan anchors = scan(file, {.anchor_every = 10, .verify = true});
   file[offsets[13]] ^= 1;
-  const Located located = locate_by(file, marks, {21, 12, 13, 14, 2});
+  const Located located = locate_by(file, anchors, {21, 12, 13, 14, 2});
   CHECK_EQ(located.fault.code, FaultCode::kLengthCrc);
   CHECK_EQ(located.fault.row, 3);
   CHECK_EQ(located.fault.offset, offsets[13]);
@@ -151,55 +160,54 @@ TEST(LocateFindsNoRowBeyondTheLast) {
   }
 }
 
-TEST(LocateWithMarksThatDoNotFitTheFile) {
+TEST(LocateWithAnchorsThatDoNotFitTheFile) {
   const Buffer file = framed(some_records());
   CHECK_EQ(locate_by(file, Scan{}, {0}).fault.code, FaultCode::kChanged);
-  Scan marks;
-  marks.mark_rows = {3};
-  marks.mark_offsets = {UINT64_MAX};
-  CHECK_EQ(locate_by(file, marks, {2}).fault.code, FaultCode::kChanged);
-  CHECK_EQ(locate_by(file, marks, {4}).fault.code, FaultCode::kHeaderCut);
+  Scan anchors;
+  anchors.anchor_rows = {3};
+  anchors.anchor_offsets = {UINT64_MAX};
+  CHECK_EQ(locate_by(file, anchors, {2}).fault.code, FaultCode::kChanged);
+  CHECK_EQ(locate_by(file, anchors, {4}).fault.code, FaultCode::kHeaderCut);
 }
 
-TEST(AStretchHoldsTheRowAndNoMoreThanItsMarkDoes) {
+TEST(ASpanHoldsTheRowAndEndsAtTheNextAnchor) {
   const Buffer file = framed(some_records());
   const std::vector<uint64_t> offsets = wire::offsets_of(some_records());
-  const Scan marks = scan(file, 0, file.size(), UINT64_MAX, 4, true);
-  const KnownFile known{file, 0, marks.mark_rows, marks.mark_offsets};
+  const Scan anchors = scan(file, {.anchor_every = 4, .verify = true});
+  const IndexedFile indexed = index_by(file, anchors);
   for (uint64_t row = 0; row < kRecords; ++row) {
-    const Bytes stretch = stretch_of(known, row);
+    const Bytes span = locate_span(indexed, row);
     const uint64_t next = (row / 4 + 1) * 4;
-    CHECK(stretch.data() == file.data() + offsets[row / 4 * 4]);
-    CHECK_EQ(stretch.size(),
-             (next < kRecords ? offsets[next] : file.size()) - offsets[row / 4 * 4]);
+    CHECK(span.data() == file.data() + offsets[row / 4 * 4]);
+    CHECK_EQ(span.size(), (next < kRecords ? offsets[next] : file.size()) - offsets[row / 4 * 4]);
   }
-  const KnownFile even{file, 10, {}, {}};
-  CHECK(stretch_of(even, 2).data() == file.data() + 20);
-  CHECK_EQ(stretch_of(even, 2).size(), 10u);
-  CHECK(stretch_of(even, file.size() / 10).empty());
-  CHECK(stretch_of(even, UINT64_MAX).empty());
+  const IndexedFile even{.bytes = file, .stride = 10};
+  CHECK(locate_span(even, 2).data() == file.data() + 20);
+  CHECK_EQ(locate_span(even, 2).size(), 10u);
+  CHECK(locate_span(even, file.size() / 10).empty());
+  CHECK(locate_span(even, UINT64_MAX).empty());
 }
 
-TEST(StretchesOfMarksOutsideOfTheFileAreNone) {
+TEST(SpansOfAnchorsOutsideTheFileAreEmpty) {
   const Buffer file = framed(some_records());
   const std::vector<uint64_t> rows = {5, 6, 7};
   const std::vector<uint64_t> offsets = {40, 30, file.size() + 100};
-  const KnownFile known{file, 0, rows, offsets};
-  CHECK(stretch_of(known, 4).empty());
-  CHECK(stretch_of(known, 5).empty());
-  CHECK_EQ(stretch_of(known, 6).size(), file.size() - 30);
-  CHECK(stretch_of(known, 7).empty());
-  CHECK(stretch_of({file, 0, {}, {}}, 0).empty());
+  const IndexedFile known{.bytes = file, .anchor_rows = rows, .anchor_offsets = offsets};
+  CHECK(locate_span(known, 4).empty());
+  CHECK(locate_span(known, 5).empty());
+  CHECK_EQ(locate_span(known, 6).size(), file.size() - 30);
+  CHECK(locate_span(known, 7).empty());
+  CHECK(locate_span({.bytes = file}, 0).empty());
 }
 
 TEST(LocateRowsOfSeveralFiles) {
   const std::vector<Buffer> records = some_records();
   const std::vector<Buffer> alike(6, Buffer(3, uint8_t{0xbb}));
   const Buffer files[] = {framed(records), framed(alike), framed(records)};
-  const Scan marks = scan(files[0], 0, files[0].size(), UINT64_MAX, 4, true);
-  const KnownFile known[] = {{files[0], 0, marks.mark_rows, marks.mark_offsets},
-                             {files[1], 3 + kFrameSize, {}, {}},
-                             {files[2], 0, marks.mark_rows, marks.mark_offsets}};
+  const Scan anchors = scan(files[0], {.anchor_every = 4, .verify = true});
+  const IndexedFile known[] = {index_by(files[0], anchors),
+                               {.bytes = files[1], .stride = 3 + kFrameSize},
+                               index_by(files[2], anchors)};
   std::vector<int64_t> rows;
   std::vector<uint32_t> owners;
   std::vector<uint64_t> expected;

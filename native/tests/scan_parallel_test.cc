@@ -1,10 +1,10 @@
-// A file is cut into pieces of at least a mebibyte, so these buffers are large.
+// Each thread scans a span of at least a mebibyte, so these buffers are large.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "check.h"
-#include "frame.h"
+#include "scan.h"
 #include "wire_builder.h"
 
 namespace recmap {
@@ -35,7 +35,7 @@ class Noise {
   uint32_t state_;
 };
 
-// Records of many sizes, from empty to a tenth of a piece.
+// Records of many sizes, from empty to a tenth of a span.
 Buffer mixed_records(size_t at_least, uint32_t seed = 1) {
   Noise noise(seed);
   std::vector<Buffer> records;
@@ -61,12 +61,14 @@ void check_same(const Scan& a, const Scan& b) {
 
 void check_parallel_equals_scan(Bytes file, uint64_t begin, uint64_t stop) {
   for (const bool verify : {true, false}) {
-    const Scan expected = scan(file, begin, stop, UINT64_MAX, 1, verify);
+    ScanRequest request{.begin = begin, .stop = stop, .anchor_every = 1, .verify = verify};
+    const Scan expected = scan(file, request);
     for (const size_t threads : {1u, 2u, 3u, 4u, 7u, 64u}) {
-      const Scan found = scan_parallel(file, begin, stop, 1, verify, threads);
+      request.threads = threads;
+      const Scan found = scan(file, request);
       check_same(found, expected);
-      CHECK(found.mark_rows == expected.mark_rows);
-      CHECK(found.mark_offsets == expected.mark_offsets);
+      CHECK(found.anchor_rows == expected.anchor_rows);
+      CHECK(found.anchor_offsets == expected.anchor_offsets);
     }
   }
 }
@@ -76,14 +78,14 @@ void check_parallel_equals_scan(Bytes file) { check_parallel_equals_scan(file, 0
 TEST(ParallelScanOfMixedRecords) {
   const Buffer file = mixed_records(6 * kMebibyte);
   check_parallel_equals_scan(file);
-  CHECK_EQ(scan_parallel(file, 0, file.size(), 0, true, 4).end, file.size());
+  CHECK_EQ(scan(file, {.verify = true, .threads = 4}).end, file.size());
 }
 
 TEST(ParallelScanOfSmallAndEmptyFiles) {
   check_parallel_equals_scan({});
   check_parallel_equals_scan(framed({Buffer{}}));
   check_parallel_equals_scan(mixed_records(kMebibyte));
-  CHECK(!scan_parallel({}, 0, 0, 1, true, 0).fault);
+  CHECK(!scan({}, {.stop = 0, .anchor_every = 1, .verify = true, .threads = 0}).fault);
 }
 
 TEST(ParallelScanOfEmptyRecordsOnly) {
@@ -92,9 +94,9 @@ TEST(ParallelScanOfEmptyRecordsOnly) {
 
 TEST(ParallelScanOfAWindow) {
   const Buffer file = mixed_records(6 * kMebibyte);
-  const Scan all = scan(file, 0, file.size(), UINT64_MAX, 1, false);
-  const uint64_t begin = all.mark_offsets[all.records / 8];
-  const uint64_t stop = all.mark_offsets[all.records / 8 * 7] + 1;
+  const Scan all = scan(file, {.anchor_every = 1});
+  const uint64_t begin = all.anchor_offsets[all.records / 8];
+  const uint64_t stop = all.anchor_offsets[all.records / 8 * 7] + 1;
   check_parallel_equals_scan(file, begin, stop);
   check_parallel_equals_scan(file, begin, UINT64_MAX);
   check_parallel_equals_scan(file, stop, begin);
@@ -107,7 +109,7 @@ TEST(ParallelScanIsNotLedAstrayByATfrecordInsideARecord) {
   check_parallel_equals_scan(inside);
   check_parallel_equals_scan(
       join(mixed_records(kMebibyte / 2, 3), inside, mixed_records(kMebibyte, 4)));
-  CHECK_EQ(scan_parallel(inside, 0, inside.size(), 1, true, 5).records, 1);
+  CHECK_EQ(scan(inside, {.anchor_every = 1, .verify = true, .threads = 5}).records, 1);
 }
 
 // Here a thread leaves the nested file at its damaged end and must not report it.
@@ -116,7 +118,7 @@ TEST(ParallelScanForgetsFaultsInsideARecord) {
   nested.erase(nested.end() - 3, nested.end());
   const Buffer file = join(framed({nested}), mixed_records(2 * kMebibyte, 6));
   check_parallel_equals_scan(file);
-  CHECK(!scan_parallel(file, 0, file.size(), 0, true, 4).fault);
+  CHECK(!scan(file, {.verify = true, .threads = 4}).fault);
 }
 
 TEST(ParallelScanOfARecordLargerThanAPiece) {
@@ -128,9 +130,9 @@ TEST(ParallelScanOfARecordLargerThanAPiece) {
 
 TEST(ParallelScanEndsAtADamagedRecordAnywhere) {
   const Buffer sound = mixed_records(4 * kMebibyte, 10);
-  const Scan all = scan(sound, 0, sound.size(), UINT64_MAX, 1, false);
+  const Scan all = scan(sound, {.anchor_every = 1});
   for (uint64_t eighth = 0; eighth < 8; ++eighth) {
-    const uint64_t at = all.mark_offsets[all.records * eighth / 8];
+    const uint64_t at = all.anchor_offsets[all.records * eighth / 8];
     for (const uint64_t byte : {uint64_t{3}, uint64_t{kHeaderSize}}) {
       Buffer damaged = sound;
       damaged[at + byte] ^= 0x40;
@@ -149,14 +151,14 @@ TEST(ParallelScanEndsAtADamagedRecordWhereAThreadEnters) {
       Buffer damaged = sound;
       damaged[entry + 9] ^= 1;
       check_parallel_equals_scan(damaged);
-      CHECK_EQ(scan_parallel(damaged, 0, damaged.size(), 0, true, pieces).fault.offset, entry);
+      CHECK_EQ(scan(damaged, {.verify = true, .threads = pieces}).fault.offset, entry);
     }
   }
 }
 
 TEST(ParallelScanOfACutFile) {
   const Buffer sound = mixed_records(3 * kMebibyte, 11);
-  const uint64_t last = scan(sound, 0, sound.size(), UINT64_MAX, 1, false).mark_offsets.back();
+  const uint64_t last = scan(sound, {.anchor_every = 1}).anchor_offsets.back();
   for (const uint64_t size : {last + 5, last + kHeaderSize, sound.size() - 1}) {
     check_parallel_equals_scan(Bytes(sound).first(size));
   }
@@ -166,17 +168,17 @@ TEST(ParallelScanOfACutFile) {
 // than `every`, never farther.
 TEST(ParallelMarksAreWhereTheySayAndNeverFartherThanEvery) {
   const Buffer file = mixed_records(4 * kMebibyte, 12);
-  const std::vector<uint64_t> offsets =
-      scan(file, 0, file.size(), UINT64_MAX, 1, false).mark_offsets;
+  const std::vector<uint64_t> offsets = scan(file, {.anchor_every = 1}).anchor_offsets;
   for (const uint64_t every : {2u, 7u, 100u}) {
-    const Scan found = scan_parallel(file, 0, file.size(), every, true, 4);
-    check_same(found, scan(file, 0, file.size(), UINT64_MAX, every, true));
-    CHECK_EQ(found.mark_rows.size(), found.mark_offsets.size());
-    CHECK_EQ(found.mark_rows.front(), 0);
-    for (size_t i = 0; i < found.mark_rows.size(); ++i) {
-      const uint64_t row = found.mark_rows[i];
-      const uint64_t next = i + 1 < found.mark_rows.size() ? found.mark_rows[i + 1] : found.records;
-      CHECK_EQ(found.mark_offsets[i], offsets[row]);
+    const Scan found = scan(file, {.anchor_every = every, .verify = true, .threads = 4});
+    check_same(found, scan(file, {.anchor_every = every, .verify = true}));
+    CHECK_EQ(found.anchor_rows.size(), found.anchor_offsets.size());
+    CHECK_EQ(found.anchor_rows.front(), 0);
+    for (size_t i = 0; i < found.anchor_rows.size(); ++i) {
+      const uint64_t row = found.anchor_rows[i];
+      const uint64_t next =
+          i + 1 < found.anchor_rows.size() ? found.anchor_rows[i + 1] : found.records;
+      CHECK_EQ(found.anchor_offsets[i], offsets[row]);
       CHECK(row < next && next - row <= every);
     }
   }

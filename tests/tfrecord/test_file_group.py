@@ -273,30 +273,31 @@ def test_owners_that_are_not_files_are_refused(files: Path) -> None:
     bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
     columns, none = _core.Columns(), np.empty(0, np.uint64)
     offsets, rows = np.zeros(2, np.uint64), np.zeros(2, np.int64)
-    known = _core.Files()
+    known, target = _core.Files(), _core.DecodeTarget([], np.empty)
     with pytest.raises(ValueError, match="one file or more"):
-        _core.decode(known, offsets, None, columns, True, 1, [], np.empty)
+        _core.decode(_core.Records(known, offsets), columns, target, True, 1)
     known.add(bytes_of, 0, none, none)
     assert len(known) == 1
     for owners in (np.array([0, 1], np.uint32), np.zeros(1, np.uint32), np.zeros(0, np.uint32)):
         with pytest.raises(ValueError, match="owner"):
-            _core.decode(known, offsets, owners, columns, True, 1, [], np.empty)
+            _core.decode(_core.Records(known, offsets, owners), columns, target, True, 1)
         with pytest.raises(ValueError, match="owner"):
-            _core.locate_in(known, owners, rows, 1)
+            _core.locate(known, owners, rows, 1)
     with pytest.raises(ValueError, match="unequal"):
         known.add(bytes_of, 0, none, offsets)
 
 
 def test_rows_beyond_the_anchors_are_a_fault_not_a_crash(files: Path) -> None:
     bytes_of = np.frombuffer((files / "part-0.tfrecord").read_bytes(), np.uint8)
-    mark = np.zeros(1, np.uint64)
+    anchor = np.zeros(1, np.uint64)
     known = _core.Files()
-    known.add(bytes_of, 0, mark, mark)
-    known.add(bytes_of, 1 << 40, mark, mark)
+    known.add(bytes_of, 0, anchor, anchor)
+    known.add(bytes_of, 1 << 40, anchor, anchor)
     owners = np.array([0, 1], np.uint32)
-    assert _core.locate_in(known, owners[:1], np.array([1000]), 1)[1] is not None
-    offsets, fault = _core.locate_in(known, owners, np.array([0, 5]), 1)
+    assert _core.locate(known, owners[:1], np.array([1000]), 1)[1] is not None
+    offsets, fault = _core.locate(known, owners, np.array([0, 5]), 1)
     assert fault is None
-    fault = _core.decode(known, offsets, owners, _core.Columns(), True, 1, [], np.empty)[1]
+    records, target = _core.Records(known, offsets, owners), _core.DecodeTarget([], np.empty)
+    fault = _core.decode(records, _core.Columns(), target, True, 1)[1]
     assert fault is not None
     assert fault.row == 1

@@ -77,13 +77,13 @@ def test_records_are_loaded_ahead_and_little_else(even: bool) -> None:
     wanted = np.array([3, 3900, 1777, 2500])
     owners = np.zeros(4, np.uint32)
     offsets = _core.scan(
-        np.fromfile("d.tfrecord", np.uint8), 0, os.path.getsize("d.tfrecord"), ROWS, 1, True, 1
-    ).mark_offsets.astype(np.int64)
+        np.fromfile("d.tfrecord", np.uint8), _core.ScanRequest(anchor_every=1, verify=True)
+    ).anchor_offsets.astype(np.int64)
     cached = Cached("d.tfrecord")  # which reading it has filled
-    assert _core.will_need_records(files, owners, wanted) == cached.dropped
+    assert _core.prefetch_records(files, owners, wanted) == cached.dropped
     cached.wait_for(offsets[wanted], 4 * lengths[wanted])
     assert not cached.dropped or cached.pages().mean() < 0.1
-    assert not _core.will_need_records(files, owners, wanted)
+    assert not _core.prefetch_records(files, owners, wanted)
 
 
 def test_rows_of_an_array_are_loaded_ahead_and_little_else() -> None:
@@ -91,10 +91,10 @@ def test_rows_of_an_array_are_loaded_ahead_and_little_else() -> None:
     cached = Cached("d.npy")
     flat = MappedFile("d.npy").bytes[128:]
     wanted = np.array([3, 3900, 1777, 2500])
-    assert _core.will_need(flat, 1200, wanted) == cached.dropped
+    assert _core.prefetch_rows(flat, 1200, wanted) == cached.dropped
     cached.wait_for(128 + 1200 * wanted, [1200] * 4)
     assert not cached.dropped or cached.pages().mean() < 0.1
-    assert not _core.will_need(flat, 1200, wanted)
+    assert not _core.prefetch_rows(flat, 1200, wanted)
 
 
 def test_a_shuffle_reads_little_more_than_its_rows() -> None:
@@ -114,8 +114,8 @@ def test_rows_that_do_not_exist_are_ignored() -> None:
         writer.write({"x": np.arange(ROWS) % 300})
     files, file = known("d.tfrecord")
     rows = np.array([-1, ROWS * 1000, 1 << 62, 0])
-    assert not _core.will_need_records(files, np.zeros(4, np.uint32), rows)
-    assert not _core.will_need(file.bytes, 16, rows)
-    assert not _core.will_need(file.bytes, 0, rows)
+    assert not _core.prefetch_records(files, np.zeros(4, np.uint32), rows)
+    assert not _core.prefetch_rows(file.bytes, 16, rows)
+    assert not _core.prefetch_rows(file.bytes, 0, rows)
     with pytest.raises(ValueError, match="owner"):
-        _core.will_need_records(files, np.ones(4, np.uint32), rows)
+        _core.prefetch_records(files, np.ones(4, np.uint32), rows)

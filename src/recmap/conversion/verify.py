@@ -46,7 +46,7 @@ class RecordCheck:
             mapped = mmap.mmap(file.fileno(), size - base, access=mmap.ACCESS_READ, offset=base)
         data = np.frombuffer(mapped, np.uint8)
         threads = thread_count() if last else 1
-        found = _core.scan(data, self._at - base, len(data), _core.NO_LIMIT, 0, True, threads)
+        found = _core.scan(data, _core.ScanRequest(self._at - base, verify=True, threads=threads))
         self._at = base + found.end
         self._records += found.records
         if found.fault is not None and (last or found.fault.code not in _CUT_OFF):

@@ -183,9 +183,11 @@ def _bmp(head: bytes, tail: bytes, size: int) -> FileKind | None:
     del tail
     if head[:2] != b"BM" or len(head) < 26 or head[6:10] != bytes(4):
         return None
-    told, _, start, header = struct.unpack_from("<IIII", head, 2)
+    stored, _, start, header = struct.unpack_from("<IIII", head, 2)
     known = header in (12, 16, 40, 52, 56, 64, 108, 124)
-    return _image("BMP") if known and start >= 14 + header and (told == size or not size) else None
+    return (
+        _image("BMP") if known and start >= 14 + header and (stored == size or not size) else None
+    )
 
 
 def _riff(head: bytes, tail: bytes, size: int) -> FileKind | None:
@@ -228,11 +230,11 @@ def _tar(head: bytes, tail: bytes, size: int) -> FileKind | None:
     if len(head) < 512:
         return None
     try:
-        told = int(head[148:156].strip(b" \0") or b"-1", 8)
+        stored = int(head[148:156].strip(b" \0") or b"-1", 8)
     except ValueError:
         return None
     # The checksum counts its own field as spaces.
-    if told != sum(head[:148]) + sum(head[156:512]) + 8 * 32:
+    if stored != sum(head[:148]) + sum(head[156:512]) + 8 * 32:
         return None
     return FileKind("a tar archive, such as WebDataset uses", _UNPACK + ": tar -xf {path}")
 

@@ -61,7 +61,7 @@ class MappedFile:
         touching what is gone would kill the process. A new file of the same name does not
         matter.
         """
-        size = self._mapping.size_now()
+        size = self._mapping.current_size()
         expected = self.size if expected is None else expected
         if size < expected:
             raise _shrank(self.path, expected, size)
@@ -95,7 +95,7 @@ class MappedFile:
     def have_read(self, begin: int, end: int) -> None:
         """Release the pages of a span, unless the file is small. The system keeps them cached."""
         if self.size > _WINDOW_SIZE:
-            self._mapping.have_read(begin, end)
+            self._mapping.release_pages(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
         """Return an array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
@@ -145,7 +145,7 @@ class Guard:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if _core.leave_guard() == self._cuts and not _is_bad_address(error):
             return
-        cut = _core.cut_file(self._cuts)
+        cut = _core.truncated_file(self._cuts)
         if cut is not None:
             name, size, end = cut
             path = os.fsdecode(name)

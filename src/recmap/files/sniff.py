@@ -153,7 +153,7 @@ def _is_record(head: bytes) -> bool:
     """Tell whether bytes begin with the length of a record and its CRC."""
     if len(head) < _core.HEADER_SIZE:
         return False
-    first = _core.scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
+    first = _core.scan(np.frombuffer(head, np.uint8), _core.ScanRequest(limit=1))
     fault = first.fault
     return first.records == 1 or (fault is not None and fault.code == _core.FaultCode.data_cut)
 

@@ -20,8 +20,8 @@ def guess_text(path: str, head: bytes, size: int) -> FileKind | None:
     text, encoding = _decoded(head, size)
     if text is None:
         return None
-    told = "" if encoding is None else f'encoding="{encoding}"'
-    more = f", {told}" if told else ""
+    option = "" if encoding is None else f'encoding="{encoding}"'
+    more = f", {option}" if option else ""
     whole = bool(size) and size <= len(head)
     start, lower = text.lstrip(), path.lower()
     lines = [line for line in text.splitlines() if line.strip()]
@@ -41,7 +41,7 @@ def guess_text(path: str, head: bytes, size: int) -> FileKind | None:
         if _is_table(lines, delimiter) or (lower.endswith(end) and delimiter != ";"):
             call = f"read_csv({{path}}{options}{more})"
             return _guess("TSV" if delimiter == "\t" else "CSV", pandas_advice(call))
-    read = f"pathlib.Path({{path}}).read_text({told}).splitlines()"
+    read = f"pathlib.Path({{path}}).read_text({option}).splitlines()"
     return _guess("text", f'Try rm.from_arrays({{"text": {read}}})')
 
 

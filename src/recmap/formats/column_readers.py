@@ -113,7 +113,7 @@ class ArrayColumn(ColumnReader):
         out = self._buffers.empty((len(rows), *self._array.shape[1:]), self._array.dtype)
         size = out.nbytes // len(rows)
         if self._file is not None:
-            _core.will_need(self._flat, size, rows)
+            _core.prefetch_rows(self._flat, size, rows)
         threads = thread_count() if len(rows) > 1 else 1
         _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), threads)
         return out

@@ -14,70 +14,133 @@ Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArr
 Padded: TypeAlias = tuple[list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64]]
 Unknown: TypeAlias = tuple[bool, bytes, Kind, int, int]
 
-class LzfFault(enum.Enum):
+class Dtype(enum.Enum):
+    bytes = 0
+
+    opaque = 1
+
+    bool = 2
+
+    int8 = 3
+
+    int16 = 4
+
+    int32 = 5
+
+    int64 = 6
+
+    uint8 = 7
+
+    uint16 = 8
+
+    uint32 = 9
+
+    uint64 = 10
+
+    float32 = 11
+
+    float64 = 12
+
+class Kind(enum.Enum):
     none = 0
 
-    cut = 1
+    bytes = 1
 
-    too_long = 2
+    float = 2
 
-    too_short = 3
+    int64 = 3
 
-    before_start = 4
+class Place(enum.Enum):
+    any = 0
 
-LZF_MOST_GROWTH: int = 88
+    features = 1
 
-def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.uint8]) -> tuple[LzfFault, int]:
-    """
-    Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.
-    """
+    lists = 2
 
-class Mapping:
-    """A file mapped read-only, which holds no descriptor."""
+class RowLayout:
+    """How the values of one row of a column are laid out."""
 
-    def __init__(self, path: bytes, name: bytes) -> None: ...
+    def __init__(self, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int) -> None:
+        """
+        `ragged` axes come first, below them lie `count` values; a step of a feature list that fills a row without ragged axes has `step` values.
+        """
+
+class Columns:
+    """The columns to read from each record."""
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, key: str, place: Place, layout: RowLayout, fill: bytes | None, kind: Kind = Kind.none) -> None:
+        """
+        Add a column. `kind` is the only list that may hold it, unless it is none.
+        """
 
     @property
-    def contents(self) -> numpy.typing.NDArray[numpy.uint8]:
-        """All of it, as a view that keeps it mapped."""
+    def count_unknown(self) -> bool:
+        """Whether to count the features that no column reads."""
 
-    def size_now(self) -> int:
-        """How much of the file is still there, at most what was mapped."""
+    @count_unknown.setter
+    def count_unknown(self, arg: bool, /) -> None: ...
 
-    def have_read(self, begin: int, end: int) -> None:
-        """Gives back the pages of a stretch; the system keeps them cached."""
+class Pad:
+    """How the rows of a ragged column become rows of one length."""
 
-def first_shrunk(mappings: Sequence[Mapping], by_page: bool) -> int | None:
-    """
-    The first of several files that is shorter than when it was mapped, if any. By page is quicker, and does not notice if only a part of the last page is gone.
-    """
+    def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None:
+        """
+        `width` is in items; without it, the longest row, rounded up to `multiple`. `fill` is one item.
+        """
 
-def enter_guard() -> int:
-    """
-    From now on this thread survives that a mapped file is cut while it is read: what is missing reads as zeros. How often that has happened so far.
-    """
+class DecodeTarget:
+    """Where decoded values go."""
 
-def leave_guard() -> int:
-    """The end of it, in the same thread. How often it has happened so far."""
+    def __init__(self, dense: list[numpy.typing.NDArray[numpy.uint8] | None], allocate: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows_per_array: int = 0) -> None:
+        """
+        `dense` has an array for each column of dense numbers; allocate() makes those of the others. A column with a pad gets an array for every `rows_per_array` rows.
+        """
 
-def cut_file(since: int) -> tuple[bytes, int, int] | None:
+def decode(records: Records, columns: Columns, target: DecodeTarget, verify: bool, threads: int) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
     """
-    Name, size and end of the mapped file that was found to be cut last, but not before there were so many cuts.
-    """
+    Decode records into columns.
 
-def reserve(file: int, offset: int, size: int) -> bool:
-    """
-    Reserves room on the disk behind the end of a file; False if that cannot be had.
+    Return for each column None if its values are in `target.dense`, (values, outer, steps, strings), or if it is padded (arrays, outer); the first fault; the features that no column reads, if they are counted: (in the feature lists, key, kind, rows, first row); and the descriptions that records begin with: (content, first row).
     """
 
-def will_need(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bool:
+def check_records(records: Records, columns: Columns, verify: bool, threads: int) -> tuple[list[Fault], list[tuple[bytes, int]]]:
     """
-    Asks for rows of a mapped file that are not in memory; whether there were such.
+    Return the faults of the records that do not decode, and the descriptions that records begin with: (content, first row).
     """
 
-def will_need_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64]) -> bool:
+class RaggedOffsets:
+    """Where the rows, steps and strings of a column begin and end."""
+
+    def __init__(self, outer: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, strings: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+        """
+        Each has one entry more than the column has such things, or is None if it has none.
+        """
+
+class Batch:
+    """Columns to write. Add them sorted by key, feature lists last."""
+
+    def __init__(self, rows: int) -> None: ...
+
+    def add_dense(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)]) -> None:
+        """Add a column of numbers without ragged axes."""
+
+    def add_ragged(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: RaggedOffsets) -> None:
+        """Add a column of strings, or with ragged axes."""
+
+    def encode(self, align: int, threads: int, lead: bytes = b'') -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]:
+        """
+        Return the framed records, the offset of each and of their end, and the first fault. `lead` is put before the features of the first record.
+        """
+
+def end_with_parent(process: int) -> bool:
     """
-    The same for records of several files, each with its number in the file its owner says.
+    Kill this process when `process` is no longer its parent, whatever it does then.
+
+    Returns False if the thread that watches cannot be started.
     """
 
 class FaultCode(enum.Enum):
@@ -136,153 +199,34 @@ class Fault:
     @property
     def found(self) -> int: ...
 
-class Scan:
-    """Records that lie end to end."""
-
-    @property
-    def begin(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def records(self) -> int: ...
-
-    @property
-    def min_length(self) -> int: ...
-
-    @property
-    def max_length(self) -> int: ...
-
-    @property
-    def first_length(self) -> int: ...
-
-    @property
-    def mark_rows(self) -> numpy.typing.NDArray[numpy.uint64]: ...
-
-    @property
-    def mark_offsets(self) -> numpy.typing.NDArray[numpy.uint64]: ...
-
-    @property
-    def fault(self) -> Fault | None: ...
-
 HEADER_SIZE: int = 12
 
 FRAME_SIZE: int = 16
 
 MAX_MESSAGE_SIZE: int = 2147483647
 
-NO_LIMIT: int = 18446744073709551615
-
 def crc32c(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], crc: int = 0) -> int:
-    """CRC32C of the data, continued from `crc`."""
+    """Return the CRC32C of the data, continued from `crc`."""
 
 def crc32c_paths() -> list[str]:
-    """The CRC implementations this CPU can run, best first."""
-
-class Files:
-    """Files whose rows are read together."""
-
-    def __init__(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int, mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], lead: int = 0) -> None:
-        """
-        Adds a file, whose records are `stride` bytes apart, the first longer by `lead` bytes, or found by marks.
-        """
-
-def locate_in(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
     """
-    Offsets of rows of several files, each with its number in the file its owner says, or in the only one.
+    Return the names of the CRC implementations this CPU can run, best first.
     """
-
-def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int, limit: int, every: int, verify: bool, threads: int) -> Scan:
-    """Records that begin in [begin, stop), with a mark at every `every`-th."""
-
-def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int) -> int:
-    """
-    Offset of the first sound record that begins in [begin, stop), else `stop`.
-    """
-
-def locate(file: numpy.typing.NDArray[numpy.uint8], mark_rows: numpy.typing.NDArray[numpy.uint64], mark_offsets: numpy.typing.NDArray[numpy.uint64], rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
-    """Offsets of the records with these numbers."""
 
 def frame(records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> bytes:
-    """The records framed, end to end."""
+    """Return the records framed, end to end."""
 
-def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+def gather_rows(source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> None:
+    """Copy rows by number."""
+
+def prefetch_rows(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> bool:
     """
-    Writes ragged rows of items, each as large as fill, as rows of one length.
+    Ask the system for rows of a mapped array that are not in memory. Return whether there were any.
     """
-
-def end_with_parent(process: int) -> bool:
-    """
-    Kill this process when `process` is no longer its parent, whatever it does then.
-
-    Returns False if the thread that watches cannot be started.
-    """
-
-class Dtype(enum.Enum):
-    bytes = 0
-
-    opaque = 1
-
-    bool = 2
-
-    int8 = 3
-
-    int16 = 4
-
-    int32 = 5
-
-    int64 = 6
-
-    uint8 = 7
-
-    uint16 = 8
-
-    uint32 = 9
-
-    uint64 = 10
-
-    float32 = 11
-
-    float64 = 12
-
-class Kind(enum.Enum):
-    none = 0
-
-    bytes = 1
-
-    float = 2
-
-    int64 = 3
-
-class Place(enum.Enum):
-    any = 0
-
-    features = 1
-
-    lists = 2
-
-class Columns:
-    """What to read from each record."""
-
-    def __init__(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def add(self, key: str, place: Place, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, fill: bytes | None, kind: Kind = Kind.none) -> None: ...
-
-    @property
-    def watch(self) -> bool:
-        """Whether to count the features that no column reads."""
-
-    @watch.setter
-    def watch(self, arg: bool, /) -> None: ...
 
 class FeatureFacts:
+    """What the records seen hold under one key."""
+
     @property
     def rows(self) -> int: ...
 
@@ -315,8 +259,166 @@ class Facts:
     def features(self) -> list[tuple[bool, str, FeatureFacts]]:
         """(in the feature lists, key, facts), sorted."""
 
+def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], verify: bool) -> Facts:
+    """Return facts about the features of these records."""
+
+class Files:
+    """Files whose records are read together."""
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def add(self, file: numpy.typing.NDArray[numpy.uint8], stride: int = 0, anchor_rows: numpy.typing.NDArray[numpy.uint64] | None = None, anchor_offsets: numpy.typing.NDArray[numpy.uint64] | None = None, lead: int = 0) -> None:
+        """
+        Add a file whose records are `stride` bytes apart, the first longer by `lead` bytes, or are reached from anchors.
+        """
+
+class Records:
+    """Records of one or more files, by offset."""
+
+    def __init__(self, files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None = None) -> None:
+        """
+        `owners` has the number of each record's file, unless all lie in the first.
+        """
+
+    @staticmethod
+    def of_file(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64]) -> Records:
+        """Return records of one file."""
+
+    def __len__(self) -> int: ...
+
+def locate(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
+    """
+    Return the offsets of rows, each numbered within the file of its owner, or within the first.
+    """
+
+def prefetch_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64]) -> bool:
+    """
+    Ask the system for rows of mapped files that are not in memory. Return whether there were any.
+    """
+
+class LzfFault(enum.Enum):
+    none = 0
+
+    cut = 1
+
+    too_long = 2
+
+    too_short = 3
+
+    before_start = 4
+
+LZF_MOST_GROWTH: int = 88
+
+def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.uint8]) -> tuple[LzfFault, int]:
+    """
+    Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.
+    """
+
+class Mapping:
+    """A file mapped read-only, which holds no descriptor."""
+
+    def __init__(self, path: bytes, name: bytes) -> None:
+        """Map a file. `name` is what users call it."""
+
+    @property
+    def contents(self) -> numpy.typing.NDArray[numpy.uint8]:
+        """The whole file, as a view that keeps it mapped."""
+
+    def current_size(self) -> int:
+        """Return how much of the file is still there, at most what was mapped."""
+
+    def release_pages(self, begin: int, end: int) -> None:
+        """
+        Unmap the pages of a span from this process. The system keeps them cached.
+        """
+
+def first_shrunk(mappings: Sequence[Mapping], by_page: bool) -> int | None:
+    """
+    Return the number of the first file that is shorter than when it was mapped, if any. `by_page` is quicker, but does not notice if only a part of the last page is gone.
+    """
+
+def enter_guard() -> int:
+    """
+    Let this thread survive the truncation of a mapped file that it reads: from now on, missing pages read as zeros. Return how many truncations were seen so far.
+    """
+
+def leave_guard() -> int:
+    """
+    End what enter_guard() began, on the same thread. Return how many truncations were seen so far.
+    """
+
+def truncated_file(since: int) -> tuple[bytes, int, int] | None:
+    """
+    Return name, size and end of the mapped file whose truncation was seen last, if that was after the first `since`.
+    """
+
+def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """
+    Writes ragged rows of items, each as large as fill, as rows of one length.
+    """
+
+def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Replace positions by row numbers in a random order of n rows, or back."""
+
+def reserve(file: int, offset: int, size: int) -> bool:
+    """
+    Reserve room on the disk behind the end of a file. Return False if that is not possible.
+    """
+
+NO_LIMIT: int = 18446744073709551615
+
+class ScanRequest:
+    """Which records to scan, and how."""
+
+    def __init__(self, begin: int = 0, stop: int = 18446744073709551615, *, limit: int = 18446744073709551615, anchor_every: int = 0, verify: bool = False, threads: int = 1) -> None:
+        """
+        Records that begin in [begin, stop), at most `limit`, with an anchor at every `anchor_every`-th (0 for none). `verify` also checks the CRC of the data.
+        """
+
+class Scan:
+    """Records that lie end to end."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int:
+        """Where the next record would begin."""
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def min_length(self) -> int: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    @property
+    def first_length(self) -> int: ...
+
+    @property
+    def anchor_rows(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+    @property
+    def anchor_offsets(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the scan ended early, if it did."""
+
+def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], request: ScanRequest) -> Scan:
+    """Find records one by one."""
+
+def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int) -> int:
+    """
+    Return the offset of the first sound record that begins in [begin, stop), else `stop`.
+    """
+
 class Slot:
-    """Where a payload lies in every record."""
+    """The place of a payload in every record."""
 
     def __init__(self) -> None: ...
 
@@ -329,45 +431,16 @@ class Slot:
     @property
     def kind(self) -> Kind: ...
 
-class Pad:
-    """How rows of a ragged column become rows of one length."""
+class UniformRecords:
+    """Records of one size that fill a file end to end."""
 
-    def __init__(self, width: int | None, multiple: int, fill: bytes, fill_left: bool, keep_last: bool) -> None: ...
-
-def decode(files: Files, offsets: numpy.typing.NDArray[numpy.uint64], owners: numpy.typing.NDArray[numpy.uint32] | None, columns: Columns, verify: bool, threads: int, dense: list[numpy.typing.NDArray[numpy.uint8] | None], empty: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows: int = 0) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
-    """
-    The records at these offsets, each of the file its owner says, or of the only one, as columns. Dense numeric columns are written into `dense`; the others come back as (values, outer, steps, strings), the values in an array that empty() makes; those with a pad as (arrays of `rows` rows each, outer). Then the features that no column reads, if the columns watch for them: (in the feature lists, key, kind, rows, first row). Last, the descriptions that records begin with: (content, first row).
-    """
-
-def check_rows(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Columns, verify: bool, threads: int) -> tuple[list[Fault], list[tuple[bytes, int]]]:
-    """
-    The faults of the records that do not decode, and the descriptions that records begin with: (content, first row).
-    """
-
-def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], verify: bool) -> Facts:
-    """Facts about the features of these records."""
+    def __init__(self, count: int, stride: int, lead: int = 0) -> None:
+        """The first is longer by `lead` bytes."""
 
 def find_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, columns: Columns) -> list[Slot]:
-    """Where each column's payload lies in one record."""
+    """Return where the payload of each column lies in one record."""
 
-def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, stride: int, lead: int, count: int, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None, list[tuple[bytes, int]]]:
+def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], records: UniformRecords, columns: Columns, slots: Sequence[Slot], verify: bool, threads: int) -> tuple[list[bool], Fault | None, list[tuple[bytes, int]]]:
     """
-    Whether each column lies at its slot in all these records, the first fault, and the descriptions that records begin with: (content, first row).
+    Return whether each column lies at its slot in all records, the first fault, and the descriptions that records begin with: (content, first row).
     """
-
-def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
-    """Replaces positions by rows of a random order of n, or back."""
-
-def gather_rows(source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], row_bytes: int, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> None:
-    """Copies rows by number."""
-
-class Batch:
-    """Columns to be written; add them sorted by key, lists last."""
-
-    def __init__(self, rows: int) -> None: ...
-
-    def add_dense(self, key: str, kind: Kind, in_lists: bool, dtype: Dtype, itemsize: int, count: int, step: int, values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)]) -> None: ...
-
-    def add_ragged(self, key: str, kind: Kind, in_lists: bool, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], outer: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, strings: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None: ...
-
-    def encode(self, align: int, threads: int, lead: bytes = b'') -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]: ...

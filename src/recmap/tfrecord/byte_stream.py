@@ -66,7 +66,7 @@ def _detect(head: bytes) -> Compression:
     A plain file begins with the length of a record, which may look like the magic of gzip;
     the CRC behind it tells them apart.
     """
-    first = _core.scan(np.frombuffer(head, np.uint8), 0, len(head), 1, 0, False, 1)
+    first = _core.scan(np.frombuffer(head, np.uint8), _core.ScanRequest(limit=1))
     sound = first.records == 1 or (first.fault and first.fault.code == _core.FaultCode.data_cut)
     if sound and len(head) >= _core.HEADER_SIZE:
         return None
@@ -279,7 +279,7 @@ class ByteStream:
         self.fill(after + _core.HEADER_SIZE)
         if self.ended and after == len(self.held):
             return after
-        fault = _core.scan(self.held, after, after + 1, 1, 0, False, 1).fault
+        fault = _core.scan(self.held, _core.ScanRequest(after, limit=1)).fault
         return after if fault is None or fault.code == _core.FaultCode.data_cut else None
 
     def seek_record(self) -> bool:

@@ -159,7 +159,7 @@ class CompressedFile(RecordFile):
     def _rows_with(self, wanted: npt.NDArray[np.int64]) -> Iterator[tuple[_Rows, slice]]:
         """Yield the windows that hold these ascending rows, and which of them each holds."""
         done = 0
-        # Look up each window anew: the next row may be far away.
+        # A lookup per window: the next row may be far away.
         while done < len(wanted):
             here = next(self._rows_from(int(wanted[done]), _core.MAX_MESSAGE_SIZE), None)
             if here is None:
@@ -317,7 +317,7 @@ class CompressedFile(RecordFile):
         except (CompressionError, OSError):
             pass  # reading the rows reports it
         data = np.frombuffer(bytes(held[:wanted]), np.uint8)
-        found = _core.scan(data, 0, len(data), 1, 0, False, 1)
+        found = _core.scan(data, _core.ScanRequest(limit=1))
         return data[: found.end] if found.records else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,12 @@ __all__ = [
     "dtype_code",
     "is_array",
     "kinds_of",
+    "row_layout",
     "split_name",
 ]
 
 Kind = _core.Kind
+Records = _core.Records
 
 # A field with this prefix is read from the feature lists, if records also have a feature of
 # the same name.
@@ -38,7 +40,6 @@ LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-_NO_MARKS = np.empty(0, np.uint64)
 _Rows_co = TypeVar("_Rows_co", covariant=True)
 Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 
@@ -70,26 +71,19 @@ def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
     return _CODES.get(dtype.name, _core.Dtype.opaque) if dtype.isnative else _core.Dtype.opaque
 
 
+def row_layout(field: Field) -> _core.RowLayout:
+    """Return how a row of a field is laid out in a record."""
+    # The steps of a feature list run along the first axis.
+    step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
+    code, itemsize = dtype_code(field.dtype), max(field.dtype.itemsize, 1)
+    return _core.RowLayout(code, itemsize, field.ragged, field.count, step)
+
+
 def split_name(name: str) -> tuple[str, _core.Place]:
     """Split a field's name into the key in a record and the map that holds it."""
     if name.startswith(LISTS):
         return name[len(LISTS) :], _core.Place.lists
     return name, _core.Place.any
-
-
-class Records(NamedTuple):
-    """Records by their offsets. ``owners`` says which file each is in, if there are several."""
-
-    files: _core.Files
-    offsets: Offsets
-    owners: npt.NDArray[np.uint32] | None = None
-
-    @classmethod
-    def of_file(cls, file: Bytes, offsets: Offsets) -> Records:
-        """Return records of one file."""
-        files = _core.Files()
-        files.add(file, 0, _NO_MARKS, _NO_MARKS)
-        return cls(files, offsets)
 
 
 class Descriptions(Protocol):
@@ -153,7 +147,7 @@ class ExampleDecoder:
             if name.startswith(LISTS) and name[len(LISTS) :] in schema:
                 self.places[name[len(LISTS) :]] = _core.Place.features
         self.columns = _core.Columns()
-        self.columns.watch = unknown is not None
+        self.columns.count_unknown = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         # Computed once: it is needed for every row that is read alone.
         self._dense = {
@@ -166,18 +160,8 @@ class ExampleDecoder:
             place = self.places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
-            # The steps of a feature list run along the first axis.
-            step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
             self.columns.add(
-                key,
-                place,
-                dtype_code(field.dtype),
-                max(field.dtype.itemsize, 1),
-                field.ragged,
-                field.count,
-                step,
-                _fill_bytes(field),
-                self.kinds.get(name, Kind.none),
+                key, place, row_layout(field), _fill_bytes(field), self.kinds.get(name, Kind.none)
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -214,7 +198,7 @@ class ExampleDecoder:
         Fields with one of ``pads`` become arrays of ``rows`` rows each. Nothing is returned if
         a record is bad.
         """
-        count = len(records.offsets)
+        count = len(records)
         dense = {
             name: self._buffers.empty((count, *inner), dtype)
             for name, (inner, dtype) in self._dense.items()
@@ -223,15 +207,9 @@ class ExampleDecoder:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
+        target = _core.DecodeTarget(filled, memory or self._buffers.bytes, pads, rows)
         made, fault, unknown, described = _core.decode(
-            *records,
-            self.columns,
-            verify,
-            threads,
-            filled,
-            memory or self._buffers.bytes,
-            pads,
-            rows,
+            records, self.columns, target, verify, threads
         )
         if fault is not None:
             return {}, fault
@@ -255,7 +233,8 @@ class ExampleDecoder:
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
     ) -> Sequence[_core.Fault]:
         """Return the faults of the records that do not decode."""
-        faults, described = _core.check_rows(file, offsets, self.columns, verify, threads)
+        records = Records.of_file(file, offsets)
+        faults, described = _core.check_records(records, self.columns, verify, threads)
         self.met(described, where)
         return faults
 

@@ -22,7 +22,7 @@ from recmap.files.cpus import thread_count
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Field, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, dtype_code
+from recmap.tfrecord.decoder import LISTS, row_layout
 from recmap.tfrecord.embedded_schema import description
 
 __all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
@@ -153,9 +153,9 @@ class Encoder:
         keys = [(self.encoding[n].in_lists, _key(n)) for n in schema]
         if len(set(keys)) != len(keys):
             raise OptionError("two fields of the schema have the same key in a record")
-        told = all(_is_told(field, self.encoding[name]) for name, field in schema.items())
+        inferable = all(_is_inferable(field, self.encoding[name]) for name, field in schema.items())
         #: What the first record of a file begins with: the types that records do not tell.
-        self.lead = description(schema, self.align) if describe and not told else b""
+        self.lead = description(schema, self.align) if describe and not inferable else b""
 
     def _check_align(self) -> None:
         if not self.align:
@@ -221,7 +221,7 @@ class Encoder:
         return ColumnError(f"row {row:,}: the arrays were changed while they were written")
 
 
-def _is_told(field: Field, encoding: Encoding) -> bool:
+def _is_inferable(field: Field, encoding: Encoding) -> bool:
     """Tell whether the type of a field can be inferred from records: one value, or a fixed
     number of two or more, of the dtype that its list has.
     """
@@ -252,12 +252,9 @@ def _rank(name: str) -> tuple[int, ...]:
 def _add(
     native: _core.Batch, name: str, field: Field, encoding: Encoding, column: Column, rows: int
 ) -> None:
-    code = dtype_code(field.dtype)
-    size = max(field.dtype.itemsize, 1)
-    step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
-    common = (_key(name), encoding.kind, encoding.in_lists, code, size)
+    common = (_key(name), encoding.kind, encoding.in_lists, row_layout(field))
     if isinstance(column, np.ndarray):
-        native.add_dense(*common, field.count, step, _row_bytes(column, rows))
+        native.add_dense(*common, _row_bytes(column, rows))
         return
     outer = steps = strings = None
     inside: Column = column
@@ -266,7 +263,7 @@ def _add(
     if field.ragged == 2:
         assert isinstance(inside, Ragged)
         steps, inside = inside.offsets, inside.values
-    if code == _core.Dtype.bytes:
+    if field.is_bytes:
         for axis in field.inner:
             assert isinstance(inside, Ragged)
             inside = _regular(name, field, inside, axis)
@@ -274,7 +271,7 @@ def _add(
         strings, inside = inside.offsets, inside.values
     assert isinstance(inside, np.ndarray)
     flat = np.ascontiguousarray(inside).reshape(-1).view(np.uint8)
-    native.add_ragged(*common, field.ragged, field.count, step, flat, outer, steps, strings)
+    native.add_ragged(*common, flat, _core.RaggedOffsets(outer, steps, strings))
 
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:

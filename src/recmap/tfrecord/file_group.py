@@ -58,8 +58,8 @@ class FileGroup:
         # More threads than this thread's share: they mostly wait for the disk.
         files, threads = self._files, thread_count() if len(rows) > 1 else 1
         if ask:
-            _core.will_need_records(files, owners, numbers)
-        offsets, fault = _core.locate_in(files, owners, numbers, threads)
+            _core.prefetch_records(files, owners, numbers)
+        offsets, fault = _core.locate(files, owners, numbers, threads)
         if fault is None:
             decoded, fault = decoder.decode(Records(files, offsets, owners), verify, threads, where)
             if fault is None:

@@ -48,10 +48,10 @@ class Found(Protocol):
     def first_length(self) -> int: ...
 
     @property
-    def mark_rows(self) -> Offsets: ...
+    def anchor_rows(self) -> Offsets: ...
 
     @property
-    def mark_offsets(self) -> Offsets: ...
+    def anchor_offsets(self) -> Offsets: ...
 
 
 @dataclass
@@ -152,8 +152,8 @@ class Index:
             ):
                 self._leave_uniform()
                 # A copy: a view would keep all of them in memory.
-                offsets = scan.mark_offsets[::keep].copy()
-                self._add_anchors(scan.mark_rows[::keep] + np.uint64(self.count), offsets)
+                offsets = scan.anchor_offsets[::keep].copy()
+                self._add_anchors(scan.anchor_rows[::keep] + np.uint64(self.count), offsets)
                 self._thin()
         self._add_length(scan.max_length)
         self.count += scan.records
@@ -188,7 +188,7 @@ class Index:
     def add_good(self, scan: _core.Scan, good: npt.NDArray[np.bool_]) -> None:
         """Add the ``good`` records of a scan that has an anchor at every record."""
         if self.count == 0 and scan.records:
-            first, *others = scan.mark_offsets[:2].tolist()
+            first, *others = scan.anchor_offsets[:2].tolist()
             self.begin((others[0] if others else scan.end) - first - _core.FRAME_SIZE)
         if good.all():
             self.add(scan, self.every)
@@ -199,7 +199,7 @@ class Index:
         anchored = gap | (np.arange(len(numbers)) % self.every == 0)
         self._leave_uniform()
         rows = (np.flatnonzero(anchored) + self.count).astype(np.uint64)
-        self._add_anchors(rows, scan.mark_offsets[numbers[anchored]])
+        self._add_anchors(rows, scan.anchor_offsets[numbers[anchored]])
         self._after_gap.update((np.flatnonzero(gap) + self.count).tolist())
         self._add_length(scan.max_length)
         self.count += len(numbers)
@@ -259,8 +259,10 @@ class Index:
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, _core.Fault | None]:
         """Return the offsets of records by number, all of which must have been found."""
+        files = _core.Files()
         with self.lock:
             if self.stride is not None:
-                return self._strided(rows.astype(np.uint64)), None
-            anchors = self.anchors
-        return _core.locate(file, *anchors, rows, threads)
+                files.add(file, self.stride, lead=self.lead)
+            else:
+                files.add(file, 0, *self.anchors)
+        return _core.locate(files, None, rows, threads)

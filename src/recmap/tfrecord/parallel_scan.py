@@ -42,16 +42,16 @@ class ScannedSpan:
     sound: bool
 
     @property
-    def mark_rows(self) -> Offsets:
+    def anchor_rows(self) -> Offsets:
         if not self._uniform:
             return self.rows
         return np.arange(0, self.records, self.every, dtype=np.uint64)
 
     @property
-    def mark_offsets(self) -> Offsets:
+    def anchor_offsets(self) -> Offsets:
         if not self._uniform:
             return self.offsets
-        return self.mark_rows * np.uint64(self.min_length + _core.FRAME_SIZE) + np.uint64(
+        return self.anchor_rows * np.uint64(self.min_length + _core.FRAME_SIZE) + np.uint64(
             self.begin
         )
 
@@ -84,13 +84,14 @@ def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) ->
     rows, offsets = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     while at < stop and sound:
         upto = min(at + _WINDOW_SIZE, stop)
-        scan = _core.scan(file.bytes, at, upto, _core.NO_LIMIT, every, False, thread_count())
+        request = _core.ScanRequest(at, upto, anchor_every=every, threads=thread_count())
+        scan = _core.scan(file.bytes, request)
         file.have_read(at, upto)
         if scan.records:
             first_length = first_length if lengths else scan.first_length
             lengths += [scan.min_length, scan.max_length]
-        rows.append(scan.mark_rows + np.uint64(records))
-        offsets.append(scan.mark_offsets)
+        rows.append(scan.anchor_rows + np.uint64(records))
+        offsets.append(scan.anchor_offsets)
         at, records, sound = scan.end, records + scan.records, scan.fault is None
     shortest, longest = min(lengths, default=0), max(lengths, default=0)
     if shortest == longest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,18 @@ _SPOT_ROWS, _SPOT_BYTES = 50, 1 << 18
 _SEEK_BYTES = 16 << 20
 
 
+class _Span(NamedTuple):
+    """Consecutive rows, and the offset of each."""
+
+    first: int
+    offsets: Offsets
+
+    @property
+    def stop(self) -> int:
+        """The row behind the last."""
+        return self.first + len(self.offsets)
+
+
 class PlainFile(RecordFile):
     """A file that is not compressed.
 
@@ -60,8 +72,8 @@ class PlainFile(RecordFile):
         self.size = os.path.getsize(path)
         self._files = files or MappedFiles()
         self.index = index or Index()
-        # First row and offsets of the spans found last, for reading on in order.
-        self._ahead: list[tuple[int, Offsets]] = []
+        # The spans found last, for reading on in order.
+        self._ahead: list[_Span] = []
         if self.size == 0:
             self.index.complete = True
 
@@ -99,10 +111,12 @@ class PlainFile(RecordFile):
         return self._found(rows)
 
     def _must_scan(self, rows: int) -> bool:
+        """Tell whether finding that many records takes another scan, and it can be done."""
         index = self.index
         return not index.complete and index.count < rows and index.fault is None
 
     def _found(self, rows: int) -> int:
+        """Return how many of that many records exist; raise if damage is in front of them."""
         index = self.index
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
@@ -118,7 +132,8 @@ class PlainFile(RecordFile):
         # A thread enters the file by trying every byte of a record: too slow for long ones.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
-        found = _core.scan(file.bytes, begin, stop, _core.NO_LIMIT, every, False, threads)
+        request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
+        found = _core.scan(file.bytes, request)
         if size != _AHEAD_SIZE:
             file.have_read(begin, stop)
         index.add(found, index.every // every)
@@ -127,8 +142,8 @@ class PlainFile(RecordFile):
         return found
 
     def _scan_ahead(self) -> None:
-        row = self.index.count
-        self._ahead.append((row, self._scan_on(_AHEAD_SIZE, each=True).mark_offsets))
+        first = self.index.count
+        self._ahead.append(_Span(first, self._scan_on(_AHEAD_SIZE, each=True).anchor_offsets))
 
     def count(self) -> int:
         return self.ensure(_core.NO_LIMIT)
@@ -163,9 +178,9 @@ class PlainFile(RecordFile):
         """
         index, ahead = self.index, self._ahead
         with index.lock:
-            while ahead and ahead[0][0] + len(ahead[0][1]) <= start:
+            while ahead and ahead[0].stop <= start:
                 del ahead[0]
-            first = ahead[0][0] if ahead else index.count
+            first = ahead[0].first if ahead else index.count
             if not first <= start <= index.count or (index.complete and not ahead):
                 return None
             if index.count == 0 or index.stride is not None:
@@ -179,10 +194,12 @@ class PlainFile(RecordFile):
             # The next read reports damage behind these rows.
             some = limit is not None and index.count > start
             stop = min(stop, index.count) if some else self._found(stop)
-            parts = [
-                offsets[max(start - row, 0) : stop - row] for row, offsets in ahead if row < stop
+            found = [
+                span.offsets[max(start - span.first, 0) : stop - span.first]
+                for span in ahead
+                if span.first < stop
             ]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
 
     def gather(self, decoder: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         self.ensure(int(rows.max(initial=-1)) + 1)
@@ -286,16 +303,9 @@ class PlainFile(RecordFile):
             for (name, field), slot in zip(decoder.schema.items(), slots, strict=True)
         ):
             return slots, [name in mapped for name in decoder.schema]
+        records = _core.UniformRecords(count, stride, self.index.lead)
         holds, fault, described = _core.check_slots(
-            file.bytes,
-            0,
-            stride,
-            self.index.lead,
-            count,
-            decoder.columns,
-            slots,
-            self.verify,
-            thread_count(),
+            file.bytes, records, decoder.columns, slots, self.verify, thread_count()
         )
         file.have_read(0, self.size)
         if fault is not None:
@@ -313,9 +323,10 @@ class PlainFile(RecordFile):
         begin, record = 0, 0
         while begin < self.size:
             stop = min(begin + _WINDOW_SIZE, self.size)
-            found = _core.scan(
-                file.bytes, begin, stop, _core.NO_LIMIT, 1, self.verify, thread_count()
+            request = _core.ScanRequest(
+                begin, stop, anchor_every=1, verify=self.verify, threads=thread_count()
             )
+            found = _core.scan(file.bytes, request)
             first, next_begin, skipped = record, found.end, []
             record += found.records
             if found.fault is not None and skip:
@@ -323,7 +334,7 @@ class PlainFile(RecordFile):
                 skipped.append(Skipped(self.path, record, found.fault.offset, reason))
                 next_begin = self._end_of_damage(found.fault)
             yield Window(
-                file.bytes, found.mark_offsets, first, 0, found, skipped, passed=next_begin
+                file.bytes, found.anchor_offsets, first, 0, found, skipped, passed=next_begin
             )
             if found.fault is not None:
                 if not skip:
@@ -346,7 +357,7 @@ class PlainFile(RecordFile):
         return _core.find_record(file.bytes, fault.offset + 1, after)
 
     def _is_header(self, offset: int) -> bool:
-        fault = _core.scan(self.file.bytes, offset, offset + 1, 1, 0, False, 1).fault
+        fault = _core.scan(self.file.bytes, _core.ScanRequest(offset, limit=1)).fault
         return fault is None or fault.code == _core.FaultCode.data_cut
 
     def use(self, index: Index) -> None:
@@ -358,8 +369,9 @@ class PlainFile(RecordFile):
         the file. With ``skip``, search behind damage too.
         """
         file, size = self.file, self.size
-        head = _core.scan(file.bytes, 0, min(size, _HEAD_BYTES), _HEAD_ROWS, 1, False, 1)
-        yield Window(file.bytes, head.mark_offsets, 0, 0, head, [])
+        request = _core.ScanRequest(0, min(size, _HEAD_BYTES), limit=_HEAD_ROWS, anchor_every=1)
+        head = _core.scan(file.bytes, request)
+        yield Window(file.bytes, head.anchor_offsets, 0, 0, head, [])
         places = [size * i // spots for i in range(1, spots)]
         if head.fault is not None and skip:
             places.append(head.fault.offset + 1)
@@ -367,12 +379,15 @@ class PlainFile(RecordFile):
             if begin < head.end:
                 continue
             at = _core.find_record(file.bytes, begin, min(begin + _SEEK_BYTES, size))
-            some = _core.scan(file.bytes, at, min(at + _SPOT_BYTES, size), _SPOT_ROWS, 1, False, 1)
-            yield Window(file.bytes, some.mark_offsets, None, 0, some, [])
+            request = _core.ScanRequest(
+                at, min(at + _SPOT_BYTES, size), limit=_SPOT_ROWS, anchor_every=1
+            )
+            some = _core.scan(file.bytes, request)
+            yield Window(file.bytes, some.anchor_offsets, None, 0, some, [])
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
         data = self.mapped().bytes if self.size else np.empty(0, np.uint8)
-        found = _core.scan(data, 0, len(data), 1, 0, False, 1)
+        found = _core.scan(data, _core.ScanRequest(limit=1))
         return data[: found.end] if found.records else None
 
     def error(

@@ -58,7 +58,8 @@ class RecordStream:
                 continue
             searching, needed = False, 0
             data, base, entry = stream.held, stream.base, stream.entry
-            found = _core.scan(data, 0, len(data), _core.NO_LIMIT, 1, self.verify, thread_count())
+            request = _core.ScanRequest(anchor_every=1, verify=self.verify, threads=thread_count())
+            found = _core.scan(data, request)
             first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
             record += found.records
             damage: Exception | None = None
@@ -78,7 +79,7 @@ class RecordStream:
             if skip:
                 lost += self._take_failures(stream, record, stream.base)
             if found.records or lost or needed > _WINDOW_SIZE:
-                offsets, passed = found.mark_offsets, stream.passed
+                offsets, passed = found.anchor_offsets, stream.passed
                 yield entry, Window(data, offsets, first, base, found, lost, needed, passed)
             if damage is not None:
                 raise damage
@@ -91,14 +92,14 @@ class RecordStream:
     def _last_window(self, stream: ByteStream, record: int) -> Window:
         """Make an empty window that lists the failures at the end of the stream."""
         nothing = np.empty(0, np.uint8)
-        scan = _core.scan(nothing, 0, 0, _core.NO_LIMIT, 1, False, 1)
+        scan = _core.scan(nothing, _core.ScanRequest())
         lost = self._take_failures(stream, record, None)
         return Window(
-            nothing, scan.mark_offsets, record, stream.base, scan, lost, passed=stream.passed
+            nothing, scan.anchor_offsets, record, stream.base, scan, lost, passed=stream.passed
         )
 
     def _broken(self, stream: ByteStream, record: int) -> CompressionError:
-        """Make the error for a damaged stream, of which the records before this are sound."""
+        """Make the error for a damaged stream whose records are sound up to this one."""
         failure = stream.failures[0][1]
         return CompressionError(
             Message(

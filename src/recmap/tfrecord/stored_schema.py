@@ -99,23 +99,15 @@ def stored_types(
     """Return the types of a file; None if they are stored nowhere. With ``skip``, a damaged
     description is ignored.
     """
-    path = file.path
-    found = list[Types]()
-    frame = file.first_record()
-    if frame is not None:
-        embedded = _embedded(frame, path, skip)
-        if embedded is not None:
-            found.append(embedded)
+    path, frame = file.path, file.first_record()
+    embedded = None if frame is None else _embedded(frame, path, skip)
     indexed = indexed_types(path, sidecar)
     if indexed is not None and frame is not None:
         check_claims(indexed.schema, frame, indexed.where, path, may_lack=True)
-    if indexed is not None:
-        found.append(indexed)
     listed = manifests.types(path)
     if listed is not None and frame is not None:
         check_claims(listed.schema, frame, listed.where, path)
-    if listed is not None:
-        found.append(listed)
+    found = [types for types in (embedded, indexed, listed) if types is not None]
     for other in found[1:]:
         if other is indexed and _has_all(indexed.schema, found[0].schema):
             continue  # an index knows all records, which may have more features
@@ -179,6 +171,7 @@ def _check_others(files: Sequence[RecordFile], types: Types, skip: bool) -> None
 
 
 def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
+    """Return the types that the first record describes. With ``skip``, warn if they are damaged."""
     where = _ITS_FIRST
     try:
         schema = read_description(frame[_core.HEADER_SIZE :], path)
@@ -194,6 +187,7 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
 
 
 def _conflict(one: Types, other: Types) -> FieldMismatchError:
+    """Make the error for two stored schemas that disagree."""
     a, b = schema_texts(one.schema), schema_texts(other.schema)
     name = next(n for n in [*a, *b] if a.get(n) != b.get(n))
 
@@ -232,8 +226,8 @@ class Manifests:
         target, size = os.path.join(folder, _MANIFEST), known[1][name]
         if size is not None and size != os.path.getsize(path):
             warnings.warn(
-                f"{target} was not used for {path}, which was {size:,} bytes long when it was "
-                "written and is not any more",
+                f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
+                "it was written",
                 StaleIndexWarning,
                 stacklevel=6,
             )

@@ -1,0 +1,79 @@
+// A record being written: tags, lengths and bytes, never past the end.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "format.h"
+
+namespace recmap {
+
+inline uint64_t varint_size(uint64_t value) {
+  return (static_cast<uint64_t>(std::bit_width(value | 1)) + 6) / 7;
+}
+
+// Appends to a record. The sizes were measured before, but the arrays may be
+// written by others meanwhile, so the end is checked all the same.
+class RecordWriter {
+ public:
+  RecordWriter(uint8_t* begin, uint64_t size) : begin_(begin), at_(begin), end_(begin + size) {}
+
+  uint64_t position() const { return static_cast<uint64_t>(at_ - begin_); }
+  bool exact() const { return !overrun_ && at_ == end_; }
+
+  void varint(uint64_t value) {
+    if (room() < 10 && room() < varint_size(value)) {
+      overrun_ = true;
+      return;
+    }
+    for (; value >= 0x80; value >>= 7) *at_++ = static_cast<uint8_t>(value | 0x80);
+    *at_++ = static_cast<uint8_t>(value);
+  }
+
+  void bytes(const void* bytes, uint64_t size) {
+    if (size == 0) return;
+    if (room() < size) {
+      overrun_ = true;
+      return;
+    }
+    std::memcpy(at_, bytes, size);
+    at_ += size;
+  }
+
+  // Tag and length of a length-delimited field.
+  void field(uint8_t tag, uint64_t size) {
+    bytes(&tag, 1);
+    varint(size);
+  }
+
+  void padding(uint64_t size) {
+    if (room() < size) {
+      overrun_ = true;
+      return;
+    }
+    // A field holds what three bytes of varint can say; what is left for the next
+    // is never less than it needs.
+    for (uint64_t left = size; left != 0;) {
+      const uint64_t part = left <= kMaxPadding ? left : kMaxPadding - kPaddingOverhead;
+      const uint64_t length = part - kPaddingOverhead;
+      *at_++ = kTagPadding;
+      *at_++ = static_cast<uint8_t>(length | 0x80);
+      *at_++ = static_cast<uint8_t>(length >> 7 | 0x80);
+      *at_++ = static_cast<uint8_t>(length >> 14);
+      std::memset(at_, 0, length);
+      at_ += length;
+      left -= part;
+    }
+  }
+
+ private:
+  uint64_t room() const { return static_cast<uint64_t>(end_ - at_); }
+
+  uint8_t* begin_;
+  uint8_t* at_;
+  uint8_t* end_;
+  bool overrun_ = false;
+};
+
+}  // namespace recmap
