@@ -11,7 +11,7 @@ namespace {
 pid_t parent = 0;
 
 void* watch(void*) {
-  // Signals are for the threads of Python.
+  // Python handles signals on its own threads.
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -21,8 +21,8 @@ void* watch(void*) {
   return nullptr;
 }
 
-// Not prctl(PR_SET_PDEATHSIG), which also fires when the thread that forked ends; and
-// not a thread of Python's, which may wait for the interpreter lock for ever.
+// Not prctl(PR_SET_PDEATHSIG), which also fires when the thread that forked ends; and not a Python
+// thread, which may wait for the GIL for ever.
 bool end_with_parent(int64_t process) {
   parent = static_cast<pid_t>(process);
   return SmallStackThread::start_detached(&watch, nullptr);
@@ -32,8 +32,8 @@ bool end_with_parent(int64_t process) {
 
 void bind_end_with_parent(nb::module_& m) {
   m.def("end_with_parent", &end_with_parent, nb::arg("process"),
-        "Kill this process when `process` is no longer its parent, whatever it does then.\n\n"
-        "Returns False if the thread that watches cannot be started.");
+        "Kill this process as soon as `process` is no longer its parent, whatever it is doing.\n\n"
+        "Return False if the thread that watches for that cannot be started.");
 }
 
 }  // namespace recmap::bind

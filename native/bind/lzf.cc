@@ -24,7 +24,7 @@ void bind_lzf(nb::module_& m) {
   m.def("lzf_expand", &expand, nb::arg("stream"), nb::arg("out"),
         nb::sig("def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], "
                 "out: numpy.typing.NDArray[numpy.uint8]) -> tuple[LzfFault, int]"),
-        "Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.");
+        "Fill `out` from an LZF stream. Return what is wrong with it, and how many bytes it made.");
 }
 
 }  // namespace recmap::bind

@@ -21,7 +21,7 @@ void pad(const Buffer& values, const Array<const int64_t>& offsets, const Buffer
 void bind_pad(nb::module_& m) {
   m.def("pad_rows", &pad, nb::arg("values"), nb::arg("offsets"), nb::arg("fill"),
         nb::arg("fill_left"), nb::arg("keep_last"), nb::arg("out"),
-        "Writes ragged rows of items, each as large as fill, as rows of one length.");
+        "Write ragged rows as rows of one length. `fill` is one item; all have its size.");
 }
 
 }  // namespace recmap::bind

@@ -8,7 +8,7 @@ namespace {
 using Form = Cell::Form;
 
 bool fail(Fault& fault, FaultCode code, uint64_t expected = 0, uint64_t found = 0) {
-  // Conversions already name a fault more precise than "malformed".
+  // A conversion may have named a more precise fault than "malformed".
   if (fault) return false;
   fault.code = code;
   fault.expected = static_cast<int64_t>(expected);
@@ -27,7 +27,7 @@ bool fits_kind(const Column& column, Kind kind, Fault& fault) {
   return fits || fail(fault, FaultCode::kWrongKind, 0, static_cast<uint64_t>(kind));
 }
 
-// Values in a cell that is a Feature, before the shape is considered.
+// Counts the values of a Feature, whatever the shape of the column.
 bool count_values(const Column& column, const Cell& cell, uint64_t& values, uint64_t& bytes,
                   Fault& fault) {
   values = bytes = 0;
@@ -96,7 +96,7 @@ bool measure_steps(const Column& column, const Cell& cell, CellSize& size, Fault
   return true;
 }
 
-// A dense row that may take its fill value does so where nothing is stored.
+// A dense row takes its fill value where nothing is stored.
 bool uses_fill(const Column& column, const Cell& cell) {
   if (column.ragged != 0) return false;
   if (cell.form == Form::kMissing) return true;
@@ -169,7 +169,7 @@ bool copy_string(Bytes string, CellOutput& output, Fault& fault) {
   return true;
 }
 
-// The values of a cell that is a Feature.
+// The values of a Feature.
 bool copy_feature(const Column& column, const Cell& cell, CellOutput& output, Fault& fault) {
   if (cell.form == Form::kMissing) return true;
   if (!fits_kind(column, cell.kind, fault)) return false;

@@ -1,5 +1,5 @@
-// Copying by whole cache lines, with no store in between: a CPU stops fetching the
-// lines it overwrites only after a run of whole ones, and then copies twice as fast.
+// Copying by whole cache lines, without other stores in between: a CPU stops reading the lines it
+// overwrites only after several whole ones in a row, and then copies twice as fast.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace recmap {
 
 inline void copy_cache_line(uint8_t* to, const uint8_t* from) {
-  // Not memcpy, which compilers turn into eight registers, and those into a stack.
+  // Not memcpy, for which compilers use so many registers that they spill to the stack.
   using Vector = uint64_t __attribute__((vector_size(16), aligned(1), may_alias));
   const auto* source = reinterpret_cast<const Vector*>(from);
   const Vector a = source[0], b = source[1], c = source[2], d = source[3];
@@ -20,14 +20,14 @@ inline void copy_cache_line(uint8_t* to, const uint8_t* from) {
   target[3] = d;
 }
 
-// The ranges must not overlap.
+// Copies n bytes. The ranges must not overlap.
 inline void copy_cache_lines(uint8_t* to, const uint8_t* from, size_t n) {
   for (; n >= 64; to += 64, from += 64, n -= 64) copy_cache_line(to, from);
   for (; n >= 8; to += 8, from += 8, n -= 8) std::memcpy(to, from, 8);
   for (; n != 0; --n) *to++ = *from++;
 }
 
-// The same, while the n bytes at `next`, which are copied soon, are on their way.
+// The same, and prefetches the n bytes at `next`, which are copied soon.
 inline void copy_cache_lines_prefetching(uint8_t* to, const uint8_t* from, size_t n,
                                          const uint8_t* next) {
   size_t at = 0;

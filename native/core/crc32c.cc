@@ -21,7 +21,7 @@ constexpr CrcPath kPaths[] = {
     {"portable", crc32c_portable, crc32c_copy_portable},
 };
 
-// Asked here because the CPU files may use, anywhere, the instructions asked for.
+// Asked here, because the compiler may use the instructions anywhere in the files for CPUs.
 bool cpu_runs_all_paths() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
@@ -38,9 +38,8 @@ bool cpu_runs_all_paths() {
 uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t choose_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
 
-// Constant-initialised, so right even during static initialisation and without
-// a guard on each call. Threads that race to choose all store the same pointer,
-// which is why relaxed order is enough.
+// Constant-initialised, so they are right even during static initialisation, and need no guard on
+// each call. Threads that race to choose all store the same pointer, so relaxed order is enough.
 constinit std::atomic<CrcExtend> best_extend{choose_and_extend};
 constinit std::atomic<CrcCopy> best_copy{choose_and_copy};
 

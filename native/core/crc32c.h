@@ -14,8 +14,8 @@ namespace recmap {
 // nothing), over `n` bytes at any alignment.
 using CrcExtend = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n);
 
-// The same, and copies the bytes to `to`, which they must not overlap: what comes
-// from memory is then read once.
+// The same, and copies the bytes to `to`, which they must not overlap. Data that comes from memory
+// is then read once.
 using CrcCopy = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
 
 struct CrcPath {

@@ -36,7 +36,7 @@ constexpr uint32_t x_to_the_mod_p(uint32_t n) {
 // Long enough that joining the streams costs little beside reading them, and short
 // enough that they lie side by side: data that comes from memory rather than a
 // cache is read twice as fast by streams of 24 words as by streams of 100 or more,
-// between which the hardware's prefetcher loses its way.
+// between which the hardware prefetcher gets lost.
 inline constexpr size_t kMaxStreamWords = 24;
 // When the bytes are copied too, three streams of one line each: measured as fast
 // as any, and every copy is of whole lines.
@@ -62,9 +62,9 @@ consteval ShiftTable make_shift_table() {
 inline constexpr ShiftTable kShiftTable = make_shift_table();
 
 // A `Cpu` gives step(crc, word) for words of 1, 2, 4 and 8 bytes; multiply(a, b),
-// the carry-less product; and kMinInterleaved, the least size worth cutting in
-// three. It must be local to its file: then so are these functions, and nothing
-// else can be linked to the copies made for a special CPU.
+// the carry-less product; and kMinInterleaved, the least size worth dividing in
+// three. It must be local to its file: then so are these functions, and no other
+// file can be linked to copies that were compiled for a special CPU.
 
 // One crc32 instruction can start each cycle but takes up to three to finish, so
 // three independent streams of `words` words each keep the unit busy.
@@ -90,8 +90,9 @@ uint32_t extend_three_streams(uint32_t crc, const uint8_t* data, size_t words) {
 
 // The last 1 to 7 bytes, when 8 bytes before `end` may be read. Zero bytes leave a
 // zero state as it is, so the bytes may be padded in front to a whole word, with
-// the state XORed into them; what of the state is longer than they are remains.
-// No branch: record lengths vary, and branches on their low bits go wrong often.
+// the state XORed into them; the part of the state that is longer than they are
+// remains. No branch: record lengths vary, so branches on their low bits are often
+// mispredicted.
 template <typename Cpu>
 uint32_t extend_last_bytes(uint32_t crc, const uint8_t* end, size_t n) {
   const size_t padding = 64 - 8 * n;
@@ -99,7 +100,7 @@ uint32_t extend_last_bytes(uint32_t crc, const uint8_t* end, size_t n) {
   return Cpu::step(0, (bytes ^ crc) << padding) ^ static_cast<uint32_t>(uint64_t{crc} >> 8 * n);
 }
 
-// All of 0 to 7 bytes.
+// 0 to 7 bytes.
 template <typename Cpu>
 uint32_t extend_few_bytes(uint32_t crc, const uint8_t* data, size_t n) {
   if (n & 4) {

@@ -57,7 +57,7 @@ void Encoder::plan_head() {
 
 void Encoder::plan_aligned() {
   uint64_t at = 0;
-  bool may_be_short = false;  // the entry before takes its largest size or less
+  bool may_be_short = false;  // the entry before may take less than its largest size
   const auto gap_to = [&](uint64_t after) {
     // Padding has an overhead, so a gap is 0 or at least that.
     uint64_t gap = may_be_short ? kPaddingOverhead : 0;
@@ -218,8 +218,8 @@ void Encoder::write_aligned(RecordWriter& out, uint64_t row) const {
     const uint64_t here = out.position() - kHeaderSize - lead_size(row);
     if (at > here) out.padding(at - here);
   };
-  // TensorFlow skips unknown fields of an Example but not of its Features, so
-  // each entry gets Features of its own; readers merge them.
+  // TensorFlow skips unknown fields of an Example, but not of its Features. So each entry gets
+  // Features of its own, which readers merge.
   for (size_t c = 0; c < columns_.size(); ++c) {
     pad_to(entries_[c].begin);
     out.field(kTagFeatures, entry_field_size(row, c));

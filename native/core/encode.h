@@ -1,6 +1,8 @@
-// Columns -> framed Examples or SequenceExamples, the same bytes protobuf's
-// deterministic serialization gives. Encoding has two phases: sizes, then bytes
-// at known places, so that rows are written by several threads at once.
+// Columns -> framed Examples or SequenceExamples, with the same bytes as protobuf's deterministic
+// serialization. Encoding has two phases, so that several threads can write at once:
+//
+//   measure()   sizes all records, which gives their offsets
+//   write()     writes the bytes
 #pragma once
 
 #include <cstddef>
@@ -19,29 +21,28 @@ namespace recmap {
 // have ended; the object itself belongs to one thread.
 class Encoder {
  public:
-  // `columns` sorted: features before feature lists, each by key. With `align`
-  // (a power of two, 0 for none) all columns must be without ragged axes, not
-  // strings and not in_lists; every record gets the same size, and payloads of
-  // fixed-size columns get offsets divisible by `align`, given that the buffer
-  // is written at such an offset. `lead` is put before the features of the first
-  // record; with `align`, its size is a multiple of that.
+  // Columns are sorted: features before feature lists, each by key. With `align` (a power of two;
+  // 0 for none), no column may have ragged axes, be of strings or in lists: every record gets the
+  // same size, and payloads of fixed-size columns lie at multiples of `align` if the output begins
+  // at one. `lead` is put before the features of the first record; with `align`, its size is a
+  // multiple of that. What the arguments refer to must outlive the object.
   Encoder(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
           Bytes lead = {});
 
-  // Sizes all records. The fault names row and column of a value that does not
-  // fit its list, or the row of a record over 2 GiB.
+  // Returns the fault of the first row with a value that does not fit its list, or of a record
+  // over 2 GiB.
   Fault measure();
 
-  // Offset of each record in the output, and the output's size at the end.
+  // Known after measure(): the offset of each record in the output, and the size of the output.
   std::span<const uint64_t> offsets() const { return offsets_; }
 
-  // Writes all records into `out`, which has offsets().back() bytes. The fault is
-  // kChanged if the values are no longer those that were measured.
+  // Writes all records to `out`, which has offsets().back() bytes. The fault is kChanged if the
+  // values are no longer those that were measured.
   Fault write(uint8_t* out) const;
 
  private:
-  // The bytes before a fixed-size column's payload, and in the aligned layout
-  // where its entry begins, counted from the record's data.
+  // The bytes before the payload of a fixed-size column, and in the aligned layout where the entry
+  // begins, counted from the first byte of the data.
   struct Entry {
     std::vector<uint8_t> prefix;
     uint64_t begin = 0;

@@ -1,5 +1,5 @@
-// What is wrong with a record, and where. Numbers only: the words are made by
-// the caller, who knows the file's name.
+// What is wrong with a record, and where. Only numbers: the caller, who knows the name of the file,
+// finds the words.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ enum class FaultCode : uint8_t {
   kNotOneString,   // raw bytes must be one string; found = number of strings
   kNotMultiple,    // expected = values (or bytes) per item, found = total
   kOutOfRange,     // found = the value that does not fit the dtype
-  kFlatNotNested,  // a nested field, but the feature is no feature list
+  kFlatNotNested,  // the column is nested, but the feature is not a feature list
   kChanged,        // the bytes changed while they were read
-  kNoFeatures,     // a sound message, but none of its fields is a feature of an Example
-  kUnknown,        // a feature that no column reads; found = Kind, or kNone of a feature list
+  kNoFeatures,     // a sound message without the features of an Example
+  kUnknown,        // a feature that no column reads; found = Kind, kNone for a feature list
 };
 
 inline constexpr uint32_t kNoColumn = std::numeric_limits<uint32_t>::max();
 
 struct Fault {
   FaultCode code = FaultCode::kNone;
-  uint64_t row = 0;     // position in the rows asked for
+  uint64_t row = 0;     // position among the rows asked for
   uint64_t offset = 0;  // of the record in the file
   uint32_t column = kNoColumn;
   int64_t expected = 0;

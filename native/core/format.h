@@ -1,5 +1,5 @@
 // The constants of the TFRecord framing and of the tf.train.Example wire
-// format, shared by reader and writer. docs/format.md says it in prose.
+// format, shared by reader and writer. docs/format.md describes them in prose.
 #pragma once
 
 #include <bit>
@@ -61,14 +61,14 @@ inline constexpr uint8_t kTagUnpackedFloat = make_tag(1, WireType::kFixed32);
 // The oneof of Feature; the numbers are the field numbers.
 enum class Kind : uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
 
-// The padding of the aligned layout: a field no tf.train message defines, which
-// every protobuf reader skips. Its length is always written in three bytes.
+// The padding of the aligned layout: a field that no tf.train message defines, so every protobuf
+// reader skips it. Its length is always written in three bytes.
 inline constexpr uint8_t kTagPadding = make_tag(15, WireType::kBytes);
 inline constexpr size_t kPaddingOverhead = 4;
 inline constexpr size_t kMaxPadding = kPaddingOverhead + (size_t{1} << 21) - 1;
 
-// The description of the columns, in the first record of a file and before its
-// features: another field that no tf.train message defines.
+// The description of the columns, in the first record of a file before its features: another field
+// that no tf.train message defines.
 inline constexpr uint8_t kTagDescription = make_tag(14, WireType::kBytes);
 inline constexpr std::string_view kDescriptionMagic = "RECMAPSC";
 

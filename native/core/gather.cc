@@ -9,14 +9,14 @@
 namespace recmap {
 namespace {
 
-// Rows that are asked of the memory before they are copied: many misses at once take
-// hardly longer than one. Asked by reading, for a processor may pass over a hint whose
-// page it would have to look up first.
-constexpr size_t kTogether = 64;
-// Rows of some pages are over before the processor sees that they are read in order:
-// all lines of the row after the next one are asked for.
-constexpr size_t kAhead = 2;
-// Bytes that are worth a thread.
+// This many short rows are fetched from memory before they are copied: many cache misses at once
+// take hardly longer than one. They are fetched by reading, because a CPU may ignore a prefetch
+// whose page it would have to look up first.
+constexpr size_t kRowsAtOnce = 64;
+// Rows of a few pages end before the CPU notices that they are read in order, so all lines of the
+// row this far ahead are prefetched.
+constexpr size_t kPrefetchDistance = 2;
+// A block of this many bytes is worth handing to a thread.
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
 class Gather {
@@ -27,15 +27,15 @@ class Gather {
 
   void copy(size_t begin, size_t end) const {
     if (row_bytes_ < kLong) {
-      for (size_t at = begin; at < end; at += kTogether) {
-        copy_short(at, std::min(at + kTogether, end));
+      for (size_t at = begin; at < end; at += kRowsAtOnce) {
+        copy_short(at, std::min(at + kRowsAtOnce, end));
       }
       return;
     }
     for (size_t i = begin; i < end; ++i) {
       if (row_bytes_ <= kLongest) {
         copy_cache_lines_prefetching(out(i), row(i), row_bytes_,
-                                     row(std::min(i + kAhead, end - 1)));
+                                     row(std::min(i + kPrefetchDistance, end - 1)));
       } else {
         copy_cache_lines(out(i), row(i), row_bytes_);
       }
@@ -58,7 +58,7 @@ class Gather {
     for (size_t i = begin; i < end; ++i) std::memcpy(out(i), row(i), row_bytes_);
   }
 
-  // Reads the first lines; the processor sees by itself that more of them are read.
+  // Reads the first lines; the CPU notices by itself if more of them are read.
   void touch(size_t i) const {
     const uint8_t* from = row(i);
     const size_t bytes = std::min(row_bytes_, 4 * kLine);

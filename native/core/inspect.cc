@@ -51,7 +51,7 @@ bool add_cell(const Cell& cell, uint64_t row, FeatureFacts& facts) {
   return visited;
 }
 
-// All entries of one record; of equal keys the last.
+// All entries of one record; the last of those with equal keys.
 using RecordCells = std::map<FactsKey, Cell>;
 
 bool collect(Bytes record, bool lists, Scratch& scratch, RecordCells& cells) {
@@ -75,11 +75,11 @@ bool add_record(Bytes record, uint64_t row, Facts& facts) {
   Scratch scratch;
   RecordCells cells;
   if (!collect(record, true, scratch, cells) || !lists_are_sound(cells)) {
-    // Field 2 of a plain Example is unknown and may hold anything.
+    // Field 2 is unknown in a plain Example and may hold anything.
     cells.clear();
     if (!collect(record, false, scratch, cells)) return false;
   }
-  // All of it first: what a bad record holds does not count.
+  // Checked first, because nothing of a bad record counts.
   const bool sound = std::all_of(cells.begin(), cells.end(), [](const auto& entry) {
     FeatureFacts ignored;
     return add_cell(entry.second, 0, ignored);

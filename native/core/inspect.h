@@ -22,15 +22,15 @@ struct Extent {
   }
 };
 
-// Of one key in one of a record's two maps, over all records seen.
+// What the records seen hold under one key of one of their two maps.
 struct FeatureFacts {
-  uint64_t rows = 0;  // records in which it has a kind (or is a feature list)
+  uint64_t rows = 0;  // in which it has a kind, or is a feature list
   // First row with each Kind, indexed by Kind; UINT64_MAX if none.
   uint64_t first_row[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
   Extent values;  // per row, or per step of a feature list
   Extent steps;   // per row; feature lists only
   Extent string_size;
-  uint64_t string_size_bits = 0;  // all string sizes or-ed: low zeros = divisible
+  uint64_t string_size_bits = 0;  // all string sizes ORed: low zeros mean divisible
 };
 
 using FactsKey = std::pair<bool, std::string>;  // in the feature lists?, key
@@ -38,10 +38,11 @@ using FactsKey = std::pair<bool, std::string>;  // in the feature lists?, key
 struct Facts {
   uint64_t rows = 0;
   std::map<FactsKey, FeatureFacts> features;
-  std::optional<Fault> not_example;  // first record that is no Example
+  std::optional<Fault> not_example;  // the first record that is not an Example
 };
 
-// Reads the records at `offsets`. Stops at the first record that is no Example.
+// Reads the records at `offsets`, up to the first that is not an Example. Safe to call from any
+// thread.
 Facts inspect(Bytes file, std::span<const uint64_t> offsets, bool verify);
 
 }  // namespace recmap

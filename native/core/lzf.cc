@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kWord = 16;
 constexpr size_t kMostLiterals = 32;
 
-// What lies less than a word before overlaps the copy, and is copied byte by byte.
+// Bytes from less than a word before overlap the copy, so they are copied one by one.
 void repeat(uint8_t* to, size_t distance, size_t n, size_t room) {
   const uint8_t* const from = to - distance;
   if (distance >= kWord && room >= n + kWord) {
@@ -35,7 +35,7 @@ LzfResult lzf_expand(Bytes stream, std::span<uint8_t> out) {
       const size_t n = control + 1;
       if (n > left()) return {LzfFault::kCut, made()};
       if (n > room()) return {LzfFault::kTooLong, made()};
-      // A copy of a fixed size is a few instructions, any other a call.
+      // A copy of a fixed size takes a few instructions, any other takes a call.
       if (left() >= kMostLiterals && room() >= kMostLiterals) {
         std::memcpy(to, at, kMostLiterals);
       } else {

@@ -1,11 +1,11 @@
-// LZF, the fast compression of h5py. A stream is a row of items, each begun by a
+// LZF, the fast compression of h5py. A stream is a sequence of items, each of which begins with a
 // control byte:
 //
-//   000nnnnn                      n + 1 bytes follow, as they are
-//   lllooooo oooooooo             l + 2 bytes again, from o + 1 bytes before, l = 1..6
-//   111ooooo llllllll oooooooo    l + 9 bytes again, from o + 1 bytes before
+//   000nnnnn                      n + 1 literal bytes follow
+//   lllooooo oooooooo             repeat l + 2 bytes from o + 1 bytes before, l = 1..6
+//   111ooooo llllllll oooooooo    repeat l + 9 bytes from o + 1 bytes before
 //
-// What is repeated may overlap what it makes: one byte from one before is a run.
+// The repeated bytes may overlap the output: from one byte before, they are a run of that byte.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,24 @@
 
 namespace recmap {
 
-// A stream of n bytes makes no more than n times this: three bytes make 264.
+// A stream expands to at most this many times its size: three bytes make 264.
 inline constexpr size_t kLzfMostGrowth = 88;
 
 enum class LzfFault : uint8_t {
   kNone = 0,
   kCut,          // the stream ends inside an item
-  kTooLong,      // it makes more than was expected
-  kTooShort,     // it makes less
-  kBeforeStart,  // it repeats what lies before the first byte
+  kTooLong,      // it expands to more than expected
+  kTooShort,     // it expands to less
+  kBeforeStart,  // it repeats bytes from before the first
 };
 
 struct LzfResult {
   LzfFault fault;
-  size_t made;  // bytes of `out` that were written before the fault
+  size_t made;  // bytes of `out` written before the fault
 };
 
-// Fills `out`, which must not overlap the stream, or says why it cannot be filled
-// exactly. Any bytes are safe as a stream.
+// Fills `out`, which must not overlap the stream, or says why the stream does not fill it exactly.
+// Any bytes are safe as a stream. Safe to call from any thread.
 LzfResult lzf_expand(Bytes stream, std::span<uint8_t> out);
 
 }  // namespace recmap

@@ -40,7 +40,7 @@ Mapping::Mapping(std::string path, std::string name) : path_(std::move(path)) {
   size_ = static_cast<size_t>(status.st_size);
   device_ = static_cast<uint64_t>(status.st_dev);
   inode_ = static_cast<uint64_t>(status.st_ino);
-  if (size_ == 0) return;  // cannot be mapped
+  if (size_ == 0) return;  // an empty file cannot be mapped
   void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
   data_ = static_cast<const uint8_t*>(data);
@@ -54,7 +54,7 @@ Mapping::~Mapping() {
 }
 
 size_t Mapping::current_size() const {
-  // Behind the end that a read has found, zeros are mapped, whatever the file is by now.
+  // Behind the end that a read has found, zeros are mapped, whatever the file has by now.
   return size_ == 0 ? 0 : std::min(size_in_file(), range_->end.load());
 }
 
@@ -65,7 +65,7 @@ size_t Mapping::size_in_file() const {
     return std::min(size_, static_cast<size_t>(status.st_size));
   }
   if (is_readable(last_page())) return size_;
-  size_t low = 0, high = (size_ - 1) / page_size();  // the first page that is gone
+  size_t low = 0, high = (size_ - 1) / page_size();  // around the first page that is gone
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
     if (is_readable(data_ + middle * page_size())) {

@@ -1,5 +1,6 @@
-// A file mapped read-only. It needs no descriptor while it is mapped, so that any number
-// of files can be: a process often has 1,024 descriptors, but 65,530 mappings.
+// A file mapped read-only. It needs no descriptor while it is mapped, so that very many files can
+// be mapped: a process often has 1,024 descriptors, but 65,530 mappings. Const calls are safe from
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ namespace recmap {
 
 class Mapping {
  public:
-  // Maps the whole file. Throws std::system_error with errno if that cannot be done. `name`
-  // is what people call it.
+  // Maps the whole file. Throws std::system_error with errno if that fails. `name` is what users
+  // call the file.
   Mapping(std::string path, std::string name);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -22,18 +23,17 @@ class Mapping {
 
   Bytes bytes() const { return {data_, size_}; }
 
-  // How much of the file is still there, at most what was mapped. Touching a page behind
-  // the end of a file that was truncated raises SIGBUS. If the path leads to another file
-  // by now, the mapped one cannot be asked, and its pages are: then the size is that of
-  // whole pages.
+  // How much of the file is still there, at most what was mapped. Touching a page behind the end
+  // of a truncated file raises SIGBUS. If the path leads to another file by now, the pages are
+  // tried instead, and the size is one of whole pages.
   size_t current_size() const;
 
-  // Whether the last page is still there: then touching the others raises no signal either.
-  // Several times as quick as current_size(), but blind to what is missing of the last page,
-  // which reads as zeros.
+  // Whether the last page is still there, and therefore all others. Several times as quick as
+  // current_size(), but blind to what is missing of the last page, which reads as zeros.
   bool has_all_pages() const;
 
-  // Gives back the pages of a stretch; the system keeps them cached.
+  // Unmaps the pages of a span from this process. The system keeps them cached, and maps them again
+  // when they are touched.
   void release_pages(size_t begin, size_t end) const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace recmap {
 
-// Filler is zero as a rule, for which the library has the fastest way. Else what is
-// there is doubled: a copy of a few bytes costs as much as one of many.
+// Most fill values are zero, or one byte repeated, and memset is fastest. Otherwise what has been
+// written is doubled, because copying a few bytes costs as much as copying many.
 void fill_items(uint8_t* out, size_t size, std::span<const uint8_t> fill) {
   if (size == 0) return;
   if (std::equal(fill.begin() + 1, fill.end(), fill.begin())) {

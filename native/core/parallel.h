@@ -1,5 +1,5 @@
-// Work split over short-lived threads. Nothing outlives a call, so a process
-// may fork between calls.
+// Work divided among short-lived threads. Nothing outlives a call, so a process may fork between
+// calls.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 
 namespace recmap {
 
-// Calls work(begin, end) for blocks of `block` that together cover [0, n), on
-// up to `threads` threads including the caller's: fewer if the system does not
-// let more start. The first exception of any block is rethrown here after all
-// threads have ended.
+// Calls work(begin, end) for blocks of `block` that together cover [0, n), on up to `threads`
+// threads including the caller's, or as many as the system lets start. If a block throws, the
+// others are abandoned, and the exception is rethrown once all threads have ended. A
+// TruncationGuard of the caller covers all threads.
 template <typename Work>
 void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   block = std::max<size_t>(block, 1);

@@ -8,16 +8,15 @@
 namespace recmap {
 namespace {
 
-// lowbias32 of Chris Wellons. The halves of 64 bits have 32 at most, and compilers make
-// vector instructions of this one.
+// lowbias32 by Chris Wellons. Halves have 32 bits at most, and compilers vectorise this hash.
 uint32_t mix(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7feb352d;
   x = (x ^ (x >> 15)) * 0x846ca68b;
   return x ^ (x >> 16);
 }
 
-// Numbers go through the rounds side by side: one alone would wait for every product.
-constexpr size_t kTogether = 512;
+// Numbers go through the rounds side by side, because one alone would wait for every product.
+constexpr size_t kNumbersAtOnce = 512;
 
 class Network {
  public:
@@ -29,7 +28,7 @@ class Network {
     high_mask_ = static_cast<uint32_t>((uint64_t{1} << (bits - low_bits_)) - 1);
   }
 
-  // At most kTogether numbers. What leaves [0, n) goes through again until it is back.
+  // At most kNumbersAtOnce numbers.
   void apply(std::span<int64_t> numbers) {
     size_t count = numbers.size();
     for (size_t i = 0; i < count; ++i) {
@@ -59,7 +58,7 @@ class Network {
     low_[i] = static_cast<uint32_t>(x) & low_mask_;
   }
 
-  // Its own inverse: one half decides what the other is crossed with.
+  // Its own inverse: one half decides what is XORed into the other.
   void round(size_t k, size_t count) {
     const uint32_t key = keys_[k];
     if (k % 2 == 0) {
@@ -74,8 +73,8 @@ class Network {
   Direction direction_;
   int low_bits_;
   uint32_t low_mask_, high_mask_;
-  std::array<uint32_t, kTogether> high_, low_;
-  std::array<size_t, kTogether> place_;
+  std::array<uint32_t, kNumbersAtOnce> high_, low_;
+  std::array<size_t, kNumbersAtOnce> place_;
 };
 
 }  // namespace
@@ -86,8 +85,8 @@ bool permute(uint64_t n, std::span<const uint32_t> keys, Direction direction,
   if (!std::all_of(numbers.begin(), numbers.end(), inside)) return false;
   if (n == 0) return true;
   Network network(n, keys, direction);
-  for (size_t at = 0; at < numbers.size(); at += kTogether) {
-    network.apply(numbers.subspan(at, std::min(kTogether, numbers.size() - at)));
+  for (size_t at = 0; at < numbers.size(); at += kNumbersAtOnce) {
+    network.apply(numbers.subspan(at, std::min(kNumbersAtOnce, numbers.size() - at)));
   }
   return true;
 }

@@ -7,7 +7,7 @@
 
 namespace recmap {
 
-// Whether offsets ascend from 0 or more and end at or below `limit`.
+// Whether offsets begin at 0 or more, ascend, and end at or below `limit`.
 inline bool offsets_are_sound(std::span<const int64_t> offsets, uint64_t limit) {
   if (offsets.empty() || offsets.front() < 0) return false;
   for (size_t i = 1; i < offsets.size(); ++i) {

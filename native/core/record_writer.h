@@ -1,4 +1,4 @@
-// A record being written: tags, lengths and bytes, never past the end.
+// Writing a record: tags, lengths and bytes, never past the end.
 #pragma once
 
 #include <bit>
@@ -13,13 +13,14 @@ inline uint64_t varint_size(uint64_t value) {
   return (static_cast<uint64_t>(std::bit_width(value | 1)) + 6) / 7;
 }
 
-// Appends to a record. The sizes were measured before, but the arrays may be
-// written by others meanwhile, so the end is checked all the same.
+// Appends to a buffer. Sizes are measured before, but someone may change the arrays meanwhile, so
+// the end is checked all the same. The buffer must outlive the writer, which belongs to one thread.
 class RecordWriter {
  public:
   RecordWriter(uint8_t* begin, uint64_t size) : begin_(begin), at_(begin), end_(begin + size) {}
 
   uint64_t position() const { return static_cast<uint64_t>(at_ - begin_); }
+  // Whether all was written, and filled the buffer.
   bool exact() const { return !overrun_ && at_ == end_; }
 
   void varint(uint64_t value) {
@@ -47,23 +48,24 @@ class RecordWriter {
     varint(size);
   }
 
+  // Fields of padding (format.h) that take `size` bytes, kPaddingOverhead or more, together.
   void padding(uint64_t size) {
     if (room() < size) {
       overrun_ = true;
       return;
     }
-    // A field holds what three bytes of varint can say; what is left for the next
-    // is never less than it needs.
+    // The length of a field is a varint of three bytes. What is left for the next field is never
+    // less than its overhead.
     for (uint64_t left = size; left != 0;) {
-      const uint64_t part = left <= kMaxPadding ? left : kMaxPadding - kPaddingOverhead;
-      const uint64_t length = part - kPaddingOverhead;
+      const uint64_t field_bytes = left <= kMaxPadding ? left : kMaxPadding - kPaddingOverhead;
+      const uint64_t length = field_bytes - kPaddingOverhead;
       *at_++ = kTagPadding;
       *at_++ = static_cast<uint8_t>(length | 0x80);
       *at_++ = static_cast<uint8_t>(length >> 7 | 0x80);
       *at_++ = static_cast<uint8_t>(length >> 14);
       std::memset(at_, 0, length);
       at_ += length;
-      left -= part;
+      left -= field_bytes;
     }
   }
 

@@ -1,5 +1,5 @@
-// A thread with a small stack. The default of 8 MB counts against a limit on a
-// process's data whether it is used or not, and what runs here needs little.
+// A thread with a small stack. The default of 8 MB counts against a limit on the memory of the
+// process whether it is used or not, and what runs here needs little.
 #pragma once
 
 #include <pthread.h>
@@ -20,15 +20,15 @@ class SmallStackThread {
     if (started_) pthread_join(thread_, nullptr);
   }
 
-  // Calls run(), which must not throw and must outlive this thread. False if the
-  // system does not let another thread start.
+  // Calls run(), which must not throw and must outlive the thread. False if the system does not let
+  // another thread start. The destructor waits until run() returns.
   template <typename Run>
   bool start(Run& run) {
     started_ = create(&thread_, &call<Run>, &run);
     return started_;
   }
 
-  // The same for a thread that nobody waits for.
+  // The same, for a thread that nobody waits for.
   static bool start_detached(void* (*run)(void*), void* argument) {
     pthread_t thread;
     if (!create(&thread, run, argument)) return false;
@@ -50,14 +50,14 @@ class SmallStackThread {
   }
 
   static bool create(pthread_t* thread, void* (*run)(void*), void* argument) {
-    // Without a limit a large stack costs nothing, and the system keeps those of the usual
-    // size for the next thread.
+    // Without a limit a large stack costs nothing, and the C library reuses stacks of the usual
+    // size.
     if (!limited(RLIMIT_DATA) && !limited(RLIMIT_AS)) {
       return pthread_create(thread, nullptr, run, argument) == 0;
     }
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
-    // Where this is refused (thread-local data takes its room from the stack), the
+    // This may be refused, because thread-local data takes its room from the stack. Then the
     // default size is used.
     bool started = pthread_attr_setstacksize(&attributes, kStackSize) == 0 &&
                    pthread_create(thread, &attributes, run, argument) == 0;

@@ -16,7 +16,7 @@
 namespace recmap {
 namespace {
 
-// Ranges lie in blocks that are never freed, so that the handler needs no lock.
+// Ranges live in blocks that are never freed, so that the handler needs no lock.
 struct Block {
   static constexpr size_t kRanges = 1024;
   MappedRange ranges[kRanges];
@@ -24,15 +24,15 @@ struct Block {
 };
 
 Block first_block;
-std::mutex registry;  // of what follows; never taken by the handler
+std::mutex registry;  // guards what follows; never taken by the handler
 std::vector<MappedRange*>& unused_ranges() {
-  static auto& ranges = *new std::vector<MappedRange*>;  // files are unmapped at exit, too
+  static auto& ranges = *new std::vector<MappedRange*>;  // never freed: files are unmapped at exit
   return ranges;
 }
-std::atomic<uint64_t> cuts{0};
+std::atomic<uint64_t> truncations{0};
 struct sigaction previous;
 
-// Read by the handler: the loader must have made room for it when the thread began.
+// Read by the handler, so the loader must have made room for them when the thread began.
 __attribute__((tls_model("initial-exec"))) thread_local int depth = 0;
 __attribute__((tls_model("initial-exec"))) thread_local bool passing_on = false;
 
@@ -46,7 +46,7 @@ MappedRange* range_at(uintptr_t address) {
   return nullptr;
 }
 
-// Puts zeros in the place of all pages from this one on.
+// Replaces all pages from this one on by zeros.
 bool replace_pages(MappedRange& range, uintptr_t address) {
   const uintptr_t from = address / page_size() * page_size();
   const uintptr_t begin = range.begin.load();
@@ -58,16 +58,16 @@ bool replace_pages(MappedRange& range, uintptr_t address) {
   size_t end = range.end.load();
   while (from - begin < end && !range.end.compare_exchange_weak(end, from - begin)) {
   }
-  range.cut.store(cuts.fetch_add(1) + 1);
+  range.truncation.store(truncations.fetch_add(1) + 1);
   return true;
 }
 
-// What would have happened without us.
+// Does what would have happened without our handler.
 void pass_on(int signal, siginfo_t* info, void* context) {
   if (passing_on || previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
     struct sigaction plain{};
     plain.sa_handler = SIG_DFL;
-    sigaction(signal, &plain, nullptr);  // and the access is tried again
+    sigaction(signal, &plain, nullptr);  // the access is then repeated, and kills the process
     return;
   }
   passing_on = true;
@@ -91,13 +91,13 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = before;
 }
 
-// Others may have put a handler in the place of ours since.
+// Installs the handler, unless it is installed. Others may have replaced it since.
 void install_handler() {
   struct sigaction now{};
   if (sigaction(SIGBUS, nullptr, &now) != 0) return;
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_bus_error) return;
   previous = now;
-  page_size();  // asked for once, so that the handler finds it
+  page_size();  // computed now, because the handler may not
   struct sigaction ours{};
   ours.sa_sigaction = &on_bus_error;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -114,8 +114,8 @@ size_t page_size() {
 
 bool is_readable(const uint8_t* page) {
 #if defined(__linux__)
-  // The kernel copies the 8 bytes before it looks at the first argument, which is wrong, so
-  // that nothing else happens.
+  // The kernel reads the 8 bytes before it looks at the first argument, which is invalid, so that
+  // nothing else happens.
   return syscall(SYS_rt_sigprocmask, ~0, page, nullptr, size_t{8}) == 0 || errno != EFAULT;
 #else
   return static_cast<void>(page), true;
@@ -144,7 +144,7 @@ MappedRange* register_range(const void* begin, size_t size, std::string name) {
   unused.pop_back();
   range->name = std::move(name);
   range->end.store(MappedRange::kWhole);
-  range->cut.store(0);
+  range->truncation.store(0);
   range->size.store(size);
   range->begin.store(reinterpret_cast<uintptr_t>(begin));
   return range;
@@ -164,14 +164,15 @@ std::optional<TruncatedFile> truncated_file(uint64_t since) {
       const uintptr_t begin = range.begin.load();
       if (begin == 0) continue;
       const size_t size = range.size.load();
-      const uint64_t cut = range.cut.load();
-      if (cut > since) {
-        since = cut;
+      const uint64_t truncation = range.truncation.load();
+      if (truncation > since) {
+        since = truncation;
         found = TruncatedFile{range.name, size, range.end.load()};
       }
-      // The system itself may have met it, when it was told to write what lies there.
+      // The system itself may have found it, when it was told to write what lies there.
       const size_t last = (size - 1) / page_size() * page_size();
-      if (!found && cut == 0 && !is_readable(reinterpret_cast<const uint8_t*>(begin) + last)) {
+      if (!found && truncation == 0 &&
+          !is_readable(reinterpret_cast<const uint8_t*>(begin) + last)) {
         found = TruncatedFile{range.name, size, last};
       }
     }
@@ -179,7 +180,7 @@ std::optional<TruncatedFile> truncated_file(uint64_t since) {
   return found;
 }
 
-uint64_t truncations_seen() { return cuts.load(); }
+uint64_t truncations_seen() { return truncations.load(); }
 
 TruncationGuard::TruncationGuard() { enter(); }
 TruncationGuard::~TruncationGuard() { leave(); }

@@ -1,8 +1,8 @@
-// Reads of mapped files that survive the file being cut. Touching a page behind the end of a
-// file raises SIGBUS, which kills the process. While a thread is inside a TruncationGuard, such a
-// page becomes one of zeros instead, and the read goes on; whoever opened the guard asks
-// afterwards whether that happened, and throws away what was read. Everywhere else, and for
-// memory that is not a mapped file of ours, SIGBUS does what it did before.
+// Surviving the truncation of a mapped file. Touching a page behind the end of a file raises
+// SIGBUS, which kills the process. While a thread is inside a TruncationGuard, such a page is
+// replaced by one of zeros, and the read goes on; whoever entered the guard asks afterwards whether
+// that happened, and discards what was read. Everywhere else, and for memory that is not one of our
+// mapped files, SIGBUS does what it did before. All functions are safe to call from any thread.
 #pragma once
 
 #include <atomic>
@@ -17,27 +17,28 @@ namespace recmap {
 struct MappedRange {
   static constexpr size_t kWhole = SIZE_MAX;
 
-  std::atomic<uintptr_t> begin{0};  // 0 while it is not in use
+  std::atomic<uintptr_t> begin{0};  // 0 while unused
   std::atomic<size_t> size{0};
-  std::atomic<size_t> end{kWhole};  // where the file was found to end, if it was cut
-  std::atomic<uint64_t> cut{0};     // which of all cuts that was
-  std::string name;                 // of the file, for people; not for the handler
+  std::atomic<size_t> end{kWhole};      // where the file was found to end, if it was truncated
+  std::atomic<uint64_t> truncation{0};  // the number of that truncation, counted from 1
+  std::string name;                     // what users call the file; not read by the handler
 };
 
-// Has the signal handler know a mapping until it is forgotten, which comes before munmap().
+// Makes a mapping known to the signal handler, until it is unregistered, which must be before
+// munmap().
 MappedRange* register_range(const void* begin, size_t size, std::string name);
 void unregister_range(MappedRange* range);
 
-// How often a file was found to be cut, in this process so far.
+// How many truncations were found in this process so far.
 uint64_t truncations_seen();
 
 size_t page_size();
 
-// Whether a mapped page can be read without a signal.
+// Whether a mapped page can be read without raising a signal.
 bool is_readable(const uint8_t* page);
 
-// The mapped file that was found to be cut last, but not before there were so many cuts; or
-// one that is cut and was not found yet.
+// The mapped file whose truncation was found last, if that was after the first `since`; otherwise
+// one that is truncated but was not found yet, if any.
 struct TruncatedFile {
   std::string name;
   size_t size, end;
@@ -51,9 +52,9 @@ class TruncationGuard {
   TruncationGuard(const TruncationGuard&) = delete;
   TruncationGuard& operator=(const TruncationGuard&) = delete;
 
-  // Whether this thread is inside of one.
+  // Whether this thread is inside a guard.
   static bool active();
-  // For guards that do not follow a scope; each enter() needs a leave() in the same thread.
+  // For guards that do not follow a scope. Each enter() needs a leave() on the same thread.
   static void enter();
   static void leave();
 };

@@ -7,17 +7,17 @@
 namespace recmap {
 namespace {
 
-// What is shorter than this is as well taken one by one.
+// Shorter lists are decoded as fast one by one.
 constexpr size_t kWorthwhile = 16;
 
-TakeGroups path(size_t size) {
+DecodeGroups path(size_t size) {
 #if defined(__x86_64__)
-  // Asked here because the CPU's file may use, anywhere, the instructions asked for.
+  // Asked here, because the compiler may use the instructions anywhere in the file for the CPU.
   static const bool runs = __builtin_cpu_supports("ssse3");
   if (!runs) return nullptr;
-  return size == 4 ? take_groups4_x86 : take_groups8_x86;
+  return size == 4 ? decode_groups4_x86 : decode_groups8_x86;
 #elif defined(__aarch64__)
-  return size == 4 ? take_groups4_arm64 : take_groups8_arm64;
+  return size == 4 ? decode_groups4_arm64 : decode_groups8_arm64;
 #else
   return nullptr;
 #endif
@@ -25,20 +25,20 @@ TakeGroups path(size_t size) {
 
 }  // namespace
 
-Taken take_groups(Bytes packed, uint8_t* out, const uint8_t* end, size_t size) {
-  const TakeGroups take = path(size);
+GroupEnd decode_groups(Bytes packed, uint8_t* out, const uint8_t* end, size_t size) {
+  const DecodeGroups decode = path(size);
   const uint8_t* const stop = packed.data() + packed.size();
-  if (take == nullptr) return {packed.data(), out};
-  if (packed.size() >= kMasked) return take(packed.data(), stop, out, end);
+  if (decode == nullptr) return {packed.data(), out};
+  if (packed.size() >= kMasked) return decode(packed.data(), stop, out, end);
   if (packed.size() < kWorthwhile) return {packed.data(), out};
-  // The end, with zeros behind it. They are values too, but there is no room for
-  // them, unless the file changed after its values were counted.
+  // The last bytes, with zeros behind them. Zeros are values too, but there is no room for them,
+  // unless the file changed after its values were counted.
   uint8_t padded[kStride + kMasked] = {};
   std::memcpy(padded, packed.data(), packed.size());
-  const Taken taken = take(padded, padded + sizeof padded, out, end);
-  const auto bytes = static_cast<size_t>(taken.at - padded);
+  const GroupEnd reached = decode(padded, padded + sizeof padded, out, end);
+  const auto bytes = static_cast<size_t>(reached.at - padded);
   if (bytes > packed.size()) return {packed.data(), out};
-  return {packed.data() + bytes, taken.out};
+  return {packed.data() + bytes, reached.out};
 }
 
 }  // namespace recmap

@@ -1,19 +1,19 @@
-// Packed varints of up to four bytes, four at a time.
+// Decoding packed varints of up to four bytes, four at a time.
 #pragma once
 
 #include "wire.h"
 
 namespace recmap {
 
-// How far varints have been taken, and to where they went.
-struct Taken {
+// How far varints have been decoded: where the next begins, and where its value goes.
+struct GroupEnd {
   const uint8_t* at;
   uint8_t* out;
 };
 
-// Takes varints as values of four or eight bytes (`size`) while four or more have
-// room in [out, end), and stops before a stretch in which one is longer than four
-// bytes. May take none: this CPU may not have the instructions.
-Taken take_groups(Bytes packed, uint8_t* out, const uint8_t* end, size_t size);
+// Decodes varints to values of four or eight bytes (`size`) as long as four or more have room in
+// [out, end), and stops before 64 bytes in which one is longer than four. May decode none, because
+// this CPU may lack the instructions. Safe to call from any thread.
+GroupEnd decode_groups(Bytes packed, uint8_t* out, const uint8_t* end, size_t size);
 
 }  // namespace recmap

@@ -44,12 +44,14 @@ struct Neon {
 
 }  // namespace
 
-Taken take_groups4_arm64(const uint8_t* at, const uint8_t* stop, uint8_t* out, const uint8_t* end) {
-  return take_groups_by<Neon, 4>(at, stop, out, end);
+GroupEnd decode_groups4_arm64(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                              const uint8_t* end) {
+  return decode_groups_by<Neon, 4>(at, stop, out, end);
 }
 
-Taken take_groups8_arm64(const uint8_t* at, const uint8_t* stop, uint8_t* out, const uint8_t* end) {
-  return take_groups_by<Neon, 8>(at, stop, out, end);
+GroupEnd decode_groups8_arm64(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                              const uint8_t* end) {
+  return decode_groups_by<Neon, 8>(at, stop, out, end);
 }
 
 }  // namespace recmap

@@ -1,8 +1,9 @@
-// Varints by groups, for any CPU that shuffles bytes by a table: `Lanes` says how.
+// Decoding varints by groups, for any CPU that can shuffle bytes by a table; `Lanes` has its
+// instructions. Internal to varint_groups*.cc.
 //
-// A mask has a bit for each byte in which a varint ends. Twelve bits of it say where
-// the next three or four varints lie, so that one shuffle puts each into 32 bits of
-// its own, where their seven-bit groups are joined.
+// A mask has a bit for each byte in which a varint ends. Twelve bits of it say where the next three
+// or four varints lie, so that one shuffle puts each into 32 bits of its own, where their seven-bit
+// groups are joined.
 #pragma once
 
 #include <array>
@@ -11,15 +12,15 @@
 
 namespace recmap {
 
-// A way to take them, all in stretches of 64 bytes and more.
-using TakeGroups = Taken (*)(const uint8_t* at, const uint8_t* stop, uint8_t* out,
-                             const uint8_t* end);
-Taken take_groups4_arm64(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
-Taken take_groups8_arm64(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
-Taken take_groups4_x86(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
-Taken take_groups8_x86(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
+// One implementation. There must be 64 bytes or more to decode.
+using DecodeGroups = GroupEnd (*)(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                                  const uint8_t* end);
+GroupEnd decode_groups4_arm64(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
+GroupEnd decode_groups8_arm64(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
+GroupEnd decode_groups4_x86(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
+GroupEnd decode_groups8_x86(const uint8_t*, const uint8_t*, uint8_t*, const uint8_t*);
 
-// As many bytes make a mask; the last of them only complete the groups before.
+// A mask covers this many bytes; the last of them only complete the groups before.
 inline constexpr size_t kMasked = 64;
 inline constexpr size_t kStride = 48;
 static_assert(kStride + 12 <= kMasked && kStride - 1 + 16 <= kMasked);
@@ -68,10 +69,11 @@ inline constexpr std::array<Shuffle, 256> kShuffles = [] {
 }();
 
 template <typename Lanes, size_t kSize>
-Taken take_groups_by(const uint8_t* at, const uint8_t* stop, uint8_t* out, const uint8_t* end) {
+GroupEnd decode_groups_by(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                          const uint8_t* end) {
   size_t skip = 0;
-  // The mask of the next stretch is made while the varints of this one are taken:
-  // they wait for each other, it does not.
+  // The next mask is made while the varints of this one are decoded: they wait for each other, it
+  // does not.
   uint64_t next = Lanes::ends(at);
   for (bool more = true; more; skip -= kStride, at += kStride) {
     const uint64_t inner = ~next;

@@ -44,12 +44,14 @@ struct Ssse3 {
 
 }  // namespace
 
-Taken take_groups4_x86(const uint8_t* at, const uint8_t* stop, uint8_t* out, const uint8_t* end) {
-  return take_groups_by<Ssse3, 4>(at, stop, out, end);
+GroupEnd decode_groups4_x86(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                            const uint8_t* end) {
+  return decode_groups_by<Ssse3, 4>(at, stop, out, end);
 }
 
-Taken take_groups8_x86(const uint8_t* at, const uint8_t* stop, uint8_t* out, const uint8_t* end) {
-  return take_groups_by<Ssse3, 8>(at, stop, out, end);
+GroupEnd decode_groups8_x86(const uint8_t* at, const uint8_t* stop, uint8_t* out,
+                            const uint8_t* end) {
+  return decode_groups_by<Ssse3, 8>(at, stop, out, end);
 }
 
 }  // namespace recmap

@@ -1,6 +1,6 @@
-// Varints laid end to end, as a packed int64_list holds them. They are taken by
-// the stretch: first a mask of the bytes in which varints end, then the values,
-// so that no load has to wait until the varint before it has been read.
+// Decoding varints that lie end to end, as in a packed int64_list. Up to 64 bytes are decoded at
+// once: first a mask of the bytes in which varints end, then the values, so that no load has to
+// wait until the varint before it has been decoded.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ inline constexpr uint64_t kTopBits = 0x8080808080808080u;
 inline uint64_t count_varints(Bytes packed) {
   uint64_t count = 0;
   size_t i = 0;
-  // Sums of bytes side by side, in stretches short enough for them: compilers make
-  // vectors of it.
+  // Sixteen sums of bytes side by side, over so few bytes that they cannot overflow: compilers
+  // vectorise this.
   while (packed.size() - i >= 64) {
     const size_t rows = std::min<size_t>((packed.size() - i) / 16, 255);
     uint8_t sums[16] = {};
@@ -79,64 +79,64 @@ bool holds(int64_t value) {
   }
 }
 
-// Writes varints to [out, end) as values of type T.
+// Writes varints to [out, end) as values of type T. What it refers to must outlive it.
 template <typename T>
 class VarintReader {
  public:
   VarintReader(Bytes packed, uint8_t* out, const uint8_t* end)
       : at_(packed.data()), stop_(at_ + packed.size()), out_(out), end_(end) {}
 
-  // kMalformed; kChanged if there is no room; kOutOfRange for a value T cannot hold.
+  // kMalformed; kChanged if there is no room; kOutOfRange if T cannot hold a value.
   FaultCode read() {
     FaultCode code = FaultCode::kNone;
     while (at_ != stop_ && code == FaultCode::kNone) {
       if (read_groups()) continue;
-      // A word more than is looked at, because values are loaded by the word.
+      // One word more than the mask covers, because values are loaded by the word.
       const size_t words = std::min<size_t>(static_cast<size_t>(stop_ - at_) / 8, 9);
       const uint64_t ends = words < 2 ? 0 : varint_ends(at_, words - 1);
-      code = ends == 0 ? read_one() : read_stretch(ends);
+      code = ends == 0 ? read_one() : read_masked(ends);
     }
     return code;
   }
 
-  // Behind the last value.
+  // The end of the values that were written.
   uint8_t* out() const { return out_; }
   // The value that was out of range.
   int64_t refused() const { return refused_; }
 
  private:
-  // Some, by groups of four; false if there were none to take so.
+  // Reads some by groups of four; false if none could be read like this.
   bool read_groups() {
     if constexpr (sizeof(T) < 4) return false;
-    if (stretches_ > 0) {
-      --stretches_;
+    if (masks_left_ > 0) {
+      --masks_left_;
       return false;
     }
-    const Taken taken =
-        take_groups(Bytes(at_, static_cast<size_t>(stop_ - at_)), out_, end_, sizeof(T));
-    if (taken.at == at_) {
-      stretches_ = kStretches;
+    const GroupEnd reached =
+        decode_groups(Bytes(at_, static_cast<size_t>(stop_ - at_)), out_, end_, sizeof(T));
+    if (reached.at == at_) {
+      masks_left_ = kMasksBetween;
       return false;
     }
-    at_ = taken.at;
-    out_ = taken.out;
+    at_ = reached.at;
+    out_ = reached.out;
     return true;
   }
 
-  // All varints that end at these bits.
-  FaultCode read_stretch(uint64_t ends) {
+  // Reads all varints that end at these bits.
+  FaultCode read_masked(uint64_t ends) {
     const auto count = static_cast<size_t>(std::popcount(ends));
     if (static_cast<size_t>(end_ - out_) / sizeof(T) < count) return FaultCode::kChanged;
     const uint64_t inner = ~ends & (std::bit_floor(ends) - 1);
     if ((inner & inner >> 1 & inner >> 2 & inner >> 3) == 0) {
       uint8_t* const out = out_;
       if (read_short(ends)) return FaultCode::kNone;
-      out_ = out;  // and once more, to see which it was
+      out_ = out;  // read again, to see which one is out of range
     }
     return read_any(ends);
   }
 
-  // None longer than four bytes, two at a time; false if one is out of range.
+  // Reads varints of up to four bytes, two at a time; false if one is out of range.
   bool read_short(uint64_t ends) {
     const uint8_t* at = at_;
     uint8_t* out = out_;
@@ -203,11 +203,10 @@ class VarintReader {
     return FaultCode::kNone;
   }
 
-  // Long varints rarely come alone: as many stretches are read before groups are
-  // tried again.
-  static constexpr int kStretches = 8;
+  // Long varints rarely come alone, so this many masks are read before groups are tried again.
+  static constexpr int kMasksBetween = 8;
 
-  int stretches_ = 0;
+  int masks_left_ = 0;
   const uint8_t* at_;
   const uint8_t* const stop_;
   uint8_t* out_;

@@ -1,6 +1,6 @@
-// A bounded cursor over protobuf wire format. Every read either succeeds inside
-// the span or returns false and the message is malformed; the rules for what is
-// malformed are protobuf's own.
+// A bounded cursor over protobuf wire format. Every read either succeeds inside the span or
+// returns false, and then the message is malformed, by protobuf's own rules. The bytes must outlive
+// the cursor, which belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ class Cursor {
     return true;
   }
 
-  // Passes over the value of a field that is not ours, groups included.
+  // Skips the value of an unknown field, groups included.
   bool skip(uint32_t tag, int depth = 0);
 
  private:

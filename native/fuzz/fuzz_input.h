@@ -22,7 +22,7 @@ class Input {
  public:
   explicit Input(Bytes bytes) : bytes_(bytes) {}
 
-  // 0 once the input has ended, so that every input is a whole one.
+  // 0 behind the end, so that every input is complete.
   uint8_t byte() {
     if (bytes_.empty()) return 0;
     const uint8_t value = bytes_.front();

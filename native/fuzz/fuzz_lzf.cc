@@ -1,4 +1,4 @@
-// Any bytes as an LZF stream: what is made is what each item means, byte by byte.
+// Any bytes as an LZF stream: it expands to what each item means, byte by byte.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -75,7 +75,7 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Rows read together, where a parser sees one after another, are those read
+// Rows that are read together, by a parser that sees one after another, equal rows that are read
 // one by one.
 inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
                                std::span<const Column> columns) {
@@ -114,8 +114,8 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
   }
 }
 
-// Rows that are padded while they are read are those padded afterwards; and what
-// `change` does to the file between, stays inside of the arrays.
+// Rows that are padded while they are read equal rows that are padded afterwards; and if `change`
+// modifies the file in between, writes stay inside the arrays.
 template <typename Change>
 void require_padded_alike(Bytes file, std::span<const uint64_t> offsets, const Column& column,
                           uint8_t choice, Change&& change) {
@@ -185,7 +185,7 @@ inline void require_slots_true(Bytes file, uint64_t offset, std::span<const Colu
   }
 }
 
-// `places` are the maps in which columns may look, chosen among by the input.
+// `places` are the maps that columns may read; the input chooses among them.
 inline void fuzz_records(Bytes bytes, std::span<const Column::Place> places) {
   Input input(bytes);
   std::vector<Column> columns;
@@ -196,8 +196,8 @@ inline void fuzz_records(Bytes bytes, std::span<const Column::Place> places) {
     patch.flip = input.byte();
   }
 
-  // A record, its like, and some that differ from it in a byte: a parser has to
-  // tell these apart.
+  // A record, its copy, and some that differ from it in one byte: the parser has to tell these
+  // apart.
   const Buffer record(input.rest().begin(), input.rest().end());
   std::vector<Buffer> records = {record, record};
   for (const Patch& patch : patches) {
@@ -213,7 +213,7 @@ inline void fuzz_records(Bytes bytes, std::span<const Column::Place> places) {
     require_slots_true(file, offset, columns);
   }
 
-  // The first record changes after it was measured, and back again.
+  // The first record changes after it was measured, and is restored.
   const auto first = std::span(file).subspan(kHeaderSize, record.size());
   const auto change = [&] {
     for (const Patch& patch : patches) patch.apply(first);

@@ -79,7 +79,7 @@ void check_locate(Bytes file, const Scan& all, uint64_t every, Bytes rows) {
 }
 
 // The file between two records so large that a scan by two threads enters it at
-// byte `entry`. The buffer is kept: making it anew would take most of a run.
+// byte `entry`. The buffer is reused, because making a new one would take most of a run.
 Bytes surround(const Buffer& file, uint64_t entry) {
   constexpr uint64_t kBefore = uint64_t{1} << 20;
   static Buffer all = wire::framed({Buffer(kBefore - kFrameSize)});

@@ -1,4 +1,4 @@
-// Writes a few inputs per target under a directory, for a run to begin with.
+// Writes a few inputs for each target into a directory, for a run to start from.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -72,11 +72,10 @@ std::vector<Buffer> sequence_seeds() {
                             lists(entry("a", feature_list(ints({1, 2}), ints({3}))),
                                   entry("b", feature_list(floats({1.5f}), floats({2.0f}))),
                                   entry("c", feature_list(strings({"x", ""}), Buffer{}))));
-  const Buffer pieces =
-      lists(field(1, join(field(1, Buffer{'a'}), field(2, feature_list(ints({1}))),
-                          field(2, feature_list(ints({2}))))));
+  const Buffer parts = lists(field(1, join(field(1, Buffer{'a'}), field(2, feature_list(ints({1}))),
+                                           field(2, feature_list(ints({2}))))));
   return {with_choices({6, 5, 11, 5, 0, 5}, steps), with_choices({6, 5, 11, 4, 0, 5}, steps),
-          with_choices({6, 5, 11, 6, 13, 5}, steps), with_choices({6, 4, 11, 30, 0, 30}, pieces)};
+          with_choices({6, 5, 11, 6, 13, 5}, steps), with_choices({6, 4, 11, 30, 0, 30}, parts)};
 }
 
 // The size asked for, then literals and repeats of each kind.

@@ -30,7 +30,7 @@ Decoded decode_one(const Column& column, const Buffer& message) {
   const Buffer file = wire::framed(records);
   const std::vector<uint64_t> offsets = wire::offsets_of(records);
   Decoded decoded = decode(file, offsets, std::span(&column, 1));
-  // What drops bad rows must find what decoding finds.
+  // Checking must find what decoding finds.
   const std::vector<Fault> faults = check_all(file, offsets, {&column, 1}).faults;
   CHECK_EQ(faults.size(), decoded.fault ? 1 : 0);
   if (decoded.fault && !faults.empty()) CHECK_EQ(faults[0].code, decoded.fault.code);
@@ -88,13 +88,13 @@ TEST(Int64sAreExact) {
 TEST(VarintsOfEveryLengthAreExact) {
   for (int bits = 0; bits < 64; ++bits) {
     const auto value = static_cast<int64_t>(uint64_t{0x9e3779b97f4a7c15} >> bits);
-    // Enough after it that it is read from a whole word, and none.
+    // With enough bytes behind it to be read from a whole word, and with none.
     const auto many = values_of<int64_t>(Dtype::kInt64, 4, ints({value, -1, value, value}));
     CHECK((many == std::vector<int64_t>{value, -1, value, value}));
   }
 }
 
-TEST(VarintsLongerThanNeedBeAreRead) {
+TEST(VarintsLongerThanNecessaryAreRead) {
   const Buffer padded = {0x85, 0x80, 0x80, 0x00, 0x81, 0x80, 0x80,
                          0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00};
   CHECK((values_of<int64_t>(Dtype::kInt64, 2, feature(Kind::kInt64, field(1, padded))) ==
@@ -200,7 +200,7 @@ TEST(StringsKeepTheirNulsAndTheirEmptiness) {
          std::vector<std::string>{std::string("a\0b\0", 4), "", std::string(1, '\0'), "c", ""}));
 }
 
-TEST(ListsInPiecesAndUnpackedValuesAreJoined) {
+TEST(ListsInSeveralPartsAndUnpackedValuesAreJoined) {
   const Buffer split = feature(Kind::kInt64, join(field(1, varints({1, -2})), Buffer{0x08, 0x03},
                                                   field(1, Buffer{}), field(1, varints({4}))));
   CHECK((values_of<int16_t>(Dtype::kInt16, 4, split) == std::vector<int16_t>{1, -2, 3, 4}));
@@ -233,7 +233,7 @@ TEST(MalformedListsAreAFault) {
   }
 }
 
-// Each payload is the last of its allocation but for the checksum.
+// Only the checksum lies between each payload and the end of its allocation.
 TEST(PackedListsAreReadAtEveryAlignment) {
   for (size_t shift = 0; shift < 8; ++shift) {
     const std::vector<Buffer> records = {

@@ -106,8 +106,8 @@ TEST(EveryLengthAtEveryAlignment) {
   }
 }
 
-// The interleaved paths cut their input in three runs of whole 8-byte words.
-TEST(LengthsAroundEveryCutIntoThreeStreams) {
+// The interleaved paths divide their input into three runs of whole 8-byte words.
+TEST(LengthsAroundEveryDivisionIntoThreeStreams) {
   constexpr size_t kLongest = 30'000;
   const Bytes bytes = noise(kLongest + 1);
   const std::vector<uint32_t> expected = reference_prefixes(bytes.data(), kLongest + 1);
@@ -150,7 +150,7 @@ TEST(CopyingSumsAndCopiesTheSameBytesAndNoOthers) {
   }
 }
 
-TEST(TwoPiecesEqualTheWhole) {
+TEST(TwoSpansEqualTheWhole) {
   const Bytes bytes = noise(1000);
   const uint32_t whole = reference_prefixes(bytes.data(), bytes.size()).back();
   on_every_path([&](CrcExtend extend) {
@@ -161,7 +161,7 @@ TEST(TwoPiecesEqualTheWhole) {
   });
 }
 
-TEST(ManyPiecesEqualTheWhole) {
+TEST(ManySpansEqualTheWhole) {
   const Bytes bytes = noise(20'011);
   const uint32_t whole = reference_prefixes(bytes.data(), bytes.size()).back();
   on_every_path([&](CrcExtend extend) {

@@ -74,8 +74,8 @@ TEST(ItemsOfSeveralValuesAndStepsOfListsArePaddedWhole) {
       (numbers<float>({listed.arrays.at(0), {}, {}, {}}) == std::vector<float>{1, 2, 3, 4, 8, 9}));
 }
 
-TEST(WhatIsCutOffIsLookedAtAllTheSame) {
-  // The value that does not fit int16 would be left out.
+TEST(ValuesThatAreCutOffAreStillChecked) {
+  // The value that does not fit int16 is one that is cut off.
   const Column column = column_of("x", Dtype::kInt16, 1, 1);
   const std::vector<uint8_t> fill = {0, 0};
   const Fault fault = read({row(ints({1})), row(ints({1, 70000}))}, column, 1, {}, fill).fault;

@@ -162,7 +162,7 @@ TEST(ANestedColumnNeedsAFeatureList) {
            FaultCode::kFlatNotNested);
 }
 
-TEST(FeatureListsInPiecesAreJoined) {
+TEST(FeatureListsInSeveralPartsAreJoined) {
   const Buffer halves = lists(wire::field(
       1, join(wire::field(1, Buffer{'x'}), wire::field(2, feature_list(ints({1, 2}), ints({3}))),
               wire::field(2, feature_list(ints({4}))))));
@@ -185,10 +185,10 @@ TEST(MalformedStepsAreAFault) {
 // Another process may write to a mapped file between the phases.
 TEST(AChangeBetweenThePhasesIsNoticed) {
   const Buffer before = stepped(ints({1}), ints({2}));
-  // As long as before, with as many values in fewer steps.
+  // The same length and number of values, in fewer steps.
   const Buffer fewer =
       lists(entry("x", join(feature_list(ints({1, 2})), wire::field(9, Buffer(4)))));
-  // And with as many steps of fewer values.
+  // The same number of steps, of fewer values.
   const Buffer shorter =
       lists(entry("x", join(feature_list(ints({1}), ints({})), wire::field(9, Buffer(1)))));
   CHECK_EQ(fewer.size(), before.size());

@@ -116,8 +116,8 @@ TEST(MergedExamplesAndRepeatedKeysAreReadAsProtobufReadsThem) {
   CHECK((numbers<int64_t>(decoded.columns[1]) == std::vector<int64_t>{2, 5}));
 }
 
-// Cells of pieces point into memory that must live until the second phase.
-TEST(ValuesInPiecesSurviveToTheSecondPhase) {
+// Cells of values in several parts point into scratch, which must live until the second phase.
+TEST(ValuesInSeveralPartsSurviveToTheSecondPhase) {
   const auto pieces = [](std::string_view a, std::string_view b) {
     return example(wire::field(1, join(wire::field(1, Buffer{'x'}), wire::field(2, strings({a})),
                                        wire::field(2, strings({b})))));
@@ -144,7 +144,7 @@ TEST(ADamagedFrameIsAFaultOfItsRow) {
   CHECK_EQ(unverified.fault.code, FaultCode::kMalformed);
 }
 
-// Large records may be checked while they are copied, which must not show.
+// Large records are checked while they are copied; the result is the same.
 TEST(DamageAnywhereInALargeRecordIsADataCrcFault) {
   constexpr size_t kLarge = 3'000'000;
   Buffer payload(kLarge);
@@ -172,8 +172,8 @@ TEST(DamageAnywhereInALargeRecordIsADataCrcFault) {
   }
 }
 
-// The CRC of a record may be checked after it has been parsed, which must not show.
-TEST(DamageIsToldBeforeWhateverItMakesOfTheRecord) {
+// The CRC of a record may be checked after it has been parsed; the result is the same.
+TEST(DamageIsReportedRatherThanItsEffects) {
   const Buffer large = floats(std::vector<float>(500, 1.5f));
   const std::vector<Buffer> records(
       20, example(entry("a", large), entry("b", ints({1})), entry("c", strings({"text"}))));
@@ -197,7 +197,7 @@ TEST(DamageIsToldBeforeWhateverItMakesOfTheRecord) {
   }
 }
 
-TEST(DamageBeforeARecordThatDoesNotFitIsTold) {
+TEST(DamageBeforeARecordThatDoesNotFitIsReported) {
   std::vector<Buffer> records(9, example(entry("a", floats(std::vector<float>(500, 1.5f)))));
   records[6] = example(entry("z", ints({1})));
   const std::vector<uint64_t> offsets = offsets_of(records);
@@ -220,7 +220,7 @@ TEST(LargeFieldsOfOneRecordAreCopiedInAnyOrder) {
   std::vector<float> second(400);
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<float>(i);
   for (size_t i = 0; i < second.size(); ++i) second[i] = -static_cast<float>(i);
-  // The key twice, so that its value is made of pieces, and lies in scratch.
+  // The value comes in two parts, so that it is put together in scratch.
   const Buffer pieces = wire::field(
       1,
       join(wire::field(1, Buffer{'p'}), wire::field(2, floats(first)), wire::field(2, Buffer{})));
@@ -308,7 +308,7 @@ TEST(TheFaultIsThatOfTheLowestRowWhicheverItsColumn) {
   CHECK_EQ(fault.column, 1);
 }
 
-TEST(CheckRowsFindsEveryBadRowInOrder) {
+TEST(CheckRecordsFindsEveryBadRowInOrder) {
   const std::vector<Buffer> records =
       with_bad_rows({29'999, 17'123, 4'321}, example(entry("x", ints({1}))));
   Buffer file = framed(records);
@@ -330,7 +330,7 @@ TEST(CheckRowsFindsEveryBadRowInOrder) {
   }
 }
 
-TEST(DescriptionsAreToldWithTheFirstRowThatBeginsWithThem) {
+TEST(DescriptionsAreReportedWithTheFirstRowThatHasThem) {
   const auto described = [](const std::string& content) {
     return join(wire::field(14, content), example(entry("x", ints({1}))));
   };

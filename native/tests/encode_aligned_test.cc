@@ -1,5 +1,5 @@
-// The aligned layout: records of one size, payloads at offsets a mapped file can
-// be read through as arrays.
+// The aligned layout: records of one size, with payloads at offsets that let a mapped file be read
+// as arrays.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,7 +45,7 @@ void check_payload(const Encoded& encoded, const Column& column, uint64_t align)
 
 constexpr uint64_t kRows = 40;
 
-TEST(WhatLeadsTheFirstRecordMovesAllOthersAlike) {
+TEST(ALeadInTheFirstRecordMovesAllOthersAlike) {
   std::vector<float> floats(5 * kRows);
   for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i);
   const std::vector<int64_t> ints(kRows, 7);
@@ -142,8 +142,7 @@ TEST(PayloadsAreAlignedWhateverTheKeysLength) {
   }
 }
 
-// Without an entry of changing size, a gap may come to less than the padding's
-// own overhead.
+// Without an entry of varying size, a gap may be smaller than the overhead of padding.
 TEST(AlignedColumnsOfFixedSizeOnly) {
   const std::vector<double> values(3 * kRows, 0.5);
   for (size_t length = 1; length < 70; ++length) {

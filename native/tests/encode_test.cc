@@ -19,7 +19,7 @@ namespace {
 using Offsets = std::vector<int64_t>;
 using wire::Buffer;
 
-// What was written is sound and lies where it is said to.
+// The records are sound and lie at the offsets that were returned.
 void check_frames(const Encoded& encoded) {
   CHECK(!encoded.fault);
   const Scan found = scan(encoded.file, {.anchor_every = 1, .verify = true});
@@ -234,7 +234,7 @@ TEST(Uint64sOverAnInt64AreAFaultOfTheirRowAndColumn) {
   }
 }
 
-// Sizes alone are looked at, so no such memory is needed.
+// Only sizes are computed, so the memory need not exist.
 TEST(ARecordOver2GibIsRefused) {
   const std::vector<float> none;
   const EncodeColumn large =

@@ -63,7 +63,7 @@ Seen read_one(const Buffer& record) {
   return all.empty() ? Seen{} : all.back();
 }
 
-// How the one Feature of a record lies.
+// The one Feature of a record.
 Seen read_feature_of(const Buffer& message) { return read_one(example(entry("k", message))); }
 
 bool is_sound(const Buffer& record) {
@@ -160,7 +160,7 @@ TEST(ExamplesEndToEndAreMerged) {
   CHECK_EQ(all[1].key, "b");
 }
 
-TEST(UnknownFieldsArePassedOverAtEveryLevel) {
+TEST(UnknownFieldsAreSkippedAtEveryLevel) {
   const Buffer unknown = unknown_fields();
   const auto around = [&](const Buffer& bytes) { return join(unknown, bytes, unknown); };
   const Buffer list = around(field(1, varints({1, 2})));
@@ -173,7 +173,7 @@ TEST(UnknownFieldsArePassedOverAtEveryLevel) {
   CHECK((seen.fields == Fields{{1, 2}}));
 }
 
-TEST(UnknownFieldsArePassedOverInFeatureLists) {
+TEST(UnknownFieldsAreSkippedInFeatureLists) {
   const Buffer unknown = unknown_fields();
   const auto around = [&](const Buffer& bytes) { return join(unknown, bytes, unknown); };
   const Buffer steps = around(field(1, around(ints({5}))));
@@ -197,7 +197,7 @@ TEST(KnownNumbersWithOtherWireTypesAreUnknownFields) {
   const Seen seen =
       read_one(join(odd, example(join(odd, field(1, join(odd, field(2, join(odd, ints({4})))))))));
   CHECK((seen.fields == Fields{{4}}));
-  // In a list of floats, an unpacked varint is one, and in a list of ints a fixed32.
+  // An unpacked varint is unknown in a list of floats, and a fixed32 in a list of ints.
   CHECK(read_feature_of(feature(Kind::kFloat, Buffer{0x08, 0x05})).fields.empty());
   CHECK(read_feature_of(feature(Kind::kInt64, Buffer{0x0d, 0, 0, 0, 0})).fields.empty());
 }
@@ -206,13 +206,13 @@ TEST(AOneofKeepsTheKindSetLast) {
   const Seen changed = read_feature_of(join(ints({1}), floats({1.0f}), strings({"x"})));
   CHECK_EQ(changed.kind, Kind::kBytes);
   CHECK((changed.fields == Fields{{'x'}}));
-  // What was set before the change away is lost.
+  // Values set before the kind changed are lost.
   const Seen back = read_feature_of(join(ints({1}), strings({"x"}), ints({2}), ints({3})));
   CHECK_EQ(back.kind, Kind::kInt64);
   CHECK((back.fields == Fields{{2}, {3}}));
 }
 
-TEST(PackedChunksAndUnpackedValuesOfOneListAreJoined) {
+TEST(PackedAndUnpackedValuesOfOneListAreJoined) {
   const Seen mixed = read_feature_of(
       feature(Kind::kInt64, join(field(1, varints({1, 300})), Buffer{0x08, 0x80, 0x01},
                                  field(1, Buffer{}), field(1, varints({-1})))));
@@ -222,12 +222,12 @@ TEST(PackedChunksAndUnpackedValuesOfOneListAreJoined) {
   CHECK((unpacked.fields == Fields{{1, 2, 3, 4}}));
 }
 
-TEST(AListInTwoPiecesIsJoined) {
+TEST(AListInTwoPartsIsJoined) {
   const Seen seen = read_feature_of(join(ints({1, 2}), ints({}), ints({3})));
   CHECK((seen.fields == Fields{{1, 2}, {3}}));
 }
 
-TEST(AValueInPiecesIsMerged) {
+TEST(AValueInSeveralPartsIsMerged) {
   const auto with_values = [](const auto&... values) {
     return example(field(1, join(field(1, Buffer{'k'}), field(2, values)...)));
   };
@@ -236,7 +236,7 @@ TEST(AValueInPiecesIsMerged) {
   CHECK((read_one(with_values(Buffer{}, ints({1}), Buffer{})).fields == Fields{{1}}));
 }
 
-TEST(AFeatureListInPiecesIsMerged) {
+TEST(AFeatureListInSeveralPartsIsMerged) {
   const Buffer two = join(field(1, Buffer{'k'}), field(2, feature_list(ints({1}), Buffer{})),
                           field(2, feature_list(ints({2}))));
   Scratch scratch;
@@ -286,7 +286,7 @@ TEST(MalformedRecordsAreRefused) {
   CHECK(!is_sound({0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));
 }
 
-TEST(GroupsNestOnlySoDeep) {
+TEST(GroupsNestedTooDeepAreRefused) {
   const auto nested = [](size_t depth) {
     return join(Buffer(depth, 0x3b), Buffer(depth, 0x3c));  // field 7
   };

@@ -138,7 +138,7 @@ TEST(NoRecordBeginsAtOrPastTheEnd) {
   }
 }
 
-TEST(ScanPassesOverRecordsEndToEnd) {
+TEST(ScanFindsRecordsEndToEnd) {
   const Buffer file = records_of_sizes({5, 0, 300, 7});
   const Scan result = scan_all(file, 1);
   CHECK(!result.fault);
@@ -150,7 +150,7 @@ TEST(ScanPassesOverRecordsEndToEnd) {
   CHECK((result.anchor_offsets == std::vector<uint64_t>{0, 21, 37, 353}));
 }
 
-TEST(ScanMarksTheFirstRecordAndEveryNth) {
+TEST(ScanAnchorsTheFirstRecordAndEveryNth) {
   const Buffer file = records_of_sizes({1, 1, 1, 1, 1});
   CHECK((scan_all(file, 2).anchor_rows == std::vector<uint64_t>{0, 2, 4}));
   CHECK((scan_all(file, 2).anchor_offsets == std::vector<uint64_t>{0, 34, 68}));
@@ -164,11 +164,11 @@ TEST(ScanEndsAtItsLimit) {
   CHECK_EQ(scan(file, {.limit = 2, .verify = true}).records, 2);
   CHECK_EQ(scan(file, {.limit = 2, .verify = true}).end, 34);
   CHECK_EQ(scan(file, {.limit = 0, .verify = true}).end, 0);
-  // A fault beyond the limit is not looked for.
+  // A fault behind the limit is not reported.
   CHECK(!scan(Bytes(file).first(40), {.stop = 40, .limit = 2, .verify = true}).fault);
 }
 
-TEST(ScanTakesTheRecordsThatBeginBeforeStop) {
+TEST(ScanFindsTheRecordsThatBeginBeforeStop) {
   const Buffer file = records_of_sizes({1, 1, 1});
   CHECK_EQ(scan(file, {.stop = 17, .verify = true}).records, 1);
   CHECK_EQ(scan(file, {.stop = 18, .verify = true}).records, 2);
@@ -198,7 +198,7 @@ TEST(FindRecordGivesTheNextRecordFromEveryByte) {
   }
 }
 
-TEST(FindRecordPassesOverDamagedAndCutRecords) {
+TEST(FindRecordSkipsDamagedAndCutRecords) {
   Buffer file = records_of_sizes({4, 4, 4});
   file[2] ^= 1;
   CHECK_EQ(find_record(file, 0, file.size()), 20);
@@ -218,15 +218,15 @@ TEST(FindRecordLooksOnlyBeforeStop) {
   CHECK_EQ(find_record({}, 0, 0), 0);
 }
 
-TEST(LengthsThatAreSoundBeforeDataThatIsNotAreNotTriedForEver) {
-  // Each would have half a megabyte checked.
+TEST(FindRecordGivesUpOnSoundLengthsBeforeDamagedData) {
+  // Each makes the search check half a megabyte.
   Buffer file(size_t{1} << 20);
   for (size_t at = 0; at + kFrameSize < file.size() / 2; at += kHeaderSize) {
     write_header(file.data() + at, file.size() / 2 - kFrameSize);
   }
   const Buffer sound = framed({Buffer(100, uint8_t{1})});
   file.insert(file.end(), sound.begin(), sound.end());
-  // A small record is found behind them all the same.
+  // A small record behind them is still found.
   CHECK_EQ(find_record(file, 0, file.size()), size_t{1} << 20);
 }
 

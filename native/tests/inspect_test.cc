@@ -107,7 +107,7 @@ TEST(FactsOfARepeatedKeyAreThoseOfTheLast) {
   check_extent(facts.values, 2, 2);
 }
 
-TEST(InspectStopsAtTheFirstRecordThatIsNoExample) {
+TEST(InspectStopsAtTheFirstRecordThatIsNotAnExample) {
   const std::vector<Buffer> bad = {
       {'h', 'e', 'l', 'l', 'o'},
       {0x0a, 0x05},
@@ -138,7 +138,7 @@ TEST(ADamagedFrameIsNamedAsSuch) {
   CHECK(!inspect(file, offsets, false).not_example);
 }
 
-TEST(KeysThatAreNotUtf8AreNoExample) {
+TEST(ARecordWithAKeyThatIsNotUtf8IsNotAnExample) {
   const auto is_key = [](std::string_view key) {
     return !inspect_records({example(entry(key, ints({1})))}).not_example;
   };
@@ -157,8 +157,8 @@ TEST(KeysThatAreNotUtf8AreNoExample) {
   CHECK(!is_key("\xff"));
 }
 
-// Field 2 of an Example is unknown: it need not be feature lists, and may still
-// look like them down to some level.
+// Field 2 of an Example is unknown: it need not hold feature lists, even if it looks like them down
+// to some level.
 TEST(AnythingMayBeInField2OfAnExample) {
   for (const Buffer& odd :
        {field(2, Buffer{0xff, 0xff}), lists(entry("\xff", feature_list())),

@@ -123,8 +123,7 @@ TEST(LocateWithUnevenAnchors) {
   CHECK(located.offsets == offsets);
 }
 
-// Damage before a mark was dropped when the anchors were made: the records of two
-// anchors need not touch.
+// Damage is skipped when anchors are made, so what one anchor leads to need not reach the next.
 TEST(LocateDoesNotReadAcrossTheGapBetweenTwoAnchors) {
   const Buffer head = framed({Buffer(3, 1), Buffer(3, 2)});
   const Buffer tail = framed({Buffer(3, 3), Buffer(3, 4)});

@@ -18,7 +18,7 @@ Buffer literals(const Buffer& bytes) {
   return join(Buffer{static_cast<uint8_t>(bytes.size() - 1)}, bytes);
 }
 
-// `n` bytes again, from `distance` before.
+// An item that repeats `n` bytes from `distance` before.
 Buffer again(size_t n, size_t distance) {
   const size_t length = n - 2;
   const auto high = static_cast<uint8_t>((distance - 1) >> 8);

@@ -33,7 +33,7 @@ Column named(const char* key, Place place = Place::kAny) {
   return column;
 }
 
-// The payload of each column's cell, if it is a plain one.
+// The payload of each column, if it has a single one.
 using Payloads = std::vector<std::optional<Buffer>>;
 
 class Records {
@@ -71,7 +71,7 @@ TEST(RepeatingRecordsGiveTheirOwnValues) {
   }
 }
 
-TEST(RecordsOfEqualLengthAndOtherKeysAreWalkedAnew) {
+TEST(RecordsOfEqualLengthAndOtherKeysAreParsedAnew) {
   Records records({named("a"), named("b"), named("c")});
   for (int i = 0; i < 10; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -83,7 +83,7 @@ TEST(RecordsOfEqualLengthAndOtherKeysAreWalkedAnew) {
   }
 }
 
-TEST(RecordsOfEqualLengthAndOtherKindsAreWalkedAnew) {
+TEST(RecordsOfEqualLengthAndOtherKindsAreParsedAnew) {
   Records records({named("a")});
   for (int i = 0; i < 5; ++i) {
     CHECK((records.parse(example(entry("a", ints({1})))) == Payloads{Buffer{1}}));
@@ -93,7 +93,7 @@ TEST(RecordsOfEqualLengthAndOtherKindsAreWalkedAnew) {
   CHECK_EQ(records.cell(0).kind, Kind::kBytes);
 }
 
-TEST(RecordsOfEqualLengthAndOtherCutsAreWalkedAnew) {
+TEST(RecordsOfEqualLengthAndOtherPayloadSizesAreParsedAnew) {
   Records records({named("a"), named("b")});
   const Buffer long_first = example(entry("a", ints({1, 2, 3})), entry("b", ints({4})));
   const Buffer long_last = example(entry("a", ints({1})), entry("b", ints({2, 3, 4})));
@@ -106,7 +106,7 @@ TEST(RecordsOfEqualLengthAndOtherCutsAreWalkedAnew) {
   }
 }
 
-// A payload is bytes: that it looks like fields must not matter.
+// A payload is just bytes, even if it looks like fields.
 TEST(PayloadsThatLookLikeEntriesStayPayloads) {
   Records records({named("a"), named("b")});
   const Buffer inner = entry("b", ints({9}));
@@ -132,7 +132,7 @@ TEST(AMalformedRecordOfEqualLengthIsRefused) {
   }
 }
 
-// What is wrong inside a list is for those who read its values to find.
+// Faults inside a list are found when its values are read.
 TEST(AListOfEqualLengthThatIsNotPlainIsNoPayload) {
   Records records({named("a"), named("b")});
   const Buffer sound = two("a", 1, "b", 2);
@@ -158,7 +158,7 @@ TEST(LengthsThatChangeAndReturn) {
   }
 }
 
-TEST(RecordsWithValuesInPiecesBetweenPlainOnes) {
+TEST(RecordsWithValuesInSeveralPartsBetweenPlainOnes) {
   Records records({named("a"), named("b")});
   const Buffer pieces =
       example(field(1, join(field(1, Buffer{'a'}), field(2, Buffer{}), field(2, ints({5})))),
@@ -188,7 +188,7 @@ TEST(EmptyRecordsHaveNoCells) {
   for (int i = 0; i < 5; ++i) CHECK((records.parse({}) == Payloads{std::nullopt, std::nullopt}));
 }
 
-TEST(AFeatureGoesBeforeAFeatureListOfItsName) {
+TEST(AFeatureTakesPrecedenceOverAFeatureListOfItsName) {
   const Buffer context = example(entry("a", ints({1})));
   const Buffer steps = lists(entry("a", feature_list(ints({2}))));
   for (const Buffer& record : {join(context, steps), join(steps, context)}) {
@@ -227,7 +227,7 @@ TEST(OneKeyInBothMapsServesAColumnForEach) {
 }
 
 // Field 2 of an Example is unknown, and need not be feature lists.
-TEST(AnythingMayBeInField2UnlessFeatureListsAreAskedFor) {
+TEST(AnythingMayBeInField2UnlessFeatureListsAreWanted) {
   const Buffer record = join(example(entry("a", ints({1}))), field(2, Buffer{0xff, 0xff}));
   for (const Place place : {Place::kAny, Place::kFeatures}) {
     Records records({named("a", place)});

@@ -102,7 +102,7 @@ TEST(ParallelScanOfAWindow) {
   check_parallel_equals_scan(file, stop, begin);
 }
 
-// Threads enter the nested file at records that are sound but not this file's.
+// Threads enter the nested file, at records that are sound but do not belong to the outer one.
 TEST(ParallelScanIsNotLedAstrayByATfrecordInsideARecord) {
   const Buffer nested = mixed_records(5 * kMebibyte, 2);
   const Buffer inside = framed({nested});
@@ -112,8 +112,8 @@ TEST(ParallelScanIsNotLedAstrayByATfrecordInsideARecord) {
   CHECK_EQ(scan(inside, {.anchor_every = 1, .verify = true, .threads = 5}).records, 1);
 }
 
-// Here a thread leaves the nested file at its damaged end and must not report it.
-TEST(ParallelScanForgetsFaultsInsideARecord) {
+// A thread reaches the damaged end of the nested file, and must not report it.
+TEST(ParallelScanIgnoresFaultsInsideARecord) {
   Buffer nested = mixed_records(2 * kMebibyte, 5);
   nested.erase(nested.end() - 3, nested.end());
   const Buffer file = join(framed({nested}), mixed_records(2 * kMebibyte, 6));
@@ -121,7 +121,7 @@ TEST(ParallelScanForgetsFaultsInsideARecord) {
   CHECK(!scan(file, {.verify = true, .threads = 4}).fault);
 }
 
-TEST(ParallelScanOfARecordLargerThanAPiece) {
+TEST(ParallelScanOfARecordLargerThanASpan) {
   const Buffer large = framed({Noise(7).bytes(4 * kMebibyte)});
   check_parallel_equals_scan(large);
   check_parallel_equals_scan(
@@ -141,17 +141,17 @@ TEST(ParallelScanEndsAtADamagedRecordAnywhere) {
   }
 }
 
-// A thread that looks for its first record passes over a damaged one, which must
-// not be lost for that.
+// A thread that looks for its first record skips a damaged one, which must be reported all the
+// same.
 TEST(ParallelScanEndsAtADamagedRecordWhereAThreadEnters) {
   const Buffer sound = mixed_records(4 * kMebibyte, 13);
-  for (const uint64_t pieces : {2u, 3u, 4u}) {
-    for (uint64_t piece = 1; piece < pieces; ++piece) {
-      const uint64_t entry = find_record(sound, sound.size() / pieces * piece, sound.size());
+  for (const uint64_t spans : {2u, 3u, 4u}) {
+    for (uint64_t span = 1; span < spans; ++span) {
+      const uint64_t entry = find_record(sound, sound.size() / spans * span, sound.size());
       Buffer damaged = sound;
       damaged[entry + 9] ^= 1;
       check_parallel_equals_scan(damaged);
-      CHECK_EQ(scan(damaged, {.verify = true, .threads = pieces}).fault.offset, entry);
+      CHECK_EQ(scan(damaged, {.verify = true, .threads = spans}).fault.offset, entry);
     }
   }
 }
@@ -164,9 +164,9 @@ TEST(ParallelScanOfACutFile) {
   }
 }
 
-// Pieces count their marks from their own first record, so marks may lie closer
-// than `every`, never farther.
-TEST(ParallelMarksAreWhereTheySayAndNeverFartherThanEvery) {
+// Each thread counts from its own first record, so anchors may lie closer together than asked for,
+// never farther apart.
+TEST(ParallelScanAnchorsAreRightAndNeverTooFarApart) {
   const Buffer file = mixed_records(4 * kMebibyte, 12);
   const std::vector<uint64_t> offsets = scan(file, {.anchor_every = 1}).anchor_offsets;
   for (const uint64_t every : {2u, 7u, 100u}) {

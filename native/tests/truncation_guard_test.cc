@@ -1,4 +1,4 @@
-// Mapped files that are cut while they are read.
+// Mapped files that are truncated while they are read.
 #include "truncation_guard.h"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ class TemporaryFile {
 
 uint64_t sum(Bytes bytes) { return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0}); }
 
-TEST(WhatIsMissingReadsAsZerosInAGuard) {
+TEST(MissingPagesReadAsZerosInAGuard) {
   const size_t page = page_size();
   const TemporaryFile file(8 * page);
   const Mapping mapping(file.path(), "a file");
@@ -53,7 +53,7 @@ TEST(WhatIsMissingReadsAsZerosInAGuard) {
   CHECK_EQ(cut->name, "a file");
   CHECK_EQ(cut->size, 8 * page);
   CHECK_EQ(cut->end, 3 * page);
-  // It stays cut, even if the file grows again.
+  // It stays truncated, even if the file grows again.
   CHECK_EQ(truncate(file.path().c_str(), static_cast<off_t>(8 * page)), 0);
   CHECK_EQ(mapping.current_size(), 3 * page);
   CHECK(!mapping.has_all_pages());
@@ -72,7 +72,7 @@ TEST(ThreadsAreInTheGuardOfTheirCaller) {
   CHECK_EQ(total.load(), uint64_t{0});
 }
 
-TEST(MappingsAreForgotten) {
+TEST(MappingsAreUnregistered) {
   const TemporaryFile file(page_size());
   for (int i = 0; i < 3000; ++i) const Mapping mapping(file.path(), "a file");
   CHECK(!truncated_file(truncations_seen()));

@@ -29,7 +29,7 @@ struct Read {
   int64_t refused;
 };
 
-// Numbers of 1 to `most` bytes, in no order.
+// Numbers of 1 to `most` bytes, in random order.
 std::vector<int64_t> numbers_up_to(int most, size_t count) {
   std::vector<int64_t> numbers;
   uint64_t state = 0x9e3779b97f4a7c15u;
@@ -67,7 +67,7 @@ TEST(LongVarintsAmongShortOnes) {
 }
 
 TEST(NothingIsWrittenBehindTheLastVarint) {
-  // As a row of a column, before which and behind which other threads write.
+  // Like a row of a column: other threads write before it and behind it.
   for (size_t count = 0; count <= 100; ++count) {
     const std::vector<int64_t> numbers = numbers_up_to(3, count);
     const Buffer packed = wire::varints(numbers);

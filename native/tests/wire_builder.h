@@ -1,5 +1,5 @@
-// Records built from the inside out, one small function per message, so that a
-// test can put any part in an odd place. Messages are buffers of wire bytes.
+// Building records from the inside out, with one small function per message, so that a test can put
+// anything in an odd place. Messages are buffers of wire bytes.
 #pragma once
 
 #include <cstdint>

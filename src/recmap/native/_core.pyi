@@ -138,9 +138,9 @@ class Batch:
 
 def end_with_parent(process: int) -> bool:
     """
-    Kill this process when `process` is no longer its parent, whatever it does then.
+    Kill this process as soon as `process` is no longer its parent, whatever it is doing.
 
-    Returns False if the thread that watches cannot be started.
+    Return False if the thread that watches for that cannot be started.
     """
 
 class FaultCode(enum.Enum):
@@ -313,7 +313,7 @@ LZF_MOST_GROWTH: int = 88
 
 def lzf_expand(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.uint8]) -> tuple[LzfFault, int]:
     """
-    Fills `out` from an LZF stream; what is wrong with it, and how many bytes it made.
+    Fill `out` from an LZF stream. Return what is wrong with it, and how many bytes it made.
     """
 
 class Mapping:
@@ -356,7 +356,7 @@ def truncated_file(since: int) -> tuple[bytes, int, int] | None:
 
 def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """
-    Writes ragged rows of items, each as large as fill, as rows of one length.
+    Write ragged rows as rows of one length. `fill` is one item; all have its size.
     """
 
 def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
