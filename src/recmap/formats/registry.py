@@ -15,7 +15,6 @@ from typing import Any
 
 from recmap.errors import (
     MissingPackageError,
-    Option,
     OptionTypeError,
 )
 from recmap.model.arguments import as_mapping, check_column_name, unknown_option
@@ -40,8 +39,6 @@ _FEW_COLUMNS = 100
 _WAITING = 24_000
 # The bytes that one column of an open file takes, at most.
 _OPENED = 11_000
-
-_AS_RAW = Option("format", "raw", of_input=True)
 
 
 @dataclass(frozen=True)
