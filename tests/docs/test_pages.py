@@ -14,7 +14,22 @@ from tests.pages import ROOT, run_page
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", ["index", "read", "repair", "stability", "tour"])
+PAGES = [
+    "convert",
+    "index",
+    "read",
+    "repair",
+    "stability",
+    "tour",
+    "train/jax",
+    "train/pipelines",
+    "train/pytorch",
+    "train/ranks",
+    "train/tensorflow",
+]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run_from_top_to_bottom(name: str) -> None:
     run_page(DOCS / f"{name}.md")
 
