@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verify import verify
+    from recmap.model.field import Field
     from recmap.model.ragged import Ragged
-    from recmap.model.schema import Field, Schema
+    from recmap.model.schema import Schema
     from recmap.pipeline.combine import mix, zip
     from recmap.pipeline.pipeline import Pipeline
     from recmap.pipeline.transforms.pad import Pad
@@ -60,7 +61,7 @@ else:
     _LATE = {
         "ColumnView": "recmap.dataset.column_view",
         "Dataset": "recmap.dataset.dataset",
-        "Field": "recmap.model.schema",
+        "Field": "recmap.model.field",
         "Pad": "recmap.pipeline.transforms.pad",
         "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",

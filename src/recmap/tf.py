@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recmap.model.schema import FieldLike
+from recmap.model.field import FieldLike
 
 __all__ = ["feature_spec"]
 

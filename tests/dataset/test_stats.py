@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as arrays
 
 import recmap as rm
 from recmap.dataset.stats import FieldCollector, Numbers
+from recmap.model.field import Field
 from recmap.model.progress import Progress
-from recmap.model.schema import Field
 
 RNG = np.random.default_rng(7)
 

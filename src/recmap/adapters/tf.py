@@ -12,7 +12,8 @@ from recmap.adapters.feed import Feed
 from recmap.adapters.joined_batches import join_neighbours
 from recmap.adapters.tf_tensors import AlignedMemory, TensorColumn, tf
 from recmap.errors import OptionError
-from recmap.model.schema import FieldLike, Schema
+from recmap.model.field import FieldLike
+from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.encoder import choose_encoding
 from recmap.tfrecord.parse_spec import Parsing, parsing_of

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from recmap.adapters.native_arrays import as_native, unknown_dtype
 from recmap.errors import MissingPackageError, OptionError
 from recmap.files.buffer_pool import Buffers
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
 
 try:
     import tensorflow as tf

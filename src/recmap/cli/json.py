@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from recmap.model.field import Field
 from recmap.model.ragged import Ragged
-from recmap.model.schema import Field
 
 __all__ = ["json_text"]
 

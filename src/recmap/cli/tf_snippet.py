@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.model.schema import Field
+from recmap.model.field import Field
 from recmap.model.source import Source
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from recmap.model.schema import Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Schema
 
 __all__ = ["torch_snippet"]
 

@@ -23,10 +23,11 @@ from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.field import Field
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source
 from recmap.tfrecord.encoder import Encoder
 

@@ -20,9 +20,10 @@ from recmap.errors import (
 )
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
+from recmap.model.field import BYTES, Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes
-from recmap.model.schema import BYTES, Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source, WrappedSource
 
 __all__ = ["Casting", "transformed"]

@@ -31,8 +31,9 @@ from recmap.model.arguments import (
     unknown_option,
 )
 from recmap.model.coerce import as_columns, fit, infer_schema
+from recmap.model.field import FieldLike, as_field
 from recmap.model.ragged import Ragged
-from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
 from recmap.tfrecord.byte_stream import CompressionOption

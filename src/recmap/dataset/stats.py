@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.histogram import Bins, Histogram
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
 
 __all__ = ["FieldCollector", "FieldStats", "Numbers"]
 

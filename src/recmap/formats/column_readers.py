@@ -13,9 +13,9 @@ from recmap.files.buffer_pool import Buffers
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.model.coerce import string_column
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added
-from recmap.model.schema import Field
 from recmap.native import _core
 
 __all__ = [

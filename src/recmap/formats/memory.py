@@ -13,9 +13,10 @@ from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.column_source import ColumnsSource
 from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, owned
 from recmap.model.row_sizes import RowSizes, added, column_sizes, fitting, measure
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
 __all__ = ["MemorySource", "StreamSource"]

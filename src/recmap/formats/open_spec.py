@@ -18,7 +18,8 @@ from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
-from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.model.field import FieldLike, as_field
+from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.tfrecord.byte_stream import CompressionOption
 

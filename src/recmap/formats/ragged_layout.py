@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, RaggedColumn
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
-from recmap.model.schema import Field, Schema
+from recmap.model.schema import Schema
 
 __all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
 

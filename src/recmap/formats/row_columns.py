@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from recmap.formats.column_readers import ColumnReader, Which, field_paths
 from recmap.model.coerce import string_column
+from recmap.model.field import Field
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import STRING, RowSizes
-from recmap.model.schema import Field
 
 __all__ = ["Rows", "rows_columns"]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message
-from recmap.model.schema import FieldLike, FieldsLike, Schema, as_field
+from recmap.model.field import FieldLike, as_field
+from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
 from recmap.tfrecord.faults import Opened, ragged_text

@@ -22,7 +22,8 @@ from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
-from recmap.model.schema import Batch, FieldLike, Schema
+from recmap.model.field import FieldLike
+from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.model.arguments import as_names
-from recmap.model.field import BYTES, Field, FieldLike, as_field
+from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.html import table
 from recmap.model.ragged import Column
 
-__all__ = ["BYTES", "Batch", "Field", "FieldLike", "FieldsLike", "Schema", "as_field"]
+__all__ = ["Batch", "FieldsLike", "Schema"]
 
 Batch: TypeAlias = dict[str, Column]
 """Columns of equal length by name."""

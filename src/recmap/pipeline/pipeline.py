@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
-from recmap.model.schema import FieldLike, Schema
+from recmap.model.field import FieldLike
+from recmap.model.schema import Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:

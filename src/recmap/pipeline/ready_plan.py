@@ -9,7 +9,8 @@ from functools import cached_property, partial
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput

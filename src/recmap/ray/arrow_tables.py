@@ -17,8 +17,9 @@ from pyarrow import types
 
 from recmap.errors import ColumnError, FieldMismatchError, FieldNotFoundError, FieldTextError
 from recmap.model.coerce import empty_column
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.ray.ray_data import (
     ArrowTensorArray,
     ArrowVariableShapedTensorType,

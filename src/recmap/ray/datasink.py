@@ -12,7 +12,8 @@ from uuid import uuid4
 from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, OptionError, OutputError
 from recmap.formats.registry import FORMATS, create_sink
-from recmap.model.schema import Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Schema
 from recmap.model.sink import Sink
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of_block
 from recmap.ray.ray_data import Datasink

@@ -14,7 +14,8 @@ from recmap.errors import OptionError, RecmapError
 from recmap.files.paths import PathLike, as_path, size_on_disk
 from recmap.formats.registry import check_output, sink_options
 from recmap.model.arguments import as_whole, unknown_option
-from recmap.model.schema import FieldLike, Schema, as_field
+from recmap.model.field import FieldLike, as_field
+from recmap.model.schema import Schema
 from recmap.ray.cluster import load_ray
 from recmap.ray.staging import StagedOutput
 

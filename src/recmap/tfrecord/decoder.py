@@ -11,8 +11,9 @@ import numpy.typing as npt
 from recmap.errors import DataError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.batch import Allocate
+from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.faults import Opened, fault_error
 from recmap.tfrecord.unknown_features import UnknownFeatures, Where

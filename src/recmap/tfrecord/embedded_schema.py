@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
-from recmap.model.schema import Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.unknown_features import Where

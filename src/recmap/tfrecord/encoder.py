@@ -19,8 +19,9 @@ from recmap.errors import (
     RecordTooLargeError,
 )
 from recmap.files.cpus import thread_count
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS, row_layout
 from recmap.tfrecord.embedded_schema import description

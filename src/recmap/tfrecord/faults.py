@@ -13,7 +13,8 @@ from recmap.errors import (
     NotExampleError,
     Option,
 )
-from recmap.model.schema import Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Schema
 from recmap.native import _core
 
 __all__ = ["KIND_NAMES", "Opened", "fault_error", "fault_text", "ragged_text"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
-from recmap.model.schema import Field
+from recmap.model.field import Field
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, Records, assemble
 from recmap.tfrecord.unknown_features import Where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recmap.model.schema import Field
+from recmap.model.field import Field
 from recmap.native import _core
 
 __all__ = ["Parsing", "parsing_of"]

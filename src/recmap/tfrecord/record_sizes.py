@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.field import Field
 from recmap.model.row_sizes import OFFSET, RowSizes
-from recmap.model.schema import Field, Schema
+from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import split_name
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recmap.errors import FieldMismatchError, Message, Option
-from recmap.model.schema import Field, Schema
+from recmap.model.field import Field
+from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.faults import KIND_NAMES

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.errors import ImageError, OptionError
+from recmap.model.field import Field
 from recmap.model.ragged import Ragged
-from recmap.model.schema import Field, Schema
+from recmap.model.schema import Schema
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.image_decoder import ImageDecoder
 

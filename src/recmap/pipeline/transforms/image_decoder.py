@@ -28,8 +28,8 @@ from recmap.errors import (
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
 
 __all__ = ["ImageDecoder"]
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from recmap.errors import MapError, RecmapError
 from recmap.model.casting import exact_array, first_lost
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.function import FunctionTransform, batch_text, function_failed
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, OptionError
 from recmap.model.arguments import check_choice
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
 
 __all__ = ["Held", "PackedRow", "Packer", "Piece"]

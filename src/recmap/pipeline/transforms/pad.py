@@ -14,8 +14,9 @@ from recmap.files.buffer_pool import Buffers
 from recmap.model.arguments import check_choice
 from recmap.model.batch import PaddedRows, PadSpec, Positions
 from recmap.model.casting import first_lost
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Batch, Field, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.schema import Field
 from recmap.pipeline.workers.pool import Result
 
 __all__ = ["PackedColumns", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
