@@ -15,9 +15,9 @@ help:
 	@echo "make test    run every test, with every package installed"
 	@echo "make check   ruff, mypy, import-linter, clang-format, stubs, links of the docs"
 	@echo "make docs    build the documentation into build/site"
-	@echo "make bench   measure against the peers"
+	@echo "make bench   measure against other libraries"
 	@echo "make fuzz    fuzz the native core (needs clang)"
-	@echo "make hostile try random files, chains and kills against the reference libraries"
+	@echo "make hostile try random files, pipelines and kills against the reference libraries"
 
 $(VENV)/pip: 
 	$(PYTHON) -m venv $(VENV)

@@ -296,7 +296,7 @@ def test_the_explanation_tells_how_fast_a_large_input_is_read() -> None:
     report = rm.convert("x.tfrecord", "y.npz", durable=False)
     assert re.search(r"rows of about 1.05 MB, .*; rows are read at .*/s", report.explanation)
     mapped = rm.from_arrays({"x": rows}).save("x.npy", durable=False)
-    assert "rows are used where they lie" in mapped.explanation
+    assert "rows are read in place, without a copy" in mapped.explanation
     small = rm.from_arrays({"x": rows[:10]}).save("z.npy", durable=False)
     assert "rows are" not in small.explanation
 

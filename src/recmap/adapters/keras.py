@@ -1,7 +1,7 @@
 """``to_keras``: batches as a ``keras.utils.PyDataset``, whatever the backend.
 
 Keras reads batches by number, and says little about what it does with them. It asks for one
-or two before it trains, to see their types, and reports the end of an epoch after that look.
+or two before it trains, to see their types, and calls ``on_epoch_end`` after this preview.
 It takes batches ahead of training. With ``steps_per_epoch`` it reports the end of an epoch in
 the middle of the data, and then goes on with the numbers that follow. So ``KerasBatches``
 works out when an epoch of the pipeline really ends, and the callback ``Follow`` tells it what
@@ -242,7 +242,7 @@ class _Epoch:
     """One epoch of the pipeline, or what is left of one, and how far Keras has come in it.
 
     Batches that are asked for in order come from the running pipeline, which works ahead,
-    with its workers. After the first one out of order there is no order to go on with.
+    with its workers. After the first one out of order the running pipeline is no longer used.
     """
 
     def __init__(self, feed: Feed, number: int, length: int, state: State | None = None) -> None:

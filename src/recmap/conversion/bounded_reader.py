@@ -79,7 +79,7 @@ def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
     seconds = time.perf_counter() - begun
     # Read twice, and at the same address both times: then nothing was copied.
     if all(_address(first[name]) == _address(timed[name]) for name in timed):
-        return Sample(row_bytes, "rows are used where they lie")
+        return Sample(row_bytes, "rows are read in place, without a copy")
     return Sample(row_bytes, f"rows are read at {size_text(measure(timed)[1] / seconds)}/s")
 
 

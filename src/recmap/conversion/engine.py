@@ -2,11 +2,12 @@
 
 How a row gets from the source to a committed file: ``transform.py`` wraps the source, so that
 it shows only the chosen rows and columns, under their new names and types. ``budget.py`` and
-``bounded_reader.py`` sample the first rows and decide how large a slab may be; ``plan.py``
-divides the rows among shards, and ``manifest.py`` records that plan, drops the shards that an
-earlier run finished, and takes the run lock (``run_lock.py``) after ``cleanup.py`` has removed
-what a killed run left. ``external_shuffle.py`` puts the rows into a random order, if asked.
-A runner (``thread_runner.py``, or ``ray/runner.py`` on a cluster) then hands each shard to
+``bounded_reader.py`` sample the first rows and decide how large a slab may be, and
+``plan.py`` divides the rows among shards. ``manifest.py`` takes the run lock
+(``run_lock.py``) after ``cleanup.py`` has removed what a killed run left, records the plan,
+and drops the shards that an earlier run with the same plan finished. ``external_shuffle.py``
+puts the rows into a random order, if asked. A runner (``thread_runner.py``,
+``process_runner.py``, or ``ray/runner.py`` on a cluster) then hands each shard to
 ``shard_writer.py``, which reads slab after slab with ``bounded_reader.py``, passes it to the
 sink of the format under a temporary name, checks the result with ``verify.py``, records the
 shard as finished, and renames it. ``progress.py`` has the report of all that.

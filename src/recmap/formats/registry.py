@@ -31,6 +31,7 @@ __all__ = [
     "format_of",
     "parameters",
     "read_copies",
+    "sink_options",
 ]
 
 # The memory of this many columns is not counted.
@@ -50,7 +51,7 @@ class Format:
 
     The function in ``opens`` takes ``path`` and returns a ``Source``; or ``files``, if one
     source reads several. By keyword it gets those of ``names``, ``fields`` and the options
-    of ``rm.open`` that it has parameters for. That in ``writes`` takes ``path``, ``schema``
+    of ``rm.open`` that it has parameters for. The function in ``writes`` takes ``path``, ``schema``
     and ``durable`` and returns a ``Sink``; its other parameters are options of
     ``rm.convert``, but for ``expected``, the number of rows that will be written.
     """

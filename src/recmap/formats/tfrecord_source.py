@@ -61,8 +61,8 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 _T = TypeVar("_T")
 
-# Compressed files that hold rows to come, besides one for each thread.
-_HOLDING = 2
+# Compressed files that keep inflated rows, besides one for each thread.
+_OPEN_WINDOWS = 2
 # Files whose metadata is checked on opening; that of others when they are first read.
 _EXAMINED = 64
 
@@ -98,7 +98,7 @@ class TFRecordSource(Source):
         # Rows before each file, as far as they have been counted.
         self._starts = [0]
         self._lock = RLock()
-        # Compressed files that hold rows to come, the one read last at the end.
+        # Compressed files that keep inflated rows, the most recently read one last.
         self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
@@ -108,7 +108,7 @@ class TFRecordSource(Source):
         )
         for file in self._files[1:]:
             if isinstance(file, CompressedFile):
-                file.rest()  # the sample is no longer needed
+                file.release()  # the sample is no longer needed
         self._skipped: list[Skipped] = []
         if skip:
             self._skip_bad_records()
@@ -309,10 +309,10 @@ class TFRecordSource(Source):
         with self._lock:
             self._holding[i] = file
             self._holding.move_to_end(i)
-            too_many = len(self._holding) > _HOLDING + thread_count()
+            too_many = len(self._holding) > _OPEN_WINDOWS + thread_count()
             oldest = self._holding.popitem(last=False)[1] if too_many else None
         if oldest is not None:
-            oldest.rest()
+            oldest.release()
 
     @guarded
     def gather(self, rows: Rows) -> Batch:

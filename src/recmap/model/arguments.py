@@ -28,7 +28,6 @@ __all__ = [
     "check_choice",
     "check_column_name",
     "check_flag",
-    "check_function",
     "check_iterable",
     "is_iterable",
     "unknown_option",
@@ -153,12 +152,6 @@ def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
         return found
     except (ImportError, AttributeError, TypeError):
         return None
-
-
-def check_function(name: str, value: Any) -> None:
-    """Refuse what is neither a function nor None."""
-    if value is not None and not callable(value):
-        raise OptionTypeError(f"{name}={value!r}: give a function")
 
 
 def check_column_name(name: Any) -> None:

@@ -1,20 +1,22 @@
 """Reads blocks of rows, in order and ahead of the loop, and makes batches of them.
 
-A padded batch, ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop, takes this way.
-``rm.open`` (dataset/dataset.py) opens a source; ``batch`` (pipeline.py) notes the batch size
-and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``Feed`` (feed.py),
-which keeps the cursor, for the next batch, and the feed asks ``plain_batches`` here. Here
-``Blocks.spans`` divides the rows of an epoch into spans of one or several batches, and a pool
-(workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
+A padded batch, ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop, takes this path.
+``rm.open`` (dataset/open.py) opens a source; ``batch`` (pipeline.py) notes the batch size and
+a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
+(feed.py), which keeps the cursor, for the next batch, and the feed asks ``plain_batches``
+here. Here ``Blocks.spans`` divides the rows of an epoch into spans of one or several batches,
+and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
 (transforms/pad.py) read the rows, padded already, from ``SourceRows`` (row_source.py), which
 asks the source of the format (formats/tfrecord_source.py), where tfrecord/padded_decoder.py
-decodes each record straight into the padded array. What comes back is a ``Result``: the
-batches, which rows were kept, and the seconds each stage took. ``plain_batches`` hands out
-its batches in order, each with the cursor after it. If filters, buckets or packing leave rows
-out or rearrange them, grouped_batches.py makes the batches of the rows of a block.
+decodes each record straight into the padded array. (Rows of compressed files, of sources that
+cannot pad, and rows that other transforms change first are padded afterwards.) What comes
+back is a ``Result``: the batches, which rows were kept, and the seconds each stage took.
+``plain_batches`` hands out its batches in order, each with the cursor after it. If filters,
+buckets or packing leave rows out or rearrange them, grouped_batches.py makes the batches of
+the rows of a block.
 
-Nothing here gives a name to a batch while it waits for the next to be asked for: that would
-keep its memory when the loop no longer uses it.
+No variable here refers to a batch while a generator waits: that would keep its memory alive
+when the loop no longer uses it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ __all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_
 def plain_batches(
     ready: ReadyPlan, cursor: Cursor, meter: Meter
 ) -> Generator[tuple[Batch, Cursor], None, None]:
-    """Yield the batches from a cursor on, each with the cursor after it, if blocks are batches."""
+    """Yield the batches from a cursor on, each with the cursor after it, of a plain plan."""
     plan, together = ready.plan, ready.batches_per_block
     blocks = Blocks(ready, meter)
     # The cursor after the last batch is the start of the next iteration, not of this one.
@@ -130,8 +132,8 @@ class BlockSpan:
     """A block to be read: rows ``start`` to ``stop`` of this rank.
 
     They are in the epoch of ``cursor``, which is where the run entered it; ``following``
-    is the cursor after that epoch, and ``last`` says that no block of it follows. If blocks
-    are batches, ``given`` batches of the epoch come before it.
+    is the cursor after that epoch, and ``last`` says that no block of it follows. In a plain
+    plan, ``given`` batches of the epoch come before it.
     """
 
     cursor: Cursor
@@ -243,7 +245,7 @@ class Blocks:
         return self._failure is not None
 
     def _sound_spans(self) -> Iterator[BlockSpan]:
-        """Yield what was asked for and did not come, up to the first bad row."""
+        """Yield the blocks that were requested and have no result, up to the first bad row."""
         for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
             positions, _ = span.share.positions(span.start, span.stop)
             sound = sound_rows(self._plan.rows, positions)

@@ -25,7 +25,7 @@ __all__ = ["Plan", "Rank", "joined_plan", "joined_rows"]
 _MEMORY = parse_size("512MB")
 _START = Cursor()
 _EVERYTHING = Slice()
-# Rows that come one by one are read so many at once.
+# Without batch(), rows are read in blocks of up to so many bytes and rows.
 _SINGLE_ROWS_BYTES = 1 << 20
 _SINGLE_ROWS_MOST = 256
 # Threads that read batches before they are asked for.
@@ -69,7 +69,7 @@ class Plan:
     batch_slice: Slice = _EVERYTHING
     total_slice: Slice = _EVERYTHING
     rank: Rank | None = None
-    #: Which of how many processes of this rank, which take its batches in turn.
+    #: (index, count): this process among those of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
     repeat: int | None = 1
     workers: Workers | None = None
@@ -149,13 +149,13 @@ class Plan:
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of rows that a filter leaves."""
         if self.repeat is None or self.count_rows is None:
-            raise OptionError("repeat: it has no end already")
+            raise OptionError("repeat: this pipeline already repeats without end")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
     def with_rank(self, rank: Rank) -> Plan:
         """Read only what is one rank's."""
         if self.rank is not None:
-            raise OptionError("shard: it is one of several shards already")
+            raise OptionError("shard was already called on this pipeline")
         counted = self.grouping is None or self.grouping.rows_per_group is not None
         if rank.even != "uneven" and (self.drops or not counted or self.bucket is not None):
             raise OptionError(
@@ -185,7 +185,7 @@ class Plan:
     def random_access(self, verb: str, workers: Workers | None = None) -> Rows:
         """Return the rows so far by position, or raise why they have none.
 
-        ``workers`` are those of a whole that this pipeline becomes a branch of.
+        ``workers`` are those of the joined pipeline, if this becomes one of its branches.
         """
         self.check_before_batch(verb)
         if self.drops:
@@ -263,7 +263,7 @@ class Plan:
 
     @property
     def plain(self) -> bool:
-        """Whether a block that is read is a batch."""
+        """Whether blocks are cut straight into batches: no filter, bucket or pack."""
         return self.groups.plain and not self.drops
 
     @property
@@ -356,7 +356,7 @@ class Plan:
         return self.batch_slice.wanted(start.given, batches)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
-        """Return the cursor so many batches further on, if blocks are batches."""
+        """Return the cursor so many batches further on, in a plain plan."""
         count = self.count(start)
         if count is not None and batches > count:
             raise OptionError(f"state(batches={batches}): there are {count:,} in this iteration")

@@ -76,11 +76,11 @@ class Share:
     world: int = 1
     block: int = 1
     even: Even = "uneven"
-    #: Which of how many processes of this rank, which take its blocks in turn.
+    #: (index, count): this process among those of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
 
     def check(self) -> None:
-        """Refuse a rank that there is not."""
+        """Refuse a rank outside of 0 to world - 1."""
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
         if self.even not in ("uneven", "pad", "drop"):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from recmap.errors import CompressionError, CorruptRecordError, MemoryLimitError
 from recmap.files.cpus import thread_count
-from recmap.model.ragged import concatenate
+from recmap.model.batch import join
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.native import _core
@@ -62,7 +62,7 @@ class CompressedFile(RecordFile):
         self.compression = compression
         self._stream = RecordStream(path, compression, verify)
         self._count = count
-        # Sound records that are not rows, by number among the sound ones.
+        # Numbers of intact records that do not decode and are skipped; damaged ones do not count.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
         self._lock = RLock()
@@ -121,7 +121,7 @@ class CompressedFile(RecordFile):
                 if limit is not None or stop <= rows.stop:
                     break
                 del rows  # free it before the next window is made
-        return _join(parts) if parts else self._no_rows(decoder)
+        return join(parts) if parts else self._no_rows(decoder)
 
     def gather(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> Batch:
         """Read rows by number, in one pass."""
@@ -131,7 +131,7 @@ class CompressedFile(RecordFile):
                 self._decode(decoder, here, wanted[some] - here.first)
                 for here, some in self._rows_with(wanted)
             ]
-        batch = _join(parts) if parts else self._no_rows(decoder)
+        batch = join(parts) if parts else self._no_rows(decoder)
         return {name: column[order] for name, column in batch.items()}
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
@@ -209,7 +209,7 @@ class CompressedFile(RecordFile):
         """
         # A fork inherits the pass, but not the thread that reads ahead.
         if self._process != os.getpid():
-            self.rest()
+            self.release()
             self._process = os.getpid()
         place = self._place_before(row)
         if self._held is None or row < self._held.first or place.row > self._held.stop:
@@ -268,7 +268,7 @@ class CompressedFile(RecordFile):
         if not self._skip and place.row > last.row and place.entry.base > last.entry.base:
             self._places.append(place)
 
-    def rest(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._windows = self._held = self._sampled = None
 
@@ -284,7 +284,7 @@ class CompressedFile(RecordFile):
         remain.
         """
         self._bad, self._count, self._skip = bad, count, True
-        self.rest()
+        self.release()
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Yield the records of the first window."""
@@ -319,7 +319,3 @@ class CompressedFile(RecordFile):
         data = np.frombuffer(bytes(held[:wanted]), np.uint8)
         found = _core.scan(data, _core.ScanRequest(limit=1))
         return data[: found.end] if found.records else None
-
-
-def _join(parts: list[Batch]) -> Batch:
-    return {name: concatenate([part[name] for part in parts]) for name in parts[0]}

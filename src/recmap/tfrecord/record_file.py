@@ -128,6 +128,6 @@ class RecordFile(ABC):
     ) -> Exception:
         """Make the error for a fault in a window whose bytes lie at ``base``."""
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Release what is held for the next rows."""
         return

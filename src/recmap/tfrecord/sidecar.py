@@ -114,7 +114,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
         "records": sidecar.index.count,
         "length": sidecar.index.length,
         "lead": sidecar.index.lead,
-        "marks": len(rows),
+        "marks": len(rows),  # the number of anchors; the key is older than the word
         "schema": schema_texts(sidecar.schema),
         "encoding": dict(sidecar.encoding),
         "verified": sidecar.verified,

@@ -41,7 +41,7 @@ class ShuffledRows(ReorderedRows):
 
 
 def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
-    """Refuse the size of a buffer, which other libraries take, and options there are not."""
+    """Refuse the size of a buffer, which other libraries take, and unknown options."""
     for name in unknown:
         if name != "buffer_size":  # what tf.data calls it
             raise unknown_option(name, ("reshuffle", "seed", "window"), "shuffle: ")

@@ -99,6 +99,7 @@ class SpanRows(ReorderedRows):
         return positions + self._start
 
     def describe(self) -> list[Any]:
+        # The word that the states of recmap 0.1 hold.
         return ["stretch", self._rows.describe(), self._start, self.reach]
 
 
