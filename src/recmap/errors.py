@@ -138,14 +138,17 @@ class RecmapError(Exception):
         return str(self.args[0]) if self.args else ""
 
     @property
-    def message(self) -> str:
-        """The text; a ``Message`` if it names options."""
+    def wording(self) -> str:
+        """The text; a ``Message`` if it names options.
+
+        It is not called ``message``: PyTorch passes ``message=`` to errors that have one.
+        """
         return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
 
     @property
     def options(self) -> tuple[Option, ...]:
         """The options that the message names, to correct the call: ``overwrite=True``."""
-        parts = self.message.parts if isinstance(self.message, Message) else ()
+        parts = self.wording.parts if isinstance(self.wording, Message) else ()
         return tuple(part for part in parts if isinstance(part, Option))
 
 

@@ -211,7 +211,7 @@ def test_raw_bytes_get_a_type_from_fields() -> None:
         ),
         ({"label": "float32"}, r"the feature is a int64_list, but the field is float32"),
         ({"label": "int8"}, r"the value 300 does not fit: the field is int8"),
-        ({"data": "int64[*,*]"}, r"no feature list"),
+        ({"data": "int64[*,*]"}, r"not a feature list"),
     ],
 )
 def test_a_wrong_field_says_what_the_records_hold(fields: dict[str, str], message: str) -> None:

@@ -264,7 +264,7 @@ def test_a_file_of_another_format_is_named(kind: str, capsys: pytest.CaptureFixt
         assert main(command) == 2, command
         assert (
             capsys.readouterr().err
-            == f"recmap {command[0]}: {worded(caught.value.message, command[0])}\n"
+            == f"recmap {command[0]}: {worded(caught.value.wording, command[0])}\n"
         )
     assert not Path("out.tfrecord").exists()
 

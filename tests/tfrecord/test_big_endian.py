@@ -32,8 +32,8 @@ def test_big_endian_columns_are_written_little_endian(dtype: str, shape: Any, wa
         with rm.TFRecordWriter("x.tfrecord") as w:
             w.write(given)
     elif way in ("save", "gzip"):
-        options = {"compression": "gzip"} if way == "gzip" else {}
-        rm.from_arrays(given).save("x.tfrecord", verify="full", options=options)
+        compression = "gzip" if way == "gzip" else None
+        rm.from_arrays(given).save("x.tfrecord", verify="full", compression=compression)
     else:
         np.save("x.npy", x)
         rm.convert("x.npy", "x.tfrecord", verify="full", rename={"data": "x"})

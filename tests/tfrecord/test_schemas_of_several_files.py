@@ -137,9 +137,7 @@ def test_a_manifest_with_huge_claims_takes_no_memory(field: str) -> None:
 
 def test_a_description_that_contradicts_the_index_or_the_manifest_is_an_error() -> None:
     rm.from_arrays({"x": np.zeros((4, 2))}).save("a/")
-    rm.from_arrays({"x": np.zeros((4, 4), np.float32)}).save(
-        "b/", options={"encoding": {"x": "raw"}}
-    )
+    rm.from_arrays({"x": np.zeros((4, 4), np.float32)}).save("b/", encoding={"x": "raw"})
     assert os.path.getsize("a/data.tfrecord") == os.path.getsize("b/data.tfrecord")
     shutil.copyfile("b/data.tfrecord", "a/data.tfrecord")
     os.unlink("a/.data.tfrecord.recmap")

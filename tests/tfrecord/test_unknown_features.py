@@ -300,7 +300,7 @@ def test_the_advice_for_one_column_keeps_the_others(kind: str, read: Any) -> Non
     path = write(kind, [same] * before + [wire.example(a=wire.float_list(1.0), b=other)])
     with pytest.raises(rm.FieldMismatchError, match="another kind of list") as e:
         read(rm.open(path))
-    assert "fields=['b']" in str(e.value)
+    assert 'fields=["b"]' in str(e.value)
 
 
 def test_the_advice_for_lengths_that_differ_works_and_keeps_the_other_columns() -> None:

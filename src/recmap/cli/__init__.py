@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace) -> int:
     except (RecmapError, OSError) as e:
         if args.debug:
             raise
-        _complain(args.verb, e.message if isinstance(e, RecmapError) else str(e))
+        _complain(args.verb, e.wording if isinstance(e, RecmapError) else str(e))
         return 2 if isinstance(e, _USAGE) else 1
 
 

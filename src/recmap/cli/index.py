@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
         # An index leaves no record out, as --errors skip would.
-        text = e.message.text if isinstance(e.message, Message) else str(e)
+        text = e.wording.text if isinstance(e.wording, Message) else str(e)
         hint = ("recmap repair copies the sound records to a new file",)
         raise CorruptRecordError(
             Message(text, hint=hint), file=e.file, record=e.record, byte=e.byte
