@@ -44,6 +44,7 @@ def grouped_batches(
 
     def request(number: int, group: _PlacedGroup) -> Request:
         cursors.append(group.after)
+        assert group.positions is not None
         return Request(number, group.epoch, group.positions, group.batch)
 
     def finished(answer: tuple[Request, Result]) -> tuple[Batch, Cursor]:
@@ -73,12 +74,12 @@ class BatchTask:
 
 @dataclass(frozen=True)
 class _PlacedGroup:
-    """A batch, the positions of its rows, and the cursor after it. ``last`` if it is known
-    to be the last of its epoch.
+    """A batch, the positions of its rows if transforms need them, and the cursor after it.
+    ``last`` if it is known to be the last of its epoch.
     """
 
     batch: Batch
-    positions: Positions
+    positions: Positions | None
     epoch: int
     after: Cursor
     last: bool
@@ -225,14 +226,17 @@ class _Groups:
         """Return a group with the cursor after it. If a bad row follows (``broken``), it is
         not the last of its epoch.
         """
-        end = span.stop if broken else len(span.share)
-        at = end if group.at == END else group.at
+        at = group.at
+        if at == END:
+            at = span.stop if broken else len(span.share)
         counted_last = self._counted and span.last and at >= span.stop
         last = self._given == self._wanted.stop or counted_last
         after = span.following
         if not last:
             after = self._cursor(group, span, at, reached)
-        positions, _ = span.share.positions_of(group.numbers)
+        positions = None
+        if self._ready.batch_transforms:
+            positions, _ = span.share.positions_of(group.numbers)
         return _PlacedGroup(group.batch, positions, span.cursor.epoch, after, last)
 
     def _cursor(
