@@ -75,6 +75,23 @@ def test_to_another_format_than_the_name_says(capsys: pytest.CaptureFixture[str]
     assert [len(rm.open(file)) for file in rm.open("rows/").files] == [400, 400, 200]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("--to", "--format"),
+        ("--rows-per-shard", "--shards 'N rows'"),
+        ("--shard-size=1MB", "--shards SIZE"),
+        ("--no-fsync", "--no-durable"),
+    ],
+)
+def test_an_option_that_was_renamed_is_refused_with_its_new_name(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["convert", "x.npy", "y/", old])
+    assert f"is now written {new}" in capsys.readouterr().err
+
+
 def test_existing_files_are_not_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", X)
     Path("y.npy").write_bytes(b"mine")

@@ -48,6 +48,13 @@ _USAGE = (
 )
 # Values of these may begin with a minus sign, which argparse would take for an option.
 _SIGNED = ("--shape", "--rows")
+# Options of earlier versions, and how they are written now.
+_RENAMED = {
+    "--to": "--format FORMAT",
+    "--rows-per-shard": "--shards 'N rows'",
+    "--shard-size": "--shards SIZE",
+    "--no-fsync": "--no-durable",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         command.print_help(sys.stderr)
         sys.exit(2)
+    for word in words:
+        renamed = _RENAMED.get(word.partition("=")[0])
+        if renamed is not None:
+            command.error(f"{word.partition('=')[0]} is now written {renamed}")
     args = command.parse_args(words)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
