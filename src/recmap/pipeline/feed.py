@@ -91,7 +91,7 @@ class PipelineFeed:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the next iteration begins with, or began with if it is resumed."""
+        """The first epoch of the next iteration, even if that resumes in a later one."""
         return self._next.epoch - self._next.turn
 
     @property

@@ -52,8 +52,8 @@ class Frameworks:
     ) -> KerasBatches:
         """Return a ``keras.utils.PyDataset``, for any backend.
 
-        A batch is a dict of columns or, with ``label``, a pair of features and label. With
-        ``sample_weight`` it is a triple: that column is how much each row counts in the loss.
+        A batch is a dict of columns or, with ``label``, a pair of features and label. The
+        column ``sample_weight``, how much each row counts in the loss, makes it a triple.
 
         With ``workers=4``, four Keras threads make the batches that ``fit`` asks for out of
         order; with ``"processes:4"``, four processes do. ``max_queue_size`` is how many they

@@ -76,7 +76,7 @@ class BatchTask:
 class _PlacedGroup:
     """A batch, the positions of its rows if transforms need them, and the cursor after it.
 
-    ``last`` is true if it is known to be the last of its epoch.
+    ``last`` is true for a batch that is known to be the last of its epoch.
     """
 
     batch: Batch
@@ -121,7 +121,7 @@ def _last_marked(
 
 
 def _closed(waiting: deque[_PlacedGroup], repeat: int | None) -> _PlacedGroup:
-    """Take the first of two groups; if they are in different epochs, it is the last of its own."""
+    """Take the first of two groups; it ends its epoch if the second is in another one."""
     group = waiting.popleft()
     if group.epoch == waiting[0].epoch:
         return group

@@ -69,7 +69,7 @@ class Plan:
     batch_slice: Slice = _EVERYTHING
     total_slice: Slice = _EVERYTHING
     rank: Rank | None = None
-    #: (index, count): this process among those of its rank, which take turns.
+    #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
     repeat: int | None = 1
     workers: Workers | None = None

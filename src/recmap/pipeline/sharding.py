@@ -76,7 +76,7 @@ class Share:
     world: int = 1
     block: int = 1
     even: Even = "uneven"
-    #: (index, count): this process among those of its rank, which take turns.
+    #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
 
     def check(self) -> None:

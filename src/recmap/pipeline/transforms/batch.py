@@ -37,9 +37,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class GroupInput:
-    """Rows to group. ``numbers`` are their places in what this rank reads, in ascending
-    order.
-    """
+    """Rows to group. ``numbers`` are their places among the rows of this rank, ascending."""
 
     batch: Batch
     numbers: Positions
@@ -123,7 +121,7 @@ class Grouping(ABC):
         """Begin an epoch."""
 
     def held_numbers(self, held: Any) -> list[int]:
-        """Return the numbers of the rows that a state holds. Raise ValueError if it is wrong."""
+        """Return the numbers of the rows that a state holds; ValueError if they do not fit."""
         if held:
             raise ValueError("nothing is held back")
         return []
