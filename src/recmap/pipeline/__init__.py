@@ -1,1 +1,1 @@
-"""What a training loop needs: rows in any order, changed, grouped, dealt out, resumed."""
+"""Pipelines for training loops: reorder, transform, batch, shard and resume rows."""

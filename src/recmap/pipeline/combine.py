@@ -23,9 +23,10 @@ def mix(
 ) -> Pipeline:
     """Mix the rows of several datasets or pipelines, in proportion to their weights.
 
-    Without weights, all rows come. With weights, the mix ends when one of them has no more
-    rows, so that the proportions hold to the end; ``until="all"`` continues with the others.
-    ``repeat()`` them for a mix without end. A dataset without rows takes no part.
+    Without weights, the mix contains all rows. With weights, it ends when the first dataset
+    runs out of rows, so that the proportions hold to the end; ``until="all"`` continues with
+    the others. ``repeat()`` the datasets for a mix without end. Datasets without rows are
+    ignored.
 
     Each dataset is spread evenly over the whole epoch, in its own order: any span of rows
     holds its proportion, give or take a few rows, however small the weight. The pattern
@@ -43,7 +44,7 @@ def mix(
     plans = _plans(datasets, "mix")
     rows = MixedRows(joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
     given = None if weights is None else [float(weight) for weight in weights]
-    # States call the datasets parts.
+    # States call the datasets "parts".
     record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
     return Pipeline(joined_plan(plans, rows, record))
 

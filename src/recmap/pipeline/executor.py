@@ -1,22 +1,22 @@
-"""Reads blocks of rows, in order and ahead of the loop, and makes batches of them.
+"""Read blocks of rows, in order and ahead of the loop, and turn them into batches.
 
-A padded batch, ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop, takes this path.
-``rm.open`` (dataset/open.py) opens a source; ``batch`` (pipeline.py) notes the batch size and
-a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
-(feed.py), which keeps the cursor, for the next batch, and the feed asks ``plain_batches``
-here. Here ``Blocks.spans`` divides the rows of an epoch into spans of one or several batches,
+Follow one padded batch: ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop.
+``rm.open`` (dataset/open.py) opens a source. ``batch`` (pipeline.py) records the batch size
+and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
+(feed.py), which keeps the cursor, for the next batch, and the feed calls ``plain_batches``
+in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,
 and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
-(transforms/pad.py) read the rows, padded already, from ``SourceRows`` (row_source.py), which
-asks the source of the format (formats/tfrecord_source.py), where tfrecord/padded_decoder.py
-decodes each record straight into the padded array. (Rows of compressed files, of sources that
-cannot pad, and rows that other transforms change first are padded afterwards.) What comes
-back is a ``Result``: the batches, which rows were kept, and the seconds each stage took.
-``plain_batches`` hands out its batches in order, each with the cursor after it. If filters,
-buckets or packing leave rows out or rearrange them, grouped_batches.py makes the batches of
-the rows of a block.
+(transforms/pad.py) read padded rows from ``SourceRows`` (row_source.py). That asks the
+format's source (formats/tfrecord_source.py), where tfrecord/padded_decoder.py decodes each
+record straight into the padded array. (Rows are padded after reading if they come from
+compressed files or from sources that cannot pad, or if other transforms change them first.)
+The task returns a ``Result``: the batches, which rows were kept, and the seconds each stage
+took. ``plain_batches`` yields the batches in order, each with the cursor after it. If filters,
+buckets or packing drop or rearrange rows, grouped_batches.py makes the batches from the rows
+of each block.
 
-No variable here refers to a batch while a generator waits: that would keep its memory alive
-when the loop no longer uses it.
+No variable in this file refers to a batch while a generator is suspended: that would keep its
+memory alive after the loop is done with it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_
 def plain_batches(
     ready: ReadyPlan, cursor: Cursor, meter: Meter
 ) -> Generator[tuple[Batch, Cursor], None, None]:
-    """Yield the batches from a cursor on, each with the cursor after it, of a plain plan."""
+    """Yield the batches of a plain plan from a cursor on, each with the cursor after it."""
     plan, together = ready.plan, ready.batches_per_block
     blocks = Blocks(ready, meter)
     # The cursor after the last batch is the start of the next iteration, not of this one.
@@ -62,8 +62,8 @@ def plain_batches(
         unread = yield from _cut_from_blocks(blocks, cursor, together)
         if unread is None:
             return
-        # Read one by one from there. Batches before a bad one are given out, then it raises;
-        # if the batches were only too large together, all of them are.
+        # Read one by one from there. Batches before a bad one are yielded, then it raises.
+        # If they were only too large together, all of them are yielded.
         with closing(_one_by_one(blocks, unread)) as batches:
             for _ in range(together):
                 if made := list(islice(batches, 1)):
@@ -89,9 +89,9 @@ def _only_batch(made: tuple[BlockSpan, Result]) -> tuple[Batch, Cursor]:
 def _cut_from_blocks(
     blocks: Blocks, cursor: Cursor, together: int
 ) -> Generator[tuple[Batch, Cursor], None, Cursor | None]:
-    """Yield batches from blocks of several each.
+    """Yield batches from blocks of several batches each.
 
-    Returns the cursor at a block that could not be read as one; None if there is none.
+    Return the cursor of a block that could not be read as a whole, or None.
     """
     task = replace(blocks.task, may_fail=True)
     with closing(blocks.run(task, blocks.spans(cursor, together))) as results:
@@ -105,7 +105,7 @@ def _cut_from_blocks(
 
 
 def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
-    """Make one batch of the iteration that begins with an epoch, here and now."""
+    """Make one batch of the iteration that begins with ``epoch``, in this thread."""
     plan, size = ready.plan, ready.plan.groups.block
     turn, within = divmod(number + plan.total_slice.skip, plan.rest(Cursor()))
     start = (within + plan.batch_slice.skip) * size
@@ -115,7 +115,7 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
 
 
 def _with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
-    """Add the column that tells rows from those that fill up a rank, if there is to be one."""
+    """Add the column that marks real rows, as opposed to padding, if one was asked for."""
     if mask is None:
         return batch
     if any(len(column) != len(real) for column in batch.values()):
@@ -129,11 +129,11 @@ def _with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
 
 @dataclass(frozen=True)
 class BlockSpan:
-    """A block to be read: rows ``start`` to ``stop`` of this rank.
+    """A block to read: rows ``start`` to ``stop`` of this rank.
 
-    They are in the epoch of ``cursor``, which is where the run entered it; ``following``
-    is the cursor after that epoch, and ``last`` says that no block of it follows. In a plain
-    plan, ``given`` batches of the epoch come before it.
+    ``cursor`` is where the run entered the epoch of these rows, and ``following`` is the
+    cursor after that epoch. ``last`` is true for the last block of the epoch. In a plain plan,
+    ``given`` batches of the epoch come before this block.
     """
 
     cursor: Cursor
@@ -145,13 +145,13 @@ class BlockSpan:
     following: Cursor
 
     def batch_stops(self, size: int) -> range:
-        """Return where the batches of this block end; the last may end before."""
+        """Return where the batches of this block end; the last one may be shorter."""
         return range(self.start + size, self.stop + size, size)
 
     def within(self, at: int, given: int) -> Cursor:
         """Return the cursor at a row of this block."""
         start = self.cursor
-        # Not by replace(), which would take longer than all the rest of a small batch.
+        # replace() would take longer than everything else for a small batch.
         return Cursor(
             start.epoch, start.turn, at, start.held, given, start.kept, start.left, start.done
         )
@@ -162,27 +162,28 @@ class BlockSpan:
 
 
 class Blocks:
-    """The blocks of one run: which there are, and what the workers made of them."""
+    """The blocks of one run, and the results the workers return for them."""
 
     def __init__(self, ready: ReadyPlan, meter: Meter) -> None:
         self._ready, self._plan, self._meter = ready, ready.plan, meter
         self._groups = ready.plan.groups
         self.size = self._groups.block
-        #: What is done to a block that is a batch.
+        #: The work on a block that is a batch.
         self.task = block_task(ready)
         self._waiting: dict[int, BlockSpan] = {}
         self._failure: DataError | None = None
 
     def spans(self, cursor: Cursor, batches: int = 1) -> Iterator[BlockSpan]:
-        """Yield the blocks of this run, in order. Every epoch has at least one if blocks are
-        not batches.
+        """Yield the blocks of this run, in order.
+
+        If blocks are not batches, every epoch has at least one.
         """
         plan, plain = self._plan, self._plan.plain
         while plan.repeat is None or cursor.turn < plan.repeat:
             share, following = plan.share_at(cursor), cursor.following(plan.repeat)
             start, end, given = self._epoch_span(cursor, share)
             if plain and share.part[1] > 1:
-                # Another process of the rank has the batch after the last of this epoch.
+                # Another process of the rank reads the batch after the last of this epoch.
                 count = share.batches(self._groups.drops_last)
                 self.check_progress(cursor, count)
                 following = replace(following, done=cursor.done + count if following.turn else 0)
@@ -198,7 +199,7 @@ class Blocks:
             cursor = Cursor(cursor.epoch + 1, cursor.turn + 1, done=following.done)
 
     def _epoch_span(self, cursor: Cursor, share: Share) -> tuple[int, int, int]:
-        """Return the first and last row to read of an epoch, and the batches before them."""
+        """Return where to start and stop reading an epoch, and the batches before that."""
         plan, size = self._plan, self.size
         end, given = len(share), cursor.given
         if plan.plain and self._groups.drops_last and not plan.damaged:
@@ -212,7 +213,7 @@ class Blocks:
         return start, max(start, min(end, stop)), max(given, wanted.skip)
 
     def check_progress(self, epoch: Cursor, count: int) -> None:
-        """Refuse to repeat an epoch without a batch for ever."""
+        """Refuse to repeat forever an epoch without batches."""
         whole = epoch.at == 0 and epoch.left is None
         if self._plan.repeat is None and whole and count == 0:
             raise OptionError(
@@ -223,9 +224,9 @@ class Blocks:
     def results(
         self, task: BlockTask, spans: Iterator[BlockSpan]
     ) -> Iterator[tuple[BlockSpan, Result]]:
-        """Yield what the workers made of the blocks, up to a bad row.
+        """Yield the workers' results for the blocks, up to a bad row.
 
-        If there is one, call ``raise_failure`` once all rows before it have been used.
+        Then call ``raise_failure``, once all rows before the bad one have been used.
         """
         try:
             yield from self.run(task, spans)
@@ -235,7 +236,7 @@ class Blocks:
             yield from self.run(task, iter(list(self._sound_spans())))
 
     def raise_failure(self) -> None:
-        """Raise what ended the results, if a bad row did."""
+        """Raise the error that ended the results, if a bad row did."""
         if self._failure is not None:
             raise self._failure
 
@@ -245,7 +246,7 @@ class Blocks:
         return self._failure is not None
 
     def _sound_spans(self) -> Iterator[BlockSpan]:
-        """Yield the blocks that were requested and have no result, up to the first bad row."""
+        """Yield the blocks that were requested but have no result, up to the first bad row."""
         for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
             positions, _ = span.share.positions(span.start, span.stop)
             sound = sound_rows(self._plan.rows, positions)
@@ -258,20 +259,20 @@ class Blocks:
 
     @property
     def unread(self) -> bool:
-        """Whether a block was asked for that could not be read ahead."""
+        """Whether a requested block could not be read ahead."""
         return bool(self._waiting)
 
     def run(
         self, task: BlockTask, spans: Iterator[BlockSpan]
     ) -> Generator[tuple[BlockSpan, Result], None, None]:
-        """Yield what the workers made of the blocks, in order."""
+        """Yield the workers' results for the blocks, in order."""
         self._waiting.clear()
         ahead = self._ready.blocks_ahead
         with ExitStack() as stack:
             pool = stack.enter_context(open_pool(task, self._plan.pool))
             requests: Iterable[Request] = self._requests(spans)
             if self._plan.rows.in_order:
-                # One thread reads, ahead of those that transform the rows.
+                # One thread reads ahead of the threads that transform the rows.
                 reads = map(self._read_if_possible if task.may_fail else self._read, requests)
                 read = read_ahead(takewhile(_was_read, reads), ahead)
                 requests = stack.enter_context(closing(read))
@@ -293,7 +294,7 @@ class Blocks:
         try:
             return self._read(request)
         except Exception:
-            return request  # its batches are read again, one by one
+            return request  # the caller reads its batches again, one by one
 
     def _received(self, answer: tuple[Request, Result]) -> tuple[BlockSpan, Result]:
         request, result = answer
@@ -306,7 +307,7 @@ class Blocks:
 
 
 def _cut(batch: Batch, rows: int, size: int) -> list[Batch]:
-    """Cut a batch into batches of ``size`` rows, as views."""
+    """Cut a batch into views of ``size`` rows each."""
     if rows <= size:
         return [batch]
     return [pick(batch, slice(start, start + size)) for start in range(0, rows, size)]
@@ -317,7 +318,7 @@ def _was_read(request: Request) -> bool:
 
 
 def block_task(ready: ReadyPlan) -> BlockTask:
-    """Return what is done to a block that is a batch, or several."""
+    """Return the task for a block of one or more batches."""
     return BlockTask(
         ready.plan.rows,
         ready.transforms,
@@ -331,9 +332,9 @@ def block_task(ready: ReadyPlan) -> BlockTask:
 class BlockTask:
     """Reads a block and transforms its rows, then its batches of ``size`` rows each.
 
-    ``stops`` are how many transforms come before each ``take`` or ``skip`` that other
-    transforms follow. With ``may_fail``, a block that cannot be read gives no batches, so
-    that they can be read one by one.
+    ``stops`` holds, for each ``take`` or ``skip`` that other transforms follow, the number of
+    transforms before it. With ``may_fail``, a block that cannot be read returns no batches, so
+    that the caller can read them one by one.
     """
 
     rows: Rows
@@ -359,7 +360,7 @@ class BlockTask:
             begun = time.perf_counter()
             padded = self._read_padded(request)
             if padded:
-                # How much of the time was padding is not known.
+                # How much of that was padding is unknown.
                 seconds = [time.perf_counter() - begun, 0.0]
                 return self._finished(padded, seconds, self.batch_transforms[1:])
         block, seconds = self._read(request)
@@ -384,7 +385,7 @@ class BlockTask:
         return block, [time.perf_counter() - begun]
 
     def _read_padded(self, request: Request) -> list[Block]:
-        """Read the batches of a block padded already; return none if that is not possible."""
+        """Read the batches of a block already padded; return [] if that is not possible."""
         pad = padded_by(self.batch_transforms, self.rows)
         if pad is None:
             return []
@@ -397,8 +398,10 @@ class BlockTask:
         ]
 
     def _transformed(self, block: Block) -> tuple[Block, list[Positions], list[float]]:
-        """Transform the rows of a block. Also return the positions of those that reached each
-        ``take`` or ``skip`` between transforms, and the seconds each transform took.
+        """Transform the rows of a block.
+
+        Also return the positions of the rows that reached each ``take`` or ``skip`` between
+        transforms, and the seconds each transform took.
         """
         reached, seconds = list[Positions](), list[float]()
         for begin, end in pairwise([0, *self.stops, len(self.transforms)]):

@@ -1,7 +1,7 @@
-"""The feed of a pipeline: its batches, one iteration after the other, and where it is.
+"""The feed of a pipeline: its batches, iteration after iteration, and its current place.
 
 ``Pipeline`` shows users what they need of it. Adapters get the feed itself, which also
-counts epochs, gives rows and batches by number, and is divided among worker processes.
+counts epochs, gives rows and batches by number, and can be divided among worker processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["PipelineFeed"]
 
 
 class PipelineFeed:
-    """Batches, or rows without ``batch``, of one epoch after the other."""
+    """The batches of a pipeline (rows without ``batch``), epoch after epoch."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -40,37 +40,37 @@ class PipelineFeed:
         self._next = Cursor()  # where the next iteration begins
         self._log = CursorLog(Cursor())  # where this iteration has been
         self._meter: Meter | None = None
-        #: How often it was told where to begin: by ``restore()``, or by an ``epoch``.
+        #: How often the place to begin was set, by ``restore()`` or by ``epoch``.
         self.placed = 0
-        # Others who read batches, and how many iterations each had begun when it was last
-        # known here what comes next.
+        # External readers of batches, each with the number of iterations it had begun when
+        # this feed was last up to date about what comes next.
         self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
 
     @property
     def ready(self) -> ReadyPlan:
-        """The plan once its functions have seen the first rows."""
+        """The plan after its functions have been tried on the first rows."""
         if self._ready is None:
             self._ready = ready(self._plan)
         return self._ready
 
     @property
     def schema(self) -> Schema:
-        """The fields of what comes out."""
+        """The fields of the rows or batches that come out."""
         return self.ready.schema
 
     def sample(self) -> Batch:
-        """Return what became of the first rows: it tells ragged columns from padded ones."""
+        """Return the transformed first rows, which tell ragged columns from padded ones."""
         return self.ready.sample
 
     @property
     def batched(self) -> bool:
-        """Whether batches come out, not rows."""
+        """Whether batches come out rather than rows."""
         return self._plan.grouping is not None
 
     @property
     def numbered(self) -> bool:
-        """Whether there are rows by number: none are left out, batched or dealt to ranks."""
+        """Whether rows have numbers: none are dropped, batched or dealt to ranks."""
         plan = self._plan
         whole = plan.grouping is None and plan.rank is None and plan.bucket is None
         return whole and not plan.drops and plan.rows.count is not None
@@ -91,7 +91,7 @@ class PipelineFeed:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the next iteration begins with, or began with if it is resumed."""
+        """The first epoch of the next iteration, even if that resumes in a later one."""
         return self._next.epoch - self._next.turn
 
     @property
@@ -101,14 +101,12 @@ class PipelineFeed:
 
     @property
     def in_turn(self) -> bool:
-        """Whether batches are best made one after the other: by workers, or from a
-        compressed file.
-        """
+        """Whether batches are best made in order: by workers, or from a compressed file."""
         return self._plan.workers is not None or self._plan.rows.in_order
 
     @property
     def end_to_end(self) -> bool:
-        """Whether several batches of one size may lie end to end in memory."""
+        """Whether several batches of one size may be adjacent in memory."""
         together = self.ready.batches_per_block > 1
         return self.batched and together and not self.ready.batch_transforms
 
@@ -119,8 +117,9 @@ class PipelineFeed:
 
     @property
     def fixed_batch_size(self) -> int | None:
-        """Rows of every batch, if all have equally many: with ``drop_last``, unless a
-        function of batches may change their number.
+        """Rows of every batch, if all have the same number.
+
+        They do with ``drop_last``, unless a function of batches may change the number.
         """
         grouping = self._plan.grouping
         if grouping is None or not grouping.drops_last:
@@ -151,7 +150,7 @@ class PipelineFeed:
         return self._run(self._batches(cursor, meter), self._log, meter, self._next)
 
     def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
-        """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` leave."""
+        """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
         plan = self._plan
         batches = (plain_batches if plan.plain else grouped_batches)(self.ready, cursor, meter)
         wanted, done = plan.total_slice, cursor.done
@@ -175,8 +174,8 @@ class PipelineFeed:
         end: Cursor,
     ) -> Iterator[dict[str, Any]]:
         with closing(batches):
-            # A list of one, which is emptied: a name for the batch would keep it until the
-            # next one is asked for.
+            # The list holds one batch and is emptied here: a variable would keep the batch
+            # alive until the next one is asked for.
             while made := self._next_batch(batches, log, meter):
                 yield made.pop()
             log.end(end)
@@ -195,7 +194,7 @@ class PipelineFeed:
         return [batch]
 
     def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
-        """Yield the batches of several epochs, and tell how far each is."""
+        """Yield the batches of several epochs, and report the progress of each."""
         for _ in range(epochs):
             with Counter(self._plan.count_rows_from(self._next), progress) as counter:
                 batches = iter(self)
@@ -215,11 +214,11 @@ class PipelineFeed:
         return Meter(names, self._plan.pool.count)
 
     def rows(self) -> Rows:
-        """Return the rows by position. OptionError where they have none."""
+        """Return the rows by position; raise OptionError if they have none."""
         return self._plan.random_access("rows by number")
 
     def batch_at(self, number: int, epoch: int) -> Batch:
-        """Make one batch of the iteration that begins with an epoch, here and now."""
+        """Make one batch of the iteration that begins with ``epoch``, in this thread."""
         count = len(self) if self.batched else 0
         if not 0 <= number < count:
             raise RowNotFoundError(f"batch {number:,} of {count:,}")
@@ -229,7 +228,7 @@ class PipelineFeed:
     def part(self, index: int, count: int) -> PipelineFeed:
         """Return every ``count``-th batch, for processes of one rank that take turns.
 
-        Each does its own work: most such processes may not start others.
+        Each process does its own work: most such processes may not start others.
         """
         count = as_whole("count", count, 1)
         index = as_whole("index", index, 0, count - 1)
@@ -249,7 +248,7 @@ class PipelineFeed:
         return feed
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the state after the last batch given out, or after so many of this iteration."""
+        """Return the state after the last batch given out, or after ``batches`` of them."""
         if batches is not None:
             batches = as_whole("batches", batches)
         cursor = self._cursor_elsewhere(batches)
@@ -259,17 +258,18 @@ class PipelineFeed:
         return save(cursor, self._plan.share, signature)
 
     def read_by(self, reader: ExternalReader) -> None:
-        """Note that others read from now on, in processes or an order that is not seen here."""
+        """Note that an external reader takes over, in processes or an order unknown here."""
         self._elsewhere.append((reader, reader.begun()))
 
     def _known_here(self) -> None:
-        """Note that what comes next is known here again, not only elsewhere."""
+        """Note that this feed is up to date again about what comes next."""
         self._elsewhere = [(each, each.begun()) for each, _ in self._elsewhere]
         self._out_of_turn = False
 
     def _cursor_elsewhere(self, batches: int | None) -> Cursor | None:
-        """Return the cursor after so many batches of those that others read last; None if
-        none do.
+        """Return the cursor after ``batches`` batches of the external reader that read last.
+
+        Return None if there is none.
         """
         if self._out_of_turn:
             raise OptionError(
@@ -291,7 +291,7 @@ class PipelineFeed:
     def restore(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], check: bool = True
     ) -> PipelineFeed:
-        """Continue from a state, or from those of all ranks."""
+        """Continue from a state, or from the states of all ranks."""
         plan = self._plan
         states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
         seeds = self._compared(states) if check else []
@@ -310,7 +310,7 @@ class PipelineFeed:
         self._known_here()
 
     def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
-        """Refuse states of other data or verbs; return the seeds that are taken over."""
+        """Refuse states of other data or verbs; return the seeds to take from the states."""
         seeds: list[tuple[Seed, int]] = []
         for state in states:
             if state["version"] == 1:
@@ -327,20 +327,20 @@ class PipelineFeed:
         return seeds
 
     def _nothing_left(self, cursor: Cursor) -> bool:
-        """Whether no rank has anything left of an epoch that was dealt out again."""
+        """Whether no rank has anything left of an epoch that was dealt again."""
         if not cursor.left or not self._plan.counted:
             return not cursor.left
-        # No rank has more than the first.
+        # No rank has more than the first one.
         rank = self._plan.rank
         first = None if rank is None else replace(rank, rank=0)
         return replace(self._plan, rank=first).rest(cursor) == 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # The meter holds a lock; and a copy in another process reads by itself.
+        # The meter holds a lock, and a copy in another process has its own readers.
         return {**self.__dict__, "_meter": None, "_elsewhere": []}
 
 
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
     batch, after = made
-    # At the end of all epochs the count begins again.
+    # After the last epoch the count starts again.
     return batch, replace(after, done=done) if after != Cursor(epoch=after.epoch) else after

@@ -17,7 +17,7 @@ __all__ = ["Frameworks"]
 
 
 class Frameworks:
-    """What hands rows and batches to a framework."""
+    """The methods that hand rows and batches to a framework."""
 
     def _feed(self) -> Feed:
         """Return the feed that adapters read."""
@@ -31,9 +31,9 @@ class Frameworks:
         features: Names = None,
         label: Names = None,
     ) -> JaxBatches:
-        """Yield batches of JAX arrays, ``prefetch`` of them on the device ahead of the loop.
+        """Return batches of JAX arrays; ``prefetch`` of them are on the device ahead of the loop.
 
-        ``sharding`` lays arrays out over devices and processes: one for all columns, or a
+        ``sharding`` lays out arrays over devices and processes: one for all columns, or a
         dict by name.
         """
         from recmap.adapters.jax import to_jax
@@ -53,12 +53,12 @@ class Frameworks:
         """Return a ``keras.utils.PyDataset``, for any backend.
 
         A batch is a dict of columns or, with ``label``, a pair of features and label. The
-        column ``sample_weight`` makes it a triple: how much each row counts in the loss.
+        column ``sample_weight``, how much each row counts in the loss, makes it a triple.
 
-        ``workers=4`` has four threads of Keras make batches that ``fit`` asks for out of
-        order, ``"processes:4"`` four processes; ``max_queue_size`` is how many they make
-        ahead. With ``fit(..., shuffle=False)`` leave it at 1: batches in order come from the
-        running pipeline, with the workers of ``map``.
+        With ``workers=4``, four Keras threads make the batches that ``fit`` asks for out of
+        order; with ``"processes:4"``, four processes do. ``max_queue_size`` is how many they
+        make ahead. With ``fit(..., shuffle=False)`` leave ``workers`` at 1: batches in order
+        come from the running pipeline, with the workers of ``map``.
         """
         from recmap.adapters.keras import to_keras
 
@@ -73,7 +73,7 @@ class Frameworks:
 
         A batch is a dict of columns or, with ``label``, a pair of features and label. After
         ``batch(n, drop_last=True)`` its shapes are static: the first axis of its
-        ``element_spec`` is n. Else it is None.
+        ``element_spec`` is n. Otherwise it is None.
 
         Ragged columns are ``RaggedTensor``; with ``ragged=False`` they are padded with zeros
         to the longest row of the batch.
@@ -91,10 +91,10 @@ class Frameworks:
     ) -> TorchRows | TorchStream:
         """Return a PyTorch dataset.
 
-        After ``batch`` it is a stream of batches for ``DataLoader(..., batch_size=None)``;
-        without, rows by number for a ``DataLoader`` and its samplers. A batch is a dict of
-        columns or, with ``label``, a pair of features and label. Ragged columns are nested
-        tensors, lists of tensors, or values and offsets (``"parts"``).
+        After ``batch`` it is a stream of batches for ``DataLoader(..., batch_size=None)``.
+        Otherwise it gives rows by number, for a ``DataLoader`` and its samplers. A batch is a
+        dict of columns or, with ``label``, a pair of features and label. Ragged columns are
+        nested tensors, lists of tensors, or values and offsets (``"parts"``).
         """
         from recmap.adapters.torch import to_torch
 

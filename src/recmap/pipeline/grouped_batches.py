@@ -1,8 +1,8 @@
-"""Batches of rows that filters leave, that buckets sort, or that are packed.
+"""Batches of rows that are filtered, bucketed or packed.
 
-A block that is read is not a batch here. A grouper (transforms/batch.py) takes the rows of
-each block in and gives batches out. Every batch comes with the cursor after it, which tells
-the rows that the grouper holds back.
+Here, a block that is read is not a batch. A grouper (transforms/batch.py) takes in the rows of
+each block and gives out batches. Every batch comes with the cursor after it, which records
+the rows that the grouper still holds.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class BatchTask:
 @dataclass(frozen=True)
 class _PlacedGroup:
     """A batch, the positions of its rows if transforms need them, and the cursor after it.
-    ``last`` if it is known to be the last of its epoch.
+
+    ``last`` is true for a batch that is known to be the last of its epoch.
     """
 
     batch: Batch
@@ -92,9 +93,9 @@ def _batch_and_cursor(group: _PlacedGroup) -> tuple[Batch, Cursor]:
 def _last_marked(
     ready: ReadyPlan, cursor: Cursor, groups: Iterator[_PlacedGroup]
 ) -> Iterator[_PlacedGroup]:
-    """Yield the groups; after the last of an epoch, the cursor is that of the next epoch.
+    """Yield the groups, with the cursor after an epoch's last group moved to the next epoch.
 
-    If it is not known beforehand which is the last, one group is held back.
+    If the last group is not known beforehand, hold one group back.
     """
     plan = ready.plan
     if plan.counted:
@@ -109,18 +110,18 @@ def _last_marked(
             if waiting[0].last:
                 yield waiting.popleft()
     except DataError:
-        # Rows follow, though they are bad: none of these is the last.
+        # More rows follow, though they are bad, so none of these is the last.
         while waiting:
             yield waiting.popleft()
         raise
     if waiting:
-        # Epochs after it may have no batch.
+        # The epochs after it may have no batch.
         end = Cursor(epoch=cursor.epoch - cursor.turn + (plan.repeat or 1))
         yield replace(waiting.popleft(), after=end)
 
 
 def _closed(waiting: deque[_PlacedGroup], repeat: int | None) -> _PlacedGroup:
-    """Take the first of two groups, which is the last of its epoch if the second is not in it."""
+    """Take the first of two groups; it ends its epoch if the second is in another one."""
     group = waiting.popleft()
     if group.epoch == waiting[0].epoch:
         return group
@@ -139,7 +140,7 @@ class _Groups:
         before = (transforms for transforms, _ in ready.plan.row_slices)
         stops = tuple(each for each in before if each < len(ready.transforms))
         self._task = replace(block_task(ready), batch_transforms=(), stops=stops)
-        # Of the epoch that is being read: batches so far, and rows that reached each slice.
+        # In the epoch being read: batches so far, and rows that reached each slice.
         self._given = 0
         self._reached: list[int] = []
 
@@ -170,12 +171,12 @@ class _Groups:
                 return
             last_span = span
         if self._blocks.failed and grouper is not None and last_span is not None:
-            # Rows that wait for their batch to be full come before the bad one.
+            # The rows of an incomplete batch come before the bad one.
             yield from self._placed(grouper.flush(), last_span, [], broken=True)
         self._blocks.raise_failure()
 
     def _begin_epoch(self, span: BlockSpan) -> Grouper:
-        """Begin at the cursor of a span, with the rows that were held back there."""
+        """Begin at the cursor of a span, with the rows the grouper held there."""
         begun = span.cursor
         self._given = begun.given
         self._reached = list(begun.kept) or [0] * len(self._slices)
@@ -186,20 +187,21 @@ class _Groups:
 
     def _numbers(self, span: BlockSpan, result: Result) -> tuple[list[Positions], Positions]:
         """Return the numbers of the rows that reached each slice, then of those that passed all
-        transforms; and of all that are in the batch.
+        transforms; also return the numbers of all rows in the batch.
         """
         numbers = np.arange(span.start, span.stop)
         kept = numbers if result.kept is None else numbers[result.kept]
         reached = [numbers[each] for each in result.reached]
-        # A slice after all transforms is reached by what they keep.
+        # The rows that all transforms keep reach the slices after them.
         reached += [kept] * (len(self._slices) - len(reached) + 1)
-        # Rows that were given out before the run was resumed do not count again.
+        # Rows given out before the run was resumed do not count again.
         at = span.cursor.at
         return [each[np.searchsorted(each, at) :] for each in reached], kept
 
     def _apply_slices(self, reached: list[Positions]) -> Positions:
-        """Return the rows that the slices leave. What one slice leaves out does not reach those
-        after it, and is taken out of ``reached``.
+        """Return the rows that the slices keep.
+
+        Rows that a slice drops do not reach later slices, so remove them from ``reached``.
         """
         for i, (each, before) in enumerate(zip(self._slices, self._reached, strict=True)):
             left = reached[i][max(0, each.skip - before) : max(0, each.stop - before)]
@@ -214,7 +216,7 @@ class _Groups:
         *,
         broken: bool = False,
     ) -> Iterator[_PlacedGroup]:
-        """Yield the groups that ``take`` and ``skip`` leave, each with the cursor after it."""
+        """Yield the groups that ``take`` and ``skip`` keep, each with the cursor after it."""
         while group := list(islice(groups, 1)):
             self._given += 1
             if self._wanted.skip < self._given <= self._wanted.stop:
@@ -223,8 +225,9 @@ class _Groups:
     def _place(
         self, group: Group, span: BlockSpan, reached: Sequence[Positions], broken: bool
     ) -> _PlacedGroup:
-        """Return a group with the cursor after it. If a bad row follows (``broken``), it is
-        not the last of its epoch.
+        """Return a group with the cursor after it.
+
+        If a bad row follows (``broken``), the group is not the last of its epoch.
         """
         at = group.at
         if at == END:
@@ -249,14 +252,15 @@ class _Groups:
                 for i, before in enumerate(self._reached)
             )
         begun = span.cursor
-        # Not by replace(), which would take longer than all the rest for a single row.
+        # replace() would take longer than everything else for a single row.
         return Cursor(
             begun.epoch, begun.turn, at, group.held, self._given, kept, begun.left, begun.done
         )
 
     def _fetcher(self, span: BlockSpan) -> Callable[[Sequence[int]], Batch]:
-        """Return a function that reads rows again by number, in the blocks they were in: a
-        function may have seen them together.
+        """Return a function that reads rows again by number.
+
+        It reads them in their original blocks, because a function may have seen them together.
         """
 
         def fetch(numbers: Sequence[int]) -> Batch:
@@ -278,7 +282,7 @@ class _Groups:
 
 
 def _rows_of(batch: Batch, numbers: Positions, wanted: Positions) -> GroupInput:
-    """Return the rows of a block that are wanted, of those with these numbers."""
+    """Return the wanted rows of a block; ``numbers`` are the numbers of all its rows."""
     if len(wanted) == len(numbers):
         return GroupInput(batch, numbers)
     places = np.searchsorted(numbers, wanted)

@@ -13,13 +13,13 @@ from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Timings"]
 
-# If the loop waits for less than this share of the time, input is not what slows it down.
+# If the loop waits for less than this share of the time, the input does not slow it down.
 _INPUT_BOUND = 0.1
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage took: seconds of work, added up over its workers."""
+    """The cost of one stage: seconds of work, summed over its workers."""
 
     name: str
     working: float
@@ -29,10 +29,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Timings:
-    """How long an iteration has taken so far, and for what; ``print`` it.
+    """How long an iteration has taken so far, and where the time went; ``print`` it.
 
-    ``waiting`` is the time the loop waited for batches, ``elapsed`` all the time from the
-    first batch it asked for to the last it got.
+    ``waiting`` is the time the loop waited for batches. ``elapsed`` is all the time from the
+    first request for a batch to the last batch received.
     """
 
     stages: tuple[Stage, ...]
@@ -45,17 +45,17 @@ class Timings:
 
     @property
     def waited(self) -> float:
-        """The share of the time in which the loop waited, from 0 to 1."""
+        """The share of the time that the loop spent waiting, from 0 to 1."""
         return self.waiting / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def rows_per_second(self) -> float:
-        """Rows per second, as the loop got them."""
+        """Rows per second that the loop received."""
         return self.rows / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes per second, as the loop got them."""
+        """Bytes per second that the loop received."""
         return self.bytes / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
@@ -89,7 +89,7 @@ class Timings:
 
 @dataclass
 class Meter:
-    """Adds up what a run takes. Any thread may tell it."""
+    """Adds up the time and the rows of a run. Any thread may report to it."""
 
     names: Sequence[str]
     workers: int
@@ -106,13 +106,13 @@ class Meter:
         self._seconds = [0.0] * len(self.names)
 
     def spend(self, seconds: Sequence[float], first: int = 0) -> None:
-        """Add what the stages from ``first`` on took."""
+        """Add the seconds of the stages from ``first`` on."""
         with self._lock:
             for stage, each in enumerate(seconds, first):
                 self._seconds[stage] += each
 
     def got(self, batch: Batch, rows: int, asked: float) -> None:
-        """Count a batch that the loop asked for at a time and has got now."""
+        """Count a batch that the loop asked for at time ``asked`` and has just received."""
         now = time.perf_counter()
         with self._lock:
             self._begun = asked if self._begun is None else self._begun
@@ -123,7 +123,7 @@ class Meter:
             self._bytes += sum(getattr(column, "nbytes", 0) for column in batch.values())
 
     def timings(self) -> Timings:
-        """Return what there is so far."""
+        """Return the timings so far."""
         with self._lock:
             stages = [
                 Stage(name, seconds, _rate(self._rows, seconds), _rate(self._bytes, seconds))

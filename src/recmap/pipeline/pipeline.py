@@ -1,8 +1,8 @@
-"""Pipeline: rows on their way to training; and the verbs that build one.
+"""``Pipeline``, and the verbs that build one.
 
 A verb checks its arguments, builds its transform and returns a new pipeline. Nothing is read
-until the pipeline is iterated. To add a verb, write its transform as a file in transforms/
-and its method here.
+until you iterate over the pipeline. To add a verb, write its transform as a file in
+transforms/ and its method here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recmap.model.schema import Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:
-    # rm.open needs the names of the verbs only: a verb imports what it takes.
+    # rm.open needs only the names of the verbs; each verb imports what it uses.
     from recmap.model.progress import ProgressOption
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.meter import Timings
@@ -40,12 +40,12 @@ class Verbs(Frameworks):
     """The verbs that datasets and pipelines share. Each returns a new pipeline."""
 
     def __dir__(self) -> list[str]:
-        # Completion offers what is documented.
+        # Tab completion offers only what is documented.
         return [name for name in super().__dir__() if name[0] != "_" or name[:2] == "__"]
 
     @property
     def _plan(self) -> Plan:
-        """What the verbs so far add up to."""
+        """The plan that the verbs so far add up to."""
         raise NotImplementedError
 
     def _feed(self) -> PipelineFeed:
@@ -54,15 +54,15 @@ class Verbs(Frameworks):
         return PipelineFeed(self._plan)
 
     def _then(self, plan: Plan, record: VerbRecord | None = None) -> Pipeline:
-        """Return the pipeline of another plan; ``record`` is the verb as states know it."""
+        """Return the pipeline of another plan; ``record`` is the verb as written in states."""
         return Pipeline(plan if record is None else plan.recorded(record))
 
     def _transformed(self, transform: Transform, record: VerbRecord) -> Pipeline:
-        """Return the pipeline with another transform: of rows or, after ``batch``, of batches."""
+        """Return the pipeline with another transform of rows or, after ``batch``, of batches."""
         return self._then(self._plan.with_transform(transform), record)
 
     def pipeline(self) -> Pipeline:
-        """Return the rows as a pipeline, without any verb yet."""
+        """Return the rows as a pipeline without any verbs."""
         return Pipeline(self._plan)
 
     def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
@@ -86,8 +86,9 @@ class Verbs(Frameworks):
         return self._then(plan, record_select(names, what))
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
-        """Keep the rows for which ``fn(row)`` is true. With ``batched``, ``fn(columns)``
-        returns a mask for many rows at once.
+        """Keep the rows for which ``fn(row)`` is true.
+
+        With ``batched``, ``fn(columns)`` returns a mask for many rows at once.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(6)})
@@ -113,16 +114,17 @@ class Verbs(Frameworks):
         reshuffle: bool = True,
         **unknown: Never,
     ) -> Pipeline:
-        """Shuffle all rows, in another order in every epoch. The shuffle is exact and needs
-        no buffer, so there is no size to give.
+        """Shuffle all rows, in a new order in every epoch.
 
-        Without a ``seed`` one is drawn. The state keeps it, and ``restore()`` hands it to a
+        The shuffle is exact and needs no buffer, so there is no buffer size.
+
+        Without a ``seed``, one is drawn. The state keeps it, and ``restore()`` hands it to a
         pipeline that was not given one either. Several ranks need the same seed. With
-        ``reshuffle=False`` all epochs have one order.
+        ``reshuffle=False``, all epochs have the same order.
 
         ``window`` is for files that are slow to read at random, such as compressed ones:
-        blocks of neighbours come in a random order and are mixed within windows of so many
-        rows, which are held in memory.
+        blocks of neighbouring rows come in a random order and are mixed within windows of
+        ``window`` rows, which are held in memory.
 
         >>> import numpy as np, recmap as rm
         >>> shuffled = rm.from_arrays({"x": np.arange(5)}).shuffle(seed=1)
@@ -157,16 +159,17 @@ class Verbs(Frameworks):
         fields: Mapping[str, FieldLike] | None = None,
         seed: int = 0,
     ) -> Pipeline:
-        """Call ``fn`` with every row: a dict of values in, a dict out. After ``batch``, or
-        with ``batched``, it gets a dict of columns of many rows.
+        """Call ``fn`` with every row: it takes a dict of values and returns one.
+
+        After ``batch``, or with ``batched``, it takes and returns a dict of columns.
 
         ``workers=4`` calls it in four processes that share memory with this one,
         ``"threads:4"`` in threads, ``"fork:4"`` and ``"spawn:4"`` in processes started that
         way. The order of rows does not change. A function with an argument ``rng`` gets a
-        random generator that depends on ``seed``, the epoch and the row, and on nothing else.
+        random generator that depends only on ``seed``, the epoch and the row.
 
-        The types of what comes out are those of the first rows, unless ``fields`` gives
-        them: ``fields={"crop": "float32[*]"}``.
+        The output types are those of the first rows, unless ``fields`` gives them:
+        ``fields={"crop": "float32[*]"}``.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3.0)})
@@ -204,16 +207,17 @@ class Verbs(Frameworks):
         errors: Literal["raise", "skip", "zero"] = "raise",
         fast: bool = False,
     ) -> Pipeline:
-        """Decode a column of JPEG, PNG, WebP, GIF or BMP images and resize them to (height,
-        width), in threads. ``errors="skip"`` leaves out rows with a broken image, ``"zero"``
-        makes the image black.
+        """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
+
+        Images are resized to ``size``, (height, width). ``errors="skip"`` drops rows with a
+        broken image; ``"zero"`` makes the image black.
 
         Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``. ``fast=True``
         decodes JPEGs at least twice as large as ``size`` at a reduced size, which is faster
         and differs by several levels where there is fine detail.
 
-        With ``size=None`` images keep their sizes, and the column is ragged:
-        ``row["image"].pad()`` is the array of a row, and ``batch(n, pad="longest")`` pads
+        With ``size=None``, images keep their sizes, and the column is ragged:
+        ``row["image"].pad()`` is the array of one row, and ``batch(n, pad="longest")`` pads
         images to the largest of a batch.
         """
         import numpy as np
@@ -238,12 +242,13 @@ class Verbs(Frameworks):
         lengths: bool = False,
         mask: bool = False,
     ) -> Pipeline:
-        """Put ``size`` rows into each batch. The last batch may be smaller; ``drop_last``
-        leaves it out.
+        """Put ``size`` rows into each batch.
+
+        The last batch may be smaller; ``drop_last`` leaves it out.
 
         ``pad={"tokens": 128}`` makes ragged columns dense: rows are cut or filled up to a
-        length, or to that of the ``"longest"`` row of the batch; see ``rm.Pad``.
-        ``lengths`` and ``mask`` add columns ``tokens_length`` and ``tokens_mask``.
+        length, or to the ``"longest"`` row of the batch; see ``rm.Pad``. ``lengths`` and
+        ``mask`` add the columns ``tokens_length`` and ``tokens_mask``.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
@@ -280,9 +285,11 @@ class Verbs(Frameworks):
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
     ) -> Pipeline:
-        """Batch rows of similar length together: ``batch`` comes next, and fills one bucket
-        for each range of lengths. ``by`` is a column, or a function of a row. A list of
-        sizes gives each bucket its own: ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
+        """Put rows of similar length into the same batch.
+
+        ``batch`` comes next, and fills one bucket for each range of lengths. ``by`` is a
+        column, or a function of a row. A list of sizes gives each bucket its own:
+        ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3, 4], [5], [6, 7, 8]])})
@@ -299,7 +306,7 @@ class Verbs(Frameworks):
         plan.check_uneven("bucket")
         bucket = Boundaries.checked(by, boundaries)
         if isinstance(by, str) and not plan.transforms:
-            plan.rows.schema[by]  # an error that names the columns there are
+            plan.rows.schema[by]  # raises an error that lists the columns
         return self._then(
             replace(plan, bucket=bucket), record("bucket", by, boundaries, function=by)
         )
@@ -312,10 +319,13 @@ class Verbs(Frameworks):
         fill: Any = 0,
         long: Literal["cut", "error", "split"] = "error",
     ) -> Pipeline:
-        """Join short sequences into rows of one length, with columns ``segments`` (1, 2,
-        ...; 0 is filler) and ``positions``. ``batch`` comes next.
+        """Join short sequences into rows of one length.
 
-        A sequence longer than a row is an error, is ``"cut"``, or is ``"split"`` into several.
+        This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
+        ``batch`` comes next.
+
+        A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
+        splits it over several rows.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
@@ -337,8 +347,9 @@ class Verbs(Frameworks):
         )
 
     def repeat(self, times: int | None = None) -> Pipeline:
-        """Repeat everything so many times, or without end. Before ``batch``, a batch may hold
-        the end of one epoch and the beginning of the next.
+        """Repeat everything ``times`` times, or without end.
+
+        Before ``batch``, a batch may hold the end of one epoch and the beginning of the next.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2).repeat().take(3)
@@ -378,11 +389,11 @@ class Verbs(Frameworks):
     def shard(
         self, index: int, count: int, *, even: Even = "uneven", mask: str = "mask"
     ) -> Pipeline:
-        """Read the rows of one rank of several: every row goes to exactly one of them.
+        """Read the rows of one rank of several. Every row goes to exactly one rank.
 
-        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``
-        they may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
-        last few rows; ``"pad"`` repeats rows, for which the column ``mask`` is false. With
+        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
+        ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
+        last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
         either, all ranks take the same number of steps.
         """
         from recmap.model.arguments import as_whole, check_choice
@@ -401,9 +412,10 @@ class Verbs(Frameworks):
         threads: int | None = None,
         memory: int | str | None = None,
     ) -> Pipeline:
-        """Make ``count`` batches before they are asked for; 0 is none. ``memory`` limits what
-        they take, 512 MB by default. ``threads`` is how many read at once, 2 by default:
-        some disks are faster with more.
+        """Make ``count`` batches ahead of the loop; 0 makes none.
+
+        ``memory`` limits the memory they take, 512 MB by default. ``threads`` is how many
+        threads read at once, 2 by default; some disks are faster with more.
         """
         from recmap.model.arguments import as_whole
         from recmap.model.byte_size import parse_size
@@ -428,10 +440,10 @@ class Verbs(Frameworks):
 
 
 class Pipeline(Verbs):
-    """Rows on their way to training. Iterating gives rows or, after ``batch``, batches: dicts.
+    """Rows or, after ``batch``, batches for training. Iterate over it to get them, as dicts.
 
-    Each iteration is an epoch: a shuffle gives another order, the same on every machine.
-    ``state()`` and ``restore()`` save a place in the middle and continue there.
+    Each iteration is an epoch: a shuffle gives a new order, which is the same on every
+    machine. ``state()`` saves a place in the middle, and ``restore()`` continues from it.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -453,25 +465,25 @@ class Pipeline(Verbs):
 
     @property
     def schema(self) -> Schema:
-        """The fields of what comes out. Functions are tried on the first rows for it."""
+        """The fields of the output. To find them, functions are tried on the first rows."""
         return self._own_feed.schema
 
     def __len__(self) -> int:
-        """Count the batches of an epoch, or its rows without ``batch``."""
+        """Count the batches of an epoch or, without ``batch``, its rows."""
         return len(self._own_feed)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a column of this name. Not a search: there may be no end of rows."""
+        """Return whether there is a column of this name. Rows are not searched."""
         return name in self.schema
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._own_feed)
 
     def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
-        """Iterate over several epochs, one after the other.
+        """Iterate over several epochs, one after another.
 
-        ``progress=True`` draws a bar on standard error for each epoch; a function is called
-        with a ``Progress`` from time to time.
+        ``progress=True`` draws a progress bar on standard error for each epoch. If it is a
+        function, it is called with a ``Progress`` from time to time.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2)
@@ -485,11 +497,12 @@ class Pipeline(Verbs):
         return self._own_feed.run(as_whole("epochs", epochs), progress)
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the place after the last batch that was given out: a small dict of numbers
-        and texts, to be saved as JSON beside the model.
+        """Return the place after the last batch that was given out.
 
-        Frameworks take batches before they train on them. ``batches`` says how many of this
-        iteration were trained on, and the state is the one after those.
+        It is a small dict of numbers and strings. Save it as JSON next to the model.
+
+        Frameworks take batches before they train on them. Pass ``batches``, the number of
+        batches of this iteration that were trained on, to get the state after those.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(6)}).batch(2)
@@ -505,14 +518,14 @@ class Pipeline(Verbs):
         """Continue from a state: the next iteration begins there.
 
         The data and the verbs must be those the state was saved from; ``shard``,
-        ``prefetch``, workers and the folder of the files may differ. Anything else is an
-        error that says what differs; ``check=False`` continues all the same. A ``shuffle()``
-        without a seed takes that of the state.
+        ``prefetch``, workers and the folder of the files may differ. Otherwise an error says
+        what differs; ``check=False`` continues anyway. A ``shuffle()`` without a seed takes
+        the seed of the state.
 
         The state after the last batch of an epoch is the beginning of the next one. All
-        ranks that are restored from one state are in the same epoch; with another number of
-        ranks, what is left of it is dealt out again. The state of one rank is enough if all
-        were in step; the list of the states of all ranks always is.
+        ranks restored from one state are in the same epoch. With another number of ranks,
+        the rest of that epoch is dealt again. The state of one rank is enough if all ranks
+        were in step; a list of the states of all ranks is always enough.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(6)})

@@ -1,4 +1,4 @@
-"""What the verbs of a pipeline add up to: rows, transforms, groups, and who does the work."""
+"""The result of a pipeline's verbs: rows, transforms, grouping, and the workers to use."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["Plan", "Rank", "joined_plan", "joined_rows"]
 _MEMORY = parse_size("512MB")
 _START = Cursor()
 _EVERYTHING = Slice()
-# Without batch(), rows are read in blocks of up to so many bytes and rows.
+# Without batch(), rows are read in blocks of up to this many bytes and rows.
 _SINGLE_ROWS_BYTES = 1 << 20
 _SINGLE_ROWS_MOST = 256
-# Threads that read batches before they are asked for.
+# Threads that read batches ahead of the loop.
 _READ_THREADS = 2
 
 
@@ -46,15 +46,15 @@ class Rank:
 class Plan:
     """A pipeline that has not been run.
 
-    ``transforms`` are of rows, ``batch_transforms`` of batches. ``bucket`` waits for
-    ``batch``. ``functions`` counts those of the user, each of which draws random numbers
-    of its own. ``repeat`` is how often an epoch comes; None is without end.
+    ``transforms`` apply to rows, ``batch_transforms`` to batches. ``bucket`` is set between
+    ``bucket`` and ``batch``. ``functions`` counts the user's functions; each draws its own
+    random numbers. ``repeat`` is the number of epochs; None means no end.
 
-    ``take`` and ``skip`` are kept apart by what they count:
+    ``take`` and ``skip`` are stored by what they count:
 
-    - ``row_slices``: rows, after so many transforms, if filters leave rows out;
-    - ``epoch_slices``: positions of an epoch, before it is dealt to ranks: first and
-      count, each within the one before;
+    - ``row_slices``: the rows that filters keep, each with the number of transforms before it;
+    - ``epoch_slices``: positions of an epoch before it is dealt to ranks, as (first, count),
+      each within the previous one;
     - ``batch_slice``: the batches of a rank in an epoch;
     - ``total_slice``: the batches of all epochs of ``repeat``.
     """
@@ -69,7 +69,7 @@ class Plan:
     batch_slice: Slice = _EVERYTHING
     total_slice: Slice = _EVERYTHING
     rank: Rank | None = None
-    #: (index, count): this process among those of its rank, which take turns.
+    #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
     repeat: int | None = 1
     workers: Workers | None = None
@@ -77,18 +77,18 @@ class Plan:
     read_threads: int | None = None
     memory: int = _MEMORY
     functions: int = 0
-    #: What a state knows the pipeline by: the data, and the verbs.
+    #: What a state identifies the pipeline by: the data and the verbs.
     sources: tuple[SourceRows, ...] = ()
     records: tuple[VerbRecord, ...] = ()
 
-    # What the verbs add. Each checks that it may come here.
+    # What the verbs add. Each method checks that its verb is allowed at this point.
 
     def recorded(self, record: VerbRecord) -> Plan:
-        """Add a verb to those that a state is compared with."""
+        """Add a verb to the records that a state is compared with."""
         return replace(self, records=(*self.records, record))
 
     def with_transform(self, transform: Transform) -> Plan:
-        """Add a transform: of rows or, after ``batch``, of batches."""
+        """Add a transform of rows or, after ``batch``, of batches."""
         self.check_no_bucket()
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
@@ -98,26 +98,26 @@ class Plan:
         return replace(plan, transforms=(*self.transforms, transform))
 
     def with_columns(self, names: Sequence[str]) -> Plan:
-        """Select columns; the others are not read where that is possible."""
+        """Select columns; the others are not read if that can be avoided."""
         self.check_no_bucket()
         select = SelectColumns(tuple(names))
         if self.transforms or self.batch_transforms:
             return self.with_transform(select)
         if self.grouping is None:
             return replace(self, rows=self.rows.select(names))
-        if self.grouping.rows_per_group is None:  # grouping may need the others
+        if self.grouping.rows_per_group is None:  # grouping may need the other columns
             return self.with_transform(select)
-        # As a transform, too: states of 0.1 know a pipeline by its transforms.
+        # Add the transform as well: states of 0.1 identify a pipeline by its transforms.
         return replace(self, rows=self.rows.select(names)).with_transform(select)
 
     def with_workers(self, workers: Workers) -> Plan:
-        """Ask for workers. One pool does the work of all verbs: the largest asked for."""
+        """Ask for workers. One pool serves all verbs: the largest one asked for."""
         if self.workers is not None and workers.count < self.workers.count:
             return self
         return replace(self, workers=workers)
 
     def with_rows(self, rows: Rows) -> Plan:
-        """Replace the rows and the transforms by rows made from them."""
+        """Replace the rows and the transforms with rows made from them."""
         return replace(self, rows=rows, transforms=())
 
     def sliced(self, verb: str, skip: int, take: int | None) -> Plan:
@@ -137,7 +137,7 @@ class Plan:
         return replace(self, batch_slice=self.batch_slice.then(skip, take))
 
     def _rows_sliced(self, verb: str, skip: int, take: int | None) -> Plan:
-        """Leave out some of the rows that a filter leaves."""
+        """Leave out some of the rows that a filter keeps."""
         if self.rank is not None:
             raise OptionError(f"{verb} comes before shard")
         slices, before = self.row_slices, len(self.transforms)
@@ -147,13 +147,13 @@ class Plan:
         return replace(self, row_slices=(*slices, (before, Slice(skip, take))))
 
     def repeated(self, times: int | None) -> Plan:
-        """Repeat epochs of batches, or of rows that a filter leaves."""
+        """Repeat epochs of batches, or of the rows that a filter keeps."""
         if self.repeat is None or self.count_rows is None:
             raise OptionError("repeat: this pipeline already repeats without end")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
     def with_rank(self, rank: Rank) -> Plan:
-        """Read only what is one rank's."""
+        """Read only the rows of one rank."""
         if self.rank is not None:
             raise OptionError("shard was already called on this pipeline")
         counted = self.grouping is None or self.grouping.rows_per_group is not None
@@ -174,7 +174,7 @@ class Plan:
         return plan
 
     def _check_seeds(self) -> None:
-        """Refuse seeds that every rank would draw for itself."""
+        """Refuse seeds that each rank would draw on its own."""
         drawn = [each.seed for each in self.records if each.seed is not None and each.seed.drawn]
         if drawn:
             raise OptionError(
@@ -183,9 +183,9 @@ class Plan:
             )
 
     def random_access(self, verb: str, workers: Workers | None = None) -> Rows:
-        """Return the rows so far by position, or raise why they have none.
+        """Return the rows so far, which can be read by position; raise OptionError if they cannot.
 
-        ``workers`` are those of the joined pipeline, if this becomes one of its branches.
+        ``workers`` are the joined pipeline's, if this plan becomes one of its branches.
         """
         self.check_before_batch(verb)
         if self.drops:
@@ -223,17 +223,17 @@ class Plan:
                 'use even="uneven"'
             )
 
-    # What the verbs came to.
+    # What the verbs add up to.
 
     @property
     def drops(self) -> bool:
-        """Whether rows may be left out after they were read."""
+        """Whether rows may be dropped after they are read."""
         return any(transform.drops for transform in self.transforms) or bool(self.row_slices)
 
     @property
     def remaining(self) -> Remaining:
         """The positions of an epoch."""
-        # Ranks and parts divide all rows, so that these have to be counted.
+        # Ranks and parts divide all rows, so the rows have to be counted.
         alone = self.rank is None and self.part == (0, 1)
         reach = reach_of(self.rows) if alone else self.rows.count
         start, stop = 0, ENDLESS if reach is None else reach
@@ -244,18 +244,18 @@ class Plan:
 
     @property
     def damaged(self) -> bool:
-        """Whether the last row of an epoch is one that raises."""
+        """Whether reading the last row of an epoch raises."""
         return is_damaged(self.rows) and self.remaining.total == reach_of(self.rows)
 
     @property
     def count_rows(self) -> int | None:
-        """The rows of an epoch that are read, on all ranks; None if there is no end."""
+        """The rows read in an epoch, on all ranks; None if there is no end."""
         count = len(self.remaining)
         return None if self.remaining.total >= ENDLESS else count
 
     @property
     def groups(self) -> Grouping:
-        """How rows are grouped; one by one without ``batch``."""
+        """How rows are grouped; without ``batch``, one by one."""
         if self.grouping is not None:
             return self.grouping
         size = _SINGLE_ROWS_BYTES // self.rows.row_bytes()
@@ -263,7 +263,7 @@ class Plan:
 
     @property
     def plain(self) -> bool:
-        """Whether blocks are cut straight into batches: no filter, bucket or pack."""
+        """Whether blocks are cut straight into batches, without filter, bucket or pack."""
         return self.groups.plain and not self.drops
 
     @property
@@ -281,25 +281,27 @@ class Plan:
         return Share(remaining, rank.rank, rank.world, block, rank.even, self.part)
 
     def share_at(self, cursor: Cursor) -> Share:
-        """Return the rows of this rank in the epoch of a cursor, of which not all may be left."""
+        """Return the rows of this rank that are left in the epoch of a cursor."""
         share = self.share if cursor.left is None else replace(self.share, left=cursor.left)
         return share.behind(cursor.done)
 
     @property
     def mask(self) -> str | None:
-        """The column that tells rows from those that fill up a rank, if there is one."""
+        """The column that marks real rows, as opposed to padding, if there is one."""
         return None if self.rank is None or self.rank.even != "pad" else self.rank.mask
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether any function of the user's is called."""
+        """Whether the pipeline calls any of the user's functions."""
         transforms = (*self.transforms, *self.batch_transforms)
         return self.rows.calls_user_code or any(each.calls_user_code for each in transforms)
 
     @property
     def pool(self) -> Workers:
-        """Who does the work. Without ``workers=``, functions of the user's stay in the
-        thread that iterates unless ``prefetch`` allows them to leave it.
+        """The workers to use.
+
+        Without ``workers=``, the user's functions run in the thread that iterates, unless
+        ``prefetch`` allows other threads.
         """
         if self.workers is not None:
             return self.workers
@@ -308,7 +310,7 @@ class Plan:
         ours = not self.calls_user_code
         if ours and not self.rows.in_order:
             return Workers("threads", self.read_threads or _READ_THREADS)
-        # There is one reader ahead already; transforms of ours may run beside the loop.
+        # A reader already runs ahead; our own transforms may run in parallel with the loop.
         beside = ours and bool(self.transforms or self.batch_transforms)
         return Workers("threads" if beside or self.prefetch else "serial", 1)
 
@@ -320,7 +322,7 @@ class Plan:
     def count(self, start: Cursor = _START) -> int | None:
         """Count the batches (or rows, without ``batch``) of an iteration, from a cursor on.
 
-        Returns None if that is not known beforehand.
+        Return None if that is not known beforehand.
         """
         if self.damaged:
             return self.rows.count  # raises
@@ -336,8 +338,9 @@ class Plan:
         return self.total_slice.wanted(start.done, max(0, total))
 
     def count_rows_from(self, start: Cursor) -> int | None:
-        """Count the rows of an iteration that this rank gets, from a cursor on; None if that
-        is not known beforehand.
+        """Count the rows of an iteration that this rank gets, from a cursor on.
+
+        Return None if that is not known beforehand.
         """
         batches = None if self.damaged else self.count(start)
         if batches is None:
@@ -349,14 +352,14 @@ class Plan:
         return min(total, left + (self.repeat - start.turn - 1) * len(self.share))
 
     def rest(self, start: Cursor) -> int:
-        """Count the batches of this rank that are left of an epoch."""
+        """Count the batches of this rank that are left in an epoch."""
         rows = max(0, len(self.share_at(start)) - start.at)
         size = self.groups.rows_per_group or 1
         batches = rows // size if self.groups.drops_last else -(-rows // size)
         return self.batch_slice.wanted(start.given, batches)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
-        """Return the cursor so many batches further on, in a plain plan."""
+        """Return the cursor ``batches`` batches further on, in a plain plan."""
         count = self.count(start)
         if count is not None and batches > count:
             raise OptionError(f"state(batches={batches}): there are {count:,} in this iteration")
@@ -369,7 +372,7 @@ class Plan:
         return replace(start, at=start.at + passed * self.groups.block, given=start.given + passed)
 
     def describe(self) -> list[str]:
-        """Say in a few words what is done, verb by verb."""
+        """Describe the pipeline in a few words, verb by verb."""
         names = [_text(self.rows.describe()), *(each.name for each in self.transforms)]
         if self.grouping is not None:
             names.append(" ".join(str(word) for word in self.grouping.describe()[:2]))
@@ -379,7 +382,7 @@ class Plan:
         return names
 
     def digest_of_0_1(self) -> str:
-        """Return the digest that states of recmap 0.1 know this pipeline by."""
+        """Return the digest by which states of recmap 0.1 identify this pipeline."""
         rows, count = self.rows.describe(), reach_of(self.rows)
         for skip, taken in self.epoch_slices:
             start = skip if count is None else min(skip, count)
@@ -399,18 +402,18 @@ class Plan:
 
 
 def joined_rows(plans: Sequence[Plan], verb: str) -> list[Rows]:
-    """Return the rows of several pipelines, whose functions draw different random numbers."""
+    """Return the rows of several pipelines, with different random numbers for each function."""
     rows, functions, workers = [], 0, _largest_pool(plans)
     for plan in plans:
         branch = plan.random_access(verb, workers)
-        # The first stays as it is, so that it does not have to be tried again.
+        # The first is left unchanged, so that it does not have to be tried again.
         rows.append(branch.reseeded(functions) if functions else branch)
         functions += plan.functions
     return rows
 
 
 def joined_plan(plans: Sequence[Plan], rows: Rows, verb: str) -> Plan:
-    """Return a plan of rows made from those of several, with the largest of their settings."""
+    """Return a plan for rows made from several plans, with the largest of their settings."""
     return Plan(
         rows,
         workers=_largest_pool(plans),

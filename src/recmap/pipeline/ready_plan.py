@@ -1,4 +1,4 @@
-"""A plan that is ready to run: its functions have seen the first rows, so types are known."""
+"""A plan that is ready to run: its functions have been tried, so the types are known."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from recmap.pipeline.trial import Trial, read_block, tried, try_rows
 
 __all__ = ["ReadyPlan", "ready"]
 
-# Blocks that are read at most to find a batch that functions of batches can be tried on.
+# Read at most this many blocks to find a batch to try functions of batches on.
 _TRIED_BLOCKS = 64
-# Several small batches are read at once, up to so many bytes, rows and batches: handing one
-# from thread to thread costs as much as reading it. They share one buffer, so keeping one
-# alive keeps all of them.
+# Read several small batches at once, up to this many bytes, rows and batches: handing one
+# between threads costs as much as reading it. They share one buffer, so keeping one alive
+# keeps all of them.
 _TOGETHER_BYTES = 1 << 24
 _TOGETHER_ROWS = 1 << 14
 _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
-# Batches that are padded while they are read have memory of their own, and how much is known
+# Batches that are padded while they are read have their own memory, and its size is known
 # before it is allocated.
 _TOGETHER_READ_PADDED = 8
-# Batches that are made before they are asked for, unless ``prefetch`` says how many.
+# Batches to make ahead of the loop, unless ``prefetch`` gives the number.
 _PREFETCH = 2
 
 
 @dataclass(frozen=True)
 class ReadyPlan:
-    """A plan, its transforms once they know their types, and what they made of the first rows."""
+    """A plan, its transforms with known types, and what they made of the first rows."""
 
     plan: Plan
     transforms: tuple[Transform, ...]
@@ -53,10 +53,10 @@ class ReadyPlan:
             return 1
         if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
             return 1
-        # Functions of batches are called with one batch at a time, when it is its turn.
+        # Functions of batches are called with one batch at a time, when its turn comes.
         if any(each.calls_user_code or each.drops for each in self.batch_transforms):
             return 1
-        # The rows of a ragged batch would not have memory of their own.
+        # The rows of a ragged batch would not have their own memory.
         if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
@@ -66,13 +66,13 @@ class ReadyPlan:
     def _most_together(self) -> int:
         if not self.batch_transforms:
             return _TOGETHER_BATCHES
-        # The size of padded rows is a guess, unless they are padded while they are read.
+        # The size of padded rows is an estimate, unless they are padded while they are read.
         padded = padded_by(self.batch_transforms, self.plan.rows)
         return _TOGETHER_PADDED if padded is None else _TOGETHER_READ_PADDED
 
     @cached_property
     def blocks_ahead(self) -> int:
-        """Blocks that are read ahead, and handed on, within the memory limit."""
+        """Blocks to read and hand on ahead of the loop, within the memory limit."""
         plan = self.plan
         wanted = _PREFETCH if plan.prefetch is None else plan.prefetch
         if plan.workers is not None:
@@ -128,7 +128,7 @@ def _with_mask(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Schema]:
 
 
 def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> Block:
-    """Make what functions of batches are tried on: a batch as they will get them."""
+    """Make a batch to try functions of batches on, like those they will get."""
     if not any(transform.calls_user_code for transform in plan.batch_transforms):
         batch = plan.groups.sampled(sample.batch)
         count = len(next(iter(batch.values()), ()))
@@ -146,7 +146,7 @@ def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
         try:
             block = read_block(plan.rows, positions)
         except DataError:
-            break  # what lies before the bad row has to do
+            break  # the rows before the bad one have to do
         block, _ = run_transforms(block, transforms)
         for group in grouper.add(GroupInput(block.batch, block.positions)):
             return group

@@ -38,7 +38,7 @@ __all__ = [
 
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
-# More than any rows take.
+# More bytes than any rows take.
 _NO_LIMIT = 1 << 62
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 @contextmanager
 def only_a_few_rows() -> Iterator[None]:
-    """Read only a few rows in this context: files are not scanned to their end."""
+    """Tell sources that only a few rows will be read, so files are not scanned to their end."""
     token = _FEW.set(True)
     try:
         yield
@@ -55,7 +55,7 @@ def only_a_few_rows() -> Iterator[None]:
 
 
 class Rows(Protocol):
-    """Rows by position. Those that differ from epoch to epoch are told which one it is."""
+    """Rows by position. ``epoch`` is for rows that differ from one epoch to the next."""
 
     @property
     def schema(self) -> Schema: ...
@@ -67,12 +67,12 @@ class Rows(Protocol):
 
     @property
     def in_order(self) -> bool:
-        """Whether they are fast to read only by one thread, in the order of their positions."""
+        """Whether rows are fast to read only by one thread, in the order of their positions."""
         ...
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether reading them calls functions of the user's, which not every thread may do."""
+        """Whether reading calls the user's functions, which not every thread may do."""
         ...
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
@@ -80,11 +80,11 @@ class Rows(Protocol):
         ...
 
     def select(self, columns: Sequence[str]) -> Rows:
-        """Return the rows with these columns; others are not read where that is possible."""
+        """Return the rows with these columns; the others are not read if that can be avoided."""
         ...
 
     def reseeded(self, by: int) -> Rows:
-        """Return the rows for another branch of a pipeline, whose functions draw other numbers."""
+        """Return the rows for another branch of a pipeline, with other random numbers."""
         ...
 
     def row_bytes(self) -> int:
@@ -96,8 +96,10 @@ class Rows(Protocol):
         ...
 
     def describe(self) -> list[Any]:
-        """Return what makes the order of the rows, in plain lists: pipelines that agree in it
-        give the same rows. States of recmap 0.1 hold a digest of it.
+        """Return what determines the order of the rows, as plain lists.
+
+        Pipelines with equal descriptions give the same rows. States of recmap 0.1 hold a
+        digest of it.
         """
         ...
 
@@ -105,8 +107,8 @@ class Rows(Protocol):
 class SourceRows:
     """The rows of a source, in its order.
 
-    A process that was forked, or that got this by pickle, opens the files again: processes
-    must not share the position in an open file.
+    A process that was forked, or that received this by pickle, opens the files again:
+    processes must not share the position in an open file.
     """
 
     calls_user_code = False
@@ -119,10 +121,10 @@ class SourceRows:
         self.schema = source.schema
         self._damage: DataError | None = None
         try:
-            #: Rows that may be asked for in order: all there are, or those before the damage
-            #: that ends the file, and one more, which raises.
+            #: Rows that may be asked for in order: all of them or, if the file is damaged,
+            #: those before the damage and one more, which raises.
             self.reach = len(source)
-            # Rows that are compressed together, in a chunk or a stream.
+            # Rows are compressed together, in a chunk or a stream.
             self.in_order = source.chunk_rows > 1
         except DataError as e:
             sound = source.rows_before_damage()
@@ -135,14 +137,14 @@ class SourceRows:
 
     @property
     def count(self) -> int:
-        """The number of rows. Raises the damage that keeps it from being known."""
+        """The number of rows. Raises the damage that makes it unknown."""
         if self._damage is not None:
             raise self._damage
         return self.reach
 
     @property
     def damaged(self) -> bool:
-        """Whether the last row within reach is one that raises."""
+        """Whether reading the last row within reach raises."""
         return self._damage is not None
 
     @property
@@ -157,11 +159,11 @@ class SourceRows:
             self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
                 with suppress(DataError):
-                    len(self._source)  # rows are found faster once all are indexed
+                    len(self._source)  # finding rows is faster once all are indexed
         return self._source
 
     def _same(self, source: Source) -> Source:
-        """Return a source that was opened again, or raise if it has other rows now."""
+        """Return a source that was opened again; raise if its rows have changed."""
         rows = source.known_rows()
         changed = f"{rows:,} rows" if rows not in (None, self.reach) and not self.damaged else ""
         if source.schema != self.schema:
@@ -202,7 +204,7 @@ class SourceRows:
     ) -> PaddedRows | None:
         """Read rows in batches of ``size``, padded while they are read.
 
-        Returns None if the source cannot do that.
+        Return None if the source cannot do that.
         """
         if not len(positions):
             return None
@@ -233,7 +235,7 @@ class SourceRows:
 
     @cached_property
     def known_by(self) -> dict[str, Any]:
-        """What states know the data by: names, sizes and digests."""
+        """What states identify the data by: names, sizes and digests."""
         return data_of(self.source, self.reach)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -246,7 +248,7 @@ class SourceRows:
 
 @runtime_checkable
 class InOrder(Protocol):
-    """Rows in the order of their files, the last of which may raise."""
+    """Rows in the order of their files; reading the last one may raise."""
 
     @property
     def reach(self) -> int | None:
@@ -255,7 +257,7 @@ class InOrder(Protocol):
 
     @property
     def damaged(self) -> bool:
-        """Whether the last row within reach is one that raises."""
+        """Whether reading the last row within reach raises."""
         ...
 
     def sound(self, positions: Positions) -> int:
@@ -269,17 +271,17 @@ def reach_of(rows: Rows) -> int | None:
 
 
 def is_damaged(rows: Rows) -> bool:
-    """Whether the last row within reach is one that raises."""
+    """Return whether reading the last row within reach raises."""
     return isinstance(rows, InOrder) and rows.damaged
 
 
 def sound_rows(rows: Rows, positions: Positions) -> int:
-    """Count the rows before a bad one. 0 for rows that are not in the order of their files."""
+    """Count the rows before a bad one; 0 for rows that are not in the order of their files."""
     return rows.sound(positions) if isinstance(rows, InOrder) else 0
 
 
 def _run(positions: Positions) -> range | None:
-    """Return the positions as a range if each follows the one before."""
+    """Return the positions as a range if they are consecutive, else None."""
     if not len(positions):
         return range(0)
     first, last = int(positions[0]), int(positions[-1])
@@ -292,7 +294,7 @@ def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
 
 
 class SelectedRows:
-    """Some columns of rows that need others to be made."""
+    """Some columns of rows that need other columns to be made."""
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, list(columns)
@@ -302,7 +304,7 @@ class SelectedRows:
 
     @property
     def count(self) -> int | None:
-        """The number of rows. Raises the damage that keeps it from being known."""
+        """The number of rows. Raises the damage that makes it unknown."""
         return self._rows.count
 
     def sound(self, positions: Positions) -> int:
@@ -330,7 +332,7 @@ class SelectedRows:
 
 
 def _owned(column: Column) -> Column:
-    """Return the column in memory of its own, copied if it is a view."""
+    """Return the column in its own memory, copied if it is a view."""
     if isinstance(column, Ragged):
         return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
     base = column.base

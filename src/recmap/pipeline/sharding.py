@@ -1,9 +1,9 @@
-"""Which positions of an epoch each rank reads, also after the number of ranks has changed.
+"""Which positions of an epoch each rank reads, even after the number of ranks has changed.
 
-The positions that are left of an epoch are a few spans and everything from ``tail`` on.
-They are dealt in blocks, a batch to each rank in turn, so that after any number of steps
-the ranks together have taken one span from the start. What is left at the end and does not
-make a whole round is divided evenly.
+The remaining positions of an epoch are a few spans and everything from ``tail`` on.
+They are dealt in blocks, one batch to each rank in turn, so after any number of steps
+the ranks together have taken one span from the start. Rows at the end that do not fill
+a whole round are divided evenly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ENDLESS", "Even", "Remaining", "Share"]
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
 Span: TypeAlias = tuple[int, int]
 
-#: More rows than anybody reads: the number of rows without end.
+#: Stands for a number of rows without end; larger than any real one.
 ENDLESS = 1 << 62
 
 
@@ -34,7 +34,7 @@ class Remaining:
 
     total: int
     tail: int = 0
-    runs: tuple[Span, ...] = ()  # as states call them
+    runs: tuple[Span, ...] = ()  # the name used in states
 
     def __len__(self) -> int:
         return int(self._starts[-1]) + max(0, self.total - self.tail)
@@ -57,7 +57,7 @@ class Remaining:
         return np.where(inside, found, numbers - held + self.tail)
 
     def after(self, number: int, others: Positions) -> Remaining:
-        """Return what remains from a number on, and some other positions."""
+        """Return what remains from a number on, plus some other positions."""
         held = int(self._starts[-1])
         rest = self.positions(np.arange(number, held, dtype=np.int64))
         tail = self.tail + max(0, number - held)
@@ -76,11 +76,11 @@ class Share:
     world: int = 1
     block: int = 1
     even: Even = "uneven"
-    #: (index, count): this process among those of its rank, which take turns.
+    #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
 
     def check(self) -> None:
-        """Refuse a rank outside of 0 to world - 1."""
+        """Refuse a rank outside 0 to world - 1."""
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
         if self.even not in ("uneven", "pad", "drop"):
@@ -91,8 +91,9 @@ class Share:
         return self._of_rank // self.block if drop_last else -(-self._of_rank // self.block)
 
     def behind(self, batches: int) -> Share:
-        """Return the share in an epoch after so many batches of the rank: its processes keep
-        taking turns where they were.
+        """Return the share in an epoch that begins after ``batches`` batches of the rank.
+
+        The processes of the rank continue to take turns from there.
         """
         part, parts = self.part
         return replace(self, part=((part - batches) % parts, parts)) if parts > 1 else self
@@ -106,7 +107,7 @@ class Share:
         return len(self.left) - self._rounds * self.block * self.world
 
     def __len__(self) -> int:
-        """Count the rows of this part of the rank, with those that fill it up."""
+        """Count the rows of this part of the rank, including padding."""
         part, parts = self.part
         blocks, rest = divmod(self._of_rank, self.block)
         mine, over = divmod(blocks, parts)
@@ -122,8 +123,9 @@ class Share:
         return self._rounds * self.block + last
 
     def positions(self, start: int, stop: int) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return the positions of rows ``start`` to ``stop`` of this rank, and which are real:
-        the others repeat the last row, to fill up the rank.
+        """Return the positions of rows ``start`` to ``stop`` of this rank, and which are real.
+
+        The others repeat the last row, to fill up the rank.
         """
         return self.positions_of(np.arange(start, min(stop, len(self)), dtype=np.int64))
 
@@ -150,15 +152,17 @@ class Share:
         return self.left.positions(numbers), real
 
     def in_step(self, taken: int, step: int) -> list[int]:
-        """Return the rows that each rank has taken when this one has taken ``taken``, if all
-        have made the same number of steps of ``step`` rows.
+        """Return how many rows each rank has taken when this one has taken ``taken``.
+
+        All ranks have made the same number of steps of ``step`` rows.
         """
         steps = -(-taken // step)
         return [min(steps * step, len(replace(self, rank=rank))) for rank in range(self.world)]
 
     def remaining(self, taken: Sequence[int], held: Sequence[int]) -> Remaining:
-        """Return what is left when rank ``i`` has taken ``taken[i]`` rows. The positions in
-        ``held`` were taken, but are not in any batch yet.
+        """Return what is left when rank ``i`` has taken ``taken[i]`` rows.
+
+        The positions in ``held`` were taken, but are not in any batch yet.
         """
         whole = self._rounds * self.block
         if max(taken) <= whole:

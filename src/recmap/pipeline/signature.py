@@ -1,9 +1,9 @@
-"""What a state was saved from: the data, and the verbs of the pipeline.
+"""What a state was saved from: the data and the verbs of the pipeline.
 
 A state holds enough of both to refuse a pipeline with other data or other verbs, and to say
-what differs: short texts for people, digests for the rest. Files are known by their names,
-sizes and some of their bytes, not by their folder; functions by their qualified names, and
-lambdas, which have none, by their code as well.
+what differs: short texts for people, digests for the rest. Files are identified by their
+names, sizes and some of their bytes, not by their folder. Functions are identified by their
+qualified names; lambdas, which have none, also by their code.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ __all__ = [
     "signed",
 ]
 
-# Names and characters that a state spells out; a digest stands for the rest.
+# Names and characters that a state spells out; a digest covers the rest.
 _NAMES, _LETTERS = 6, 120
-# Files of which some bytes are looked at, how many, and in how many places of each.
+# How many files to sample, the bytes to read in each place, and the places in each file.
 _LOOKED_AT, _BYTES, _PLACES = 64, 4096, 3
-# Rows in memory that are looked at: so many, or more up to so many bytes.
+# Rows in memory to sample: this many, or more up to this many bytes.
 _ROWS, _ROWS_SIZE = 16, 1 << 20
-# Entries of a folder that are looked at.
+# Entries of a folder to include.
 _ENTRIES = 256
 # Addresses differ from one process to the next.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-# Bytecode of different Pythons cannot be compared.
+# Bytecode cannot be compared between Python versions.
 _PYTHON = str(sys.implementation.cache_tag)
 
 
 class Seed:
     """The seed of a shuffle, shared by all pipelines built on one ``shuffle()``.
 
-    A seed that the user did not give is drawn, and replaced by that of a restored state.
+    If the user gives no seed, one is drawn. Restoring a state replaces a drawn seed.
     """
 
     def __init__(self, value: int, drawn: bool = False) -> None:
@@ -71,7 +71,7 @@ def drawn_seed() -> Seed:
 
 @dataclass(frozen=True)
 class VerbRecord:
-    """A verb with its arguments, as states know it: ``batch(4)``.
+    """A verb with its arguments, as written in states: ``batch(4)``.
 
     ``{seed}`` in the template stands for the value of the seed, which may change when a
     state is restored. ``code`` is a digest of the code of a lambda.
@@ -82,15 +82,15 @@ class VerbRecord:
     code: str | None = None
 
     def text(self, seed: int | None = None) -> str:
-        """Return the verb, with its own seed or another one."""
+        """Return the verb as text, with its own seed or another one."""
         if self.seed is None:
             return self.template
         return self.template.replace("{seed}", str(self.seed.value if seed is None else seed))
 
 
 def record(verb: str, *arguments: Any, function: Any = None) -> VerbRecord:
-    """Record a verb and its arguments. ``function`` is one of them that may be a lambda."""
-    # Arguments at the end that have their usual value are left out.
+    """Record a verb and its arguments. ``function`` is the argument that may be a lambda."""
+    # Trailing arguments with their default value are left out.
     shown = [_shown(argument) for argument in arguments]
     while len(shown) > 1 and shown[-1] in ("False", "None"):
         shown.pop()
@@ -98,7 +98,7 @@ def record(verb: str, *arguments: Any, function: Any = None) -> VerbRecord:
 
 
 def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -> VerbRecord:
-    """Record ``map`` or ``filter``: the function by its name, the rest by keywords."""
+    """Record ``map`` or ``filter``: the function by name, the rest as keywords."""
     more = [", batched=True"] if batched else []
     more += [f", fields={_shown(fields)}"] if fields is not None else []
     more += [f", seed={_shown(seed)}"] if seed else []
@@ -106,7 +106,7 @@ def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -
 
 
 def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
-    """Record ``select``, of columns by name or of rows by number."""
+    """Record ``select`` of columns by name or of rows by number."""
     if names is not None:
         return VerbRecord(_short(f"select({', '.join(map(repr, names))})"))
     if isinstance(rows, slice | range):
@@ -135,7 +135,7 @@ def _name(fn: Any) -> str:
 
 
 def _code(fn: Any) -> str | None:
-    """Digest the code of a lambda, or of those a partial holds; None if there is none."""
+    """Digest the code of a lambda, or of the lambdas in a partial; None if there is none."""
     parts = [_parts_of(code) for code in _lambdas(fn)]
     return _digest(repr(parts[0] if len(parts) == 1 else parts))[:8] if parts else None
 
@@ -157,7 +157,7 @@ def _parts_of(code: CodeType) -> list[Any]:
 
 
 def _shown(value: Any) -> str:
-    """Write an argument as text, the same in every run and with every NumPy."""
+    """Write an argument as text that is the same in every run and with every NumPy."""
     if isinstance(value, np.generic):
         return _shown(value.item())
     if isinstance(value, np.dtype):
@@ -168,7 +168,7 @@ def _shown(value: Any) -> str:
         return _shown(value.tolist())
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, set | frozenset):  # whose order differs from run to run
+    if isinstance(value, set | frozenset):  # their order differs from run to run
         return f"{{{', '.join(sorted(map(_shown, value)))}}}"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {_shown(each)}' for key, each in value.items())}}}"
@@ -181,7 +181,7 @@ def _shown(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """Shorten a long text; a digest stands for what is cut off."""
+    """Shorten a long text, and add a digest of all of it."""
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}... {_digest(text)}"
 
 
@@ -190,7 +190,7 @@ def _digest(data: str | bytes) -> str:
 
 
 def data_of(source: Source, rows: int) -> dict[str, Any]:
-    """Return what a source of so many rows is known by."""
+    """Return what identifies a source with ``rows`` rows."""
     files = list(source.files)
     names = [os.path.basename(os.path.normpath(file)) for file in files]
     step = max(1, -(-len(files) // _LOOKED_AT))
@@ -213,7 +213,7 @@ def data_of(source: Source, rows: int) -> dict[str, Any]:
 
 
 def _content(path: str, look: bool) -> str:
-    """Return the size of a file, and a digest of some of its bytes."""
+    """Return the size of a file and, if ``look``, a digest of some of its bytes."""
     try:
         if os.path.isdir(path):
             return _folder(path)
@@ -231,7 +231,7 @@ def _content(path: str, look: bool) -> str:
 
 
 def _folder(path: str) -> str:
-    """Return a digest of the files of a folder and their sizes, up to a limit."""
+    """Return a digest of the names and sizes of the files in a folder, up to a limit."""
     entries: list[str] = []
     for folder, folders, names in os.walk(path):
         folders.sort()
@@ -264,8 +264,9 @@ def _bytes_of(column: Column) -> str:
 def compare(
     state: Mapping[str, Any], data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]
 ) -> tuple[str | None, list[tuple[Seed, int]]]:
-    """Say how this pipeline differs from that of a state, or None; and return the seeds to
-    take over from it, for those that the user did not give.
+    """Say how this pipeline differs from the one a state was saved from, or None.
+
+    Also return the seeds to take from the state, for those that the user did not give.
     """
     difference = _other_data(state["data"], data)
     if difference is not None:
@@ -332,7 +333,7 @@ def _other_verbs(
 
 
 def signed(data: Sequence[Mapping[str, Any]], records: Sequence[VerbRecord]) -> dict[str, Any]:
-    """Return what goes into a state."""
+    """Return the entries of a state that identify the pipeline."""
     codes = {str(number): each.code for number, each in enumerate(records) if each.code is not None}
     signature: dict[str, Any] = {
         "data": [dict(each) for each in data],

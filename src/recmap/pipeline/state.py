@@ -1,4 +1,4 @@
-"""Cursors and states: where a run is, and how a run resumes on other ranks."""
+"""Cursors and states: where a run is, and how it resumes on other ranks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recmap.pipeline.transforms.batch import Grouping
 __all__ = ["Cursor", "CursorLog", "checked", "digest", "load", "redealt", "save"]
 
 _VERSION = 2
-# Batches that may be taken before they are used.
+# How many batches a framework may take before it uses them.
 _LOGGED = 256
-# More than any cluster has: a damaged number of ranks would be counted through.
+# More than any cluster has. Without a limit, a damaged state would make recmap loop over ranks.
 _MOST_RANKS = 1 << 17
 
 
@@ -30,10 +30,10 @@ class Cursor:
     """A place in a run. States have the same fields.
 
     In ``epoch``, the ``turn``-th of this iteration, all rows of this rank before number
-    ``at`` have been given out, except those that are ``held`` back. They were ``given``
-    batches (or rows) of this epoch, and ``done`` of all epochs of the iteration. ``kept``
-    rows have reached each ``take`` or ``skip`` after a filter. ``left`` is what the epoch
-    had left when the ranks were last changed, None if that was all of it.
+    ``at`` have been given out, except those in ``held``. They made up ``given`` batches (or
+    rows) of this epoch, and ``done`` of all epochs of the iteration. ``kept`` rows have
+    reached each ``take`` or ``skip`` after a filter. ``left`` is what the epoch had left when
+    the ranks last changed; None means all of it.
     """
 
     epoch: int = 0
@@ -53,10 +53,10 @@ class Cursor:
 
 
 class CursorLog:
-    """The cursors after each of the last batches of an iteration.
+    """The cursors after each of the most recent batches of an iteration.
 
-    Frameworks take batches before they train on them, so a state may be asked for that lies
-    a few batches back.
+    Frameworks take batches before they train on them, so they may ask for a state from a few
+    batches ago.
     """
 
     def __init__(self, start: Cursor) -> None:
@@ -64,16 +64,16 @@ class CursorLog:
         self._given = 0
 
     def add(self, cursor: Cursor) -> None:
-        """Note the cursor after another batch that was given out."""
+        """Add the cursor after another batch that was given out."""
         self._cursors.append(cursor)
         self._given += 1
 
     def end(self, cursor: Cursor) -> None:
-        """Note that there are no more batches: what follows the last one is the end."""
+        """Replace the cursor after the last batch: no batch follows it."""
         self._cursors[-1] = cursor
 
     def after(self, batches: int | None) -> Cursor:
-        """Return the cursor after so many batches; None is after all that were given out."""
+        """Return the cursor after ``batches`` batches; None means all that were given out."""
         back = 0 if batches is None else self._given - batches
         if 0 <= back < len(self._cursors):
             return self._cursors[-1 - back]
@@ -84,13 +84,13 @@ class CursorLog:
 
 
 def digest(described: Sequence[Any]) -> str:
-    """Return a short name of a pipeline, as states of recmap 0.1 hold it."""
+    """Return a short name for a pipeline, as stored in states of recmap 0.1."""
     text = json.dumps(described, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a rank, as JSON can hold it."""
+    """Return the state of a rank, ready for JSON."""
     left = cursor.left
     return {
         "version": _VERSION,
@@ -112,10 +112,10 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
 def checked(
     given: Any, digest_of_0_1: Callable[[], str], first: int, slices: int
 ) -> list[dict[str, Any]]:
-    """Return the states that ``restore`` was given, each with all it should have.
+    """Return the states that ``restore`` was given, each with all its fields.
 
     States of recmap 0.1 are upgraded: ``first`` is the first position of an epoch, and
-    ``slices`` how often rows are counted after filters.
+    ``slices`` the number of ``take`` and ``skip`` stages that count rows after filters.
     """
     states = [given] if isinstance(given, Mapping) else given
     if not isinstance(states, list | tuple) or not states:
@@ -173,7 +173,7 @@ def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> di
         stacklevel=5,
     )
     left = state["left"]
-    if left is not None:  # positions were counted from the first batch that is taken
+    if left is not None:  # 0.1 counted positions from the first batch that is taken
         runs = [[a + first, b + first] for a, b in left["runs"]]
         left = {"tail": left["tail"] + first, "runs": runs}
     return {**state, "kept": [state["kept"]] * slices, "left": left}
@@ -197,13 +197,13 @@ def _is_left(value: Any) -> bool:
         return False
     if not all(_are_whole(run) and len(run) == 2 for run in runs):
         return False
-    # They follow each other, and all come before the tail.
+    # Spans are in order and do not touch, and all come before the tail.
     edges = [edge for run in runs for edge in run]
     return edges == sorted(set(edges)) and max(edges, default=0) <= value["tail"]
 
 
 def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
-    """Refuse rows held back that this grouping would not hold, or that come later."""
+    """Refuse held rows that this grouping would not hold, or that come later."""
     held = state["held"]
     try:
         numbers = grouping.held_numbers(held)
@@ -215,10 +215,11 @@ def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
 
 
 def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, all_: bool) -> None:
-    """Refuse numbers that no run of this pipeline comes to; without ``all_``, only those that
-    would read rows which are not there.
+    """Refuse numbers that a run of this pipeline never reaches.
+
+    Without ``all_``, refuse only those that would read rows that do not exist.
     """
-    # Ranks that are filled up have a row more than others.
+    # A rank that is filled up has one row more than others.
     most = len(replace(share, rank=state["rank"])) + share.block
     wrong = {
         "at": state["version"] != 1 and state["at"] > most,
@@ -273,10 +274,10 @@ def load(
 ) -> Cursor:
     """Return the cursor at which a rank resumes.
 
-    ``step`` is how many rows every rank takes in a step, so that the state of one tells
-    those of all; None if they are not in step. Without ``check`` the states may be of
-    another pipeline. All ranks are in one epoch: that of the state, or of the rank that is
-    furthest behind. A rank at the end of that epoch has nothing left of it.
+    ``step`` is how many rows every rank takes in a step, so that the state of one rank gives
+    those of all; None if they are not in step. Without ``check``, the states may come from
+    another pipeline. All ranks resume in one epoch: that of the state, or of the slowest
+    rank. A rank at the end of that epoch has nothing left of it.
     """
     for state in states:
         _check_held(state, grouping)
@@ -296,7 +297,7 @@ def load(
         at = old.in_step(first["at"], step)[share.rank]
         return replace(_cursor(first, old), at=at)
     if first["at"] == 0 and len(states) == 1 and left is None:
-        # The beginning of an epoch is the same for all.
+        # The beginning of an epoch is the same for all ranks.
         return _cursor(first, share)
     taken, held = _taken(states, old, grouping, step)
     return Cursor(
@@ -309,8 +310,10 @@ def load(
 
 
 def _is_over(state: Mapping[str, Any], share: Share, grouping: Grouping) -> bool:
-    """Whether all rows of a rank have been given out, which only states of version 1 say so:
-    now, the state after the last batch is that before the first one of the next epoch.
+    """Return whether all rows of a rank have been given out.
+
+    Only states of version 1 can be in that place: since version 2, the state after the last
+    batch is the one before the first batch of the next epoch.
     """
     if grouping.held_numbers(state["held"]):
         return False
@@ -321,8 +324,8 @@ def _is_over(state: Mapping[str, Any], share: Share, grouping: Grouping) -> bool
 
 
 def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) -> Cursor:
-    """Return a cursor at the same place, from which what is left of the epoch is dealt out
-    again, so that several processes of the rank can divide it.
+    """Return a cursor at the same place that deals the rest of the epoch again, so that
+    several processes of the rank can divide it.
     """
     old = share if cursor.left is None else replace(share, left=cursor.left)
     if old.world > 1 and step is None:
@@ -361,8 +364,10 @@ def _share_of(state: Mapping[str, Any], share: Share) -> Share:
 
 
 def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the states of the ranks of one run, in their order. A rank at the very start of
-    an epoch, while others are in the one before, has taken all of that one.
+    """Return the states of the ranks of one run, in the order of the ranks.
+
+    A rank at the very start of an epoch, while others are still in the previous one, has
+    taken all of the previous one.
     """
     ranks = sorted(states, key=lambda state: int(state["rank"]))
     numbers = [state["rank"] for state in ranks]
@@ -388,7 +393,7 @@ def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def _taken(
     states: Sequence[Mapping[str, Any]], old: Share, grouping: Grouping, step: int | None
 ) -> tuple[list[int], list[int]]:
-    """Return the rows each rank has taken, and the positions of those held back."""
+    """Return the rows each rank has taken, and the positions of the rows still held."""
     if len(states) == 1 and step is not None:
         return old.in_step(states[0]["at"], step), []
     ranks = [state["rank"] for state in states]

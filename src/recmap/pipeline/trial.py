@@ -1,6 +1,6 @@
-"""Functions are tried on the first rows, to see the types of what they return.
+"""Try functions on the first rows, to see the types of what they return.
 
-They are tried where they are going to run. Trying a function may start threads, such as
+Functions are tried where they are going to run. Trying a function may start threads, such as
 those that OpenMP keeps for PyTorch, and a process forked from one with such threads can
 hang. So if functions run in worker processes, a worker tries them, and this process never
 calls them.
@@ -35,14 +35,16 @@ from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
 __all__ = ["TransformedRows", "Trial", "read_block", "run_once", "tried", "try_rows"]
 
-# Rows that are tried at first to see what functions make of them, and at most.
+# How many rows to try; the larger numbers are for filters that keep none of the first rows.
 _SAMPLES = (4, 64, 1024)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What trying showed: transforms that know the types of what they make, the schema
-    after the last of them, and what became of the first rows.
+    """The outcome of trying transforms on the first rows.
+
+    ``transforms`` now have the types they return, ``schema`` is the schema after the last of
+    them, and ``sample`` is what they made of the first rows.
     """
 
     transforms: tuple[Transform, ...]
@@ -52,9 +54,9 @@ class Trial:
 
 
 def try_rows(rows: Rows, transforms: Sequence[Transform]) -> tuple[list[Transform], Schema, Block]:
-    """Try transforms on the first rows: as many as it takes for a filter to leave one.
+    """Try transforms on the first rows: as many as it takes for a filter to keep one.
 
-    Returns the prepared transforms, the schema of what they make, and what they made.
+    Return the prepared transforms, the schema of what they make, and what they made.
     """
     for size in _SAMPLES:
         first = _first_rows(rows, size)
@@ -87,7 +89,7 @@ def _first_rows(rows: Rows, size: int) -> Block:
 
 
 def read_block(rows: Rows, positions: Positions) -> Block:
-    """Read rows of the first epoch, up to a bad one. Raises if that is the first of them."""
+    """Read rows of the first epoch, up to a bad one. Raise if the first row is bad."""
     try:
         return Block(rows.gather(positions, 0), positions, 0, rows)
     except DataError:
@@ -100,12 +102,15 @@ def read_block(rows: Rows, positions: Positions) -> Block:
 def tried(
     find: Callable[[], Trial], transforms: Sequence[Transform], workers: Workers | None
 ) -> Trial:
-    """Return what ``find`` finds about ``transforms``, in a process if workers are processes."""
+    """Return what ``find`` finds out about ``transforms``.
+
+    If the workers are processes, run it in one.
+    """
     try:
         made = run_once(workers, _TrialWork(find), Request(0, 0, np.empty(0, np.int64)))
     except UnpicklableError:
-        # Only a process that is not forked needs that, and such a process does not mind
-        # what was called here before. Whether the functions can be sent shows later.
+        # Only a process that is not forked needs to pickle the functions, and calling them
+        # here does it no harm. Starting the workers will show whether they can be pickled.
         made = None
     if made is None:
         return find()
@@ -122,13 +127,13 @@ def tried(
 
 
 def run_once(workers: Workers | None, work: Work, request: Request) -> Result | None:
-    """Do one piece of work in a process that ends with it.
+    """Do one piece of work in a process that ends afterwards.
 
-    Returns None if the workers are no processes, or if this process is one of them.
+    Return None if the workers are not processes, or if this process is one of them.
     """
     if workers is None or workers.kind != "processes":
         return None
-    # Imported late, like everything that has to do with processes.
+    # Imported late, like everything that concerns processes.
     import multiprocessing
 
     if multiprocessing.current_process().daemon:
@@ -141,7 +146,7 @@ def run_once(workers: Workers | None, work: Work, request: Request) -> Result | 
 
 @dataclass(frozen=True)
 class _TrialWork:
-    """Work whose result is the sample, then what else was found."""
+    """Work that returns the sample, then everything else that was found."""
 
     find: Callable[[], Trial]
 
@@ -160,7 +165,7 @@ class _TrialWork:
 
 
 def _schemas(transform: Any) -> dict[str, dict[str, str]]:
-    """Return the schemas that a transform, which is a dataclass, holds in its fields."""
+    """Return the schemas in the fields of a transform, which is a dataclass."""
     known = {field.name: getattr(transform, field.name) for field in fields(transform)}
     return {name: _texts(value) for name, value in known.items() if isinstance(value, Schema)}
 
@@ -175,9 +180,9 @@ def _texts(schema: Schema) -> dict[str, str]:
 
 
 class TransformedRows:
-    """Rows with transforms that leave none out: still rows by position.
+    """Rows with transforms that drop none, so they still have positions.
 
-    ``workers`` are those of the functions among the transforms.
+    ``workers`` run the functions among the transforms.
     """
 
     def __init__(
@@ -192,7 +197,7 @@ class TransformedRows:
 
     @property
     def count(self) -> int | None:
-        """The number of rows. Raises the damage that keeps it from being known."""
+        """The number of rows. Raises the damage that makes it unknown."""
         return self._rows.count
 
     def sound(self, positions: Positions) -> int:
@@ -201,7 +206,7 @@ class TransformedRows:
 
     @cached_property
     def _trial(self) -> Trial:
-        """The transforms once they have seen rows, which they do when they are needed."""
+        """The prepared transforms. They are tried on the first rows when first needed."""
         workers = self._workers if self.calls_user_code else None
         return tried(self._try, self._transforms, workers)
 

@@ -17,17 +17,17 @@ _SEED = 1
 _WINDOWS = (1 << 10, 1 << 14, 1 << 18)
 _BATCHES = (32, 256, 1024)
 _THREADS = (1, 2, 4, 8)
-# Bytes that a batch, and a window of a shuffle, may take.
+# Bytes that a batch and a shuffle window may take.
 _BATCH_BYTES = 64 << 20
 _WINDOW_BYTES = 256 << 20
-# How much faster an order that mixes less, or more rows or threads, must be to be chosen.
+# How much faster a weaker shuffle (first), or more rows or threads (second), must be to win.
 _MUCH, _CLEARLY = 1.5, 1.1
 _SHORTEST = 0.2
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How rows are read: ``window`` None is an exact shuffle, 0 none at all."""
+    """A way to read rows: ``window`` None is an exact shuffle, 0 is no shuffle."""
 
     batch: int
     window: int | None = None
@@ -42,7 +42,7 @@ class Choice:
         return pipeline if self.threads is None else pipeline.prefetch(threads=self.threads)
 
     def __str__(self) -> str:
-        """Write it as it follows ``rm.open(...)``."""
+        """Write the choice as the code that follows ``rm.open(...)``."""
         window = "" if self.window is None else f", window={self.window:_}"
         shuffle = "" if self.window == 0 else f".shuffle(seed={_SEED}{window})"
         threads = "" if self.threads is None else f".prefetch(threads={self.threads})"
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Trial:
-    """How fast a choice was; ``chosen`` if it is the best of its stage."""
+    """The speed of a choice; ``chosen`` if it is the best of its stage."""
 
     stage: str
     choice: Choice
@@ -61,7 +61,7 @@ class Trial:
 
 
 def fits_memory(paths: list[str]) -> bool:
-    """Whether files are in memory after the first epoch: they fill half of it at most."""
+    """Return whether files stay in memory after the first epoch: they fill at most half of it."""
     total = sum(map(size_on_disk, paths))
     return total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
@@ -76,10 +76,9 @@ def tune(
     seconds: float,
     forget: Callable[[], None],
 ) -> Iterator[Trial]:
-    """Try one setting after the other, and continue with the best of each.
+    """Try one setting after another, and continue with the best of each.
 
-    The last trial that is chosen is the answer. Each trial opens the rows again, after
-    ``forget()``.
+    The last chosen trial is the answer. Each trial opens the rows again, after ``forget()``.
     """
     most = max(1, min(count, _BATCH_BYTES // row_bytes))
     in_order = opened()._feed().in_turn  # noqa: SLF001  # hidden from users only
@@ -112,7 +111,7 @@ def tune(
 
 
 def _choose(tried: list[Trial], margin: float) -> Trial:
-    """Choose the first, unless another is faster by the margin."""
+    """Choose the first trial, unless a later one is faster by the margin."""
     chosen = tried[0]
     for trial in tried[1:]:
         if trial.rows_per_second > margin * chosen.rows_per_second:

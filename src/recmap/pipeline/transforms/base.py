@@ -1,8 +1,8 @@
-"""What the transforms have in common.
+"""The base classes of transforms.
 
-There are two kinds. A ``Transform`` changes rows after they were read: map, filter, pad.
-Rows in another order, such as shuffled or repeated ones, are a function of positions that
-is applied before anything is read: they extend ``WrappedRows`` or ``ReorderedRows``.
+There are two kinds. A ``Transform`` changes rows after they are read: map, filter, pad.
+Reordering rows, as shuffle and repeat do, is a function of positions that is applied before
+anything is read: such classes extend ``WrappedRows`` or ``ReorderedRows``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["Block", "ReorderedRows", "Transform", "WrappedRows", "run_transforms
 class Block:
     """Rows that were read together, on their way through the transforms.
 
-    ``positions`` and ``epoch`` are their place in the order, from which everything random
-    about them follows; ``rows`` is where they came from.
+    ``positions`` and ``epoch`` are their place in the order, which determines everything
+    random about them; ``rows`` is where they came from.
     """
 
     batch: Batch
@@ -55,7 +55,7 @@ class Block:
 class Transform(ABC):
     """One stage of a pipeline: a function of a block of rows, or of a batch.
 
-    Transforms are dataclasses. What they learn about types is a field that is a
+    Transforms are dataclasses. They store what they learn about types in fields that are a
     ``Schema``, so that a worker process can try functions and tell its parent.
     """
 
@@ -66,16 +66,16 @@ class Transform(ABC):
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether it calls a function of the user's, which not every thread may do."""
+        """Whether it calls the user's functions, which not every thread may do."""
         return False
 
     @property
     def drops(self) -> bool:
-        """Whether it may leave rows out."""
+        """Whether it may drop rows."""
         return False
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
-        """Return the transform once it has seen some rows, and the schema of what it makes."""
+        """Return the transform after it has seen some rows, and the schema of its output."""
         del sample
         return self, schema
 
@@ -84,13 +84,13 @@ class Transform(ABC):
         """Transform a block."""
 
     def reseeded(self, by: int) -> Transform:
-        """Return the same for another branch of a pipeline, whose functions draw other numbers."""
+        """Return the transform for another branch of a pipeline, with other random numbers."""
         del by  # nothing here is random
         return self
 
     @abstractmethod
     def describe(self) -> list[Any]:
-        """Return what tells it from other transforms. States of recmap 0.1 hold a digest of it."""
+        """Return what identifies the transform. States of recmap 0.1 hold a digest of it."""
 
 
 def run_transforms(block: Block, transforms: Sequence[Transform]) -> tuple[Block, list[float]]:
@@ -104,7 +104,7 @@ def run_transforms(block: Block, transforms: Sequence[Transform]) -> tuple[Block
 
 
 class WrappedRows(ABC):
-    """Rows made from other rows: everything that does not change with the order."""
+    """Rows made from other rows: the methods that do not depend on the order."""
 
     def __init__(self, rows: Rows, count: int | None) -> None:
         self._rows, self._count = rows, count
@@ -134,7 +134,7 @@ class WrappedRows(ABC):
 
 
 class ReorderedRows(WrappedRows):
-    """Rows each of which is one of the other rows, in the same epoch."""
+    """Rows that are other rows of the same epoch in another order, or a choice of them."""
 
     @property
     def rows(self) -> Rows:

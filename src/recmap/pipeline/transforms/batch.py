@@ -1,8 +1,8 @@
-"""``batch``: rows put into batches; and what every way of grouping rows is.
+"""``batch``: put rows into batches; and the base classes of all ways to group rows.
 
-If no row is left out, a block that is read is a batch already, and no grouper is needed.
-Otherwise a grouper holds rows back until their batch is full. It says with every batch
-which ones, so that a run can resume from there.
+If no row is dropped, a block that is read is already a batch, and no grouper is needed.
+Otherwise a grouper holds rows until their batch is full. With every batch it reports the rows
+it holds, so that a run can resume from there.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class GroupInput:
-    """Rows to be grouped. ``numbers`` say where they are in what this rank reads; they
-    increase.
-    """
+    """Rows to group. ``numbers`` are their places among the rows of this rank, ascending."""
 
     batch: Batch
     numbers: Positions
@@ -49,7 +47,7 @@ class GroupInput:
 class Group:
     """A batch, and the numbers of its rows.
 
-    After it, all rows before number ``at`` have been given out, except those held back;
+    After it, all rows before number ``at`` have been given out, except those in ``held``;
     ``END`` is after the last row.
     """
 
@@ -63,7 +61,7 @@ class Grouper(Protocol):
     """Makes the groups of one epoch."""
 
     def add(self, rows: GroupInput) -> Iterator[Group]:
-        """Take rows in; yield the groups they complete."""
+        """Take in rows; yield the groups they complete."""
         ...
 
     def flush(self) -> Iterator[Group]:
@@ -71,14 +69,14 @@ class Grouper(Protocol):
         ...
 
     def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
-        """Hold back again what a state says was held; ``fetch`` reads rows by number."""
+        """Hold the rows again that a state says were held; ``fetch`` reads rows by number."""
         ...
 
 
 class Grouping(ABC):
     """How rows are put into groups: batches, or packed rows."""
 
-    #: Whether a block that is read is a group, if no row of it is left out.
+    #: Whether a block that is read is a group, if none of its rows are dropped.
     plain: ClassVar[bool] = False
 
     @property
@@ -88,7 +86,7 @@ class Grouping(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether ``batch`` has still to come."""
+        """Whether ``batch`` is still to come."""
         return False
 
     @property
@@ -103,11 +101,11 @@ class Grouping(ABC):
 
     @property
     def drops_last(self) -> bool:
-        """Whether a group that is not full at the end is left out."""
+        """Whether an incomplete group at the end is dropped."""
         return False
 
     def batched(self, size: Any, drop_last: bool) -> Grouping:
-        """Return the grouping with what ``batch`` says. Raises if there are batches already."""
+        """Return the grouping with the options of ``batch``. Raise if there are batches already."""
         raise OptionError("batch: there are batches already")
 
     def schema(self, schema: Schema) -> Schema:
@@ -123,19 +121,19 @@ class Grouping(ABC):
         """Begin an epoch."""
 
     def held_numbers(self, held: Any) -> list[int]:
-        """Return the numbers of the rows that a state holds back. ValueError if none fit."""
+        """Return the numbers of the rows that a state holds; ValueError if they do not fit."""
         if held:
             raise ValueError("nothing is held back")
         return []
 
     @abstractmethod
     def describe(self) -> list[Any]:
-        """Return what tells it from other groupings. States of 0.1 hold a digest of it."""
+        """Return what identifies the grouping. States of 0.1 hold a digest of it."""
 
 
 @dataclass(frozen=True)
 class SingleRows(Grouping):
-    """No groups: rows come one by one, from blocks that are read together."""
+    """No groups: rows come one by one, from blocks that are read at once."""
 
     block_size: int
     rows_per_group = 1
@@ -152,7 +150,7 @@ class SingleRows(Grouping):
 
 
 class _RowGrouper:
-    """Makes every row a group: a dict of values."""
+    """Turns every row into a group: a dict of values."""
 
     def add(self, rows: GroupInput) -> Iterator[Group]:
         names, columns = list(rows.batch), list(rows.batch.values())
@@ -170,7 +168,7 @@ class _RowGrouper:
 
 @dataclass(frozen=True)
 class Batches(Grouping):
-    """Batches of ``size`` rows, in their order."""
+    """Batches of ``size`` rows, in order."""
 
     size: int
     drop_last: bool = False
@@ -178,7 +176,7 @@ class Batches(Grouping):
 
     @classmethod
     def checked(cls, size: Any, drop_last: bool) -> Batches:
-        """Return what the user gave, or raise what is wrong with it."""
+        """Check the user's arguments and return the batches."""
         check_one_size(size)
         return cls(as_whole("size", size, 1, _MOST), drop_last)
 
@@ -202,7 +200,7 @@ class Batches(Grouping):
 
 
 class _Batcher:
-    """Joins rows of which some were left out. Only the next batch is held."""
+    """Joins the rows that filters keep. It holds only the rows of the next batch."""
 
     def __init__(self, size: int, drop_last: bool) -> None:
         self._size, self._drop_last = size, drop_last
@@ -235,10 +233,10 @@ class _Batcher:
             yield replace(self._group(), at=END)
 
     def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
-        del held, fetch  # rows that wait come after those given out, and are read again
+        del held, fetch  # waiting rows come after those given out, and are read again
 
 
 def check_one_size(size: Any) -> None:
-    """Refuse several batch sizes, which only buckets have."""
+    """Refuse several batch sizes, which only buckets can have."""
     if isinstance(size, Sequence | np.ndarray) and not isinstance(size, str):
         raise OptionError("several batch sizes are for buckets: bucket(...) comes before")

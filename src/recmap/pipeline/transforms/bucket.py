@@ -26,14 +26,14 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Buckets that wait for ``batch`` to say how large batches are."""
+    """Buckets before ``batch`` gives the batch sizes."""
 
     by: By
     edges: tuple[int, ...]
 
     @classmethod
     def checked(cls, by: Any, boundaries: Any) -> Boundaries:
-        """Return what the user gave, or raise what is wrong with it."""
+        """Check the user's arguments and return the boundaries."""
         if not isinstance(by, str) and not callable(by):
             raise OptionTypeError(f"bucket(by={by!r}): give the name of a column, or a function")
         given = as_list("boundaries", boundaries, "[32, 64]")
@@ -104,7 +104,7 @@ class Buckets(Grouping):
         return ["bucket", by, list(self.boundaries), list(self.sizes), self.drop_last]
 
     def bucket_of(self, batch: Batch) -> npt.NDArray[np.int64]:
-        """The bucket of each row."""
+        """Return the bucket of each row."""
         if isinstance(self.by, str):
             column = batch[self.by]
             lengths = column.lengths if isinstance(column, Ragged) else column
@@ -141,7 +141,7 @@ class _Bucketer:
         self._copy_waiting(rows)
 
     def _copy_waiting(self, given: GroupInput) -> None:
-        """Copy the rows that wait, so that the block they came in can be freed."""
+        """Copy the waiting rows, so that the block they came in can be freed."""
         rows = [row for each in self._waiting for origin, row in each if origin is given]
         which = np.array(rows, np.int64)
         copy = GroupInput(pick(given.batch, which), given.numbers[which])
@@ -176,7 +176,7 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 def _picked(rows: list[tuple[GroupInput, int]]) -> Batch:
-    """Rows of several blocks as one batch."""
+    """Return rows of several blocks as one batch."""
     blocks = {id(block): block for block, _ in rows}
     parts, places = [], []
     for key, block in blocks.items():

@@ -1,4 +1,4 @@
-"""``decode_image``: a column of encoded images becomes one of pixels."""
+"""``decode_image``: turn a column of encoded images into pixels."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["Filter"]
 
 @dataclass(frozen=True)
 class Filter(FunctionTransform):
-    """Leaves rows out for which the function is false."""
+    """Drops the rows for which the function is false."""
 
     batched: bool
     verb = "filter"

@@ -1,4 +1,4 @@
-"""Functions of the user, called with rows or batches and, if they ask, a random generator."""
+"""The user's functions, called with rows or batches and, if they ask, a random generator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Function", "FunctionTransform", "batch_text", "function_failed"]
 
 
 class Function:
-    """A function that may take a random generator, ``rng``, beside its rows."""
+    """A function that may take a random generator, ``rng``, besides its rows."""
 
     def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
         if not callable(fn):
@@ -27,7 +27,7 @@ class Function:
         self._random = _takes_rng(fn)
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
-        """Return the function of rows and their position, for one batch in one thread."""
+        """Return a function of rows and their position, for one batch in one thread."""
         if not self._random:
             return lambda rows, _: self.fn(rows)
         # Threads cannot share a generator.
@@ -35,7 +35,7 @@ class Function:
         return lambda rows, position: self.fn(rows, rng=generators.at(epoch, position))
 
     def reseeded(self, by: int) -> Function:
-        """Return it as another function of a pipeline, which draws other numbers."""
+        """Return it as another function of a pipeline, with other random numbers."""
         return Function(self.fn, self.seed, self.stage + by)
 
     def describe(self) -> list[Any]:
@@ -45,14 +45,14 @@ class Function:
 def _takes_rng(fn: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # of a builtin
+    except (TypeError, ValueError):  # builtins may have no signature
         return False
     return "rng" in parameters
 
 
 @dataclass(frozen=True)
 class FunctionTransform(Transform):
-    """A transform that calls a function of the user's."""
+    """A transform that calls a user's function."""
 
     function: Function
     verb: ClassVar[str] = "map"
@@ -66,12 +66,12 @@ class FunctionTransform(Transform):
         return replace(self, function=self.function.reseeded(by))
 
     def describe(self) -> list[Any]:
-        # States of recmap 0.1 know these transforms by the names of their classes.
+        # States of recmap 0.1 identify these transforms by their class names.
         return [type(self).__name__, *self.function.describe()]
 
 
 class RowGenerators:
-    """Random generators by epoch and position: each row has its own, whoever works on it.
+    """Random generators by epoch and position: each row has its own, on any worker.
 
     One generator is set to the state of a row and handed out, which is many times cheaper
     than a new one for every row; use it before asking for the next. Philox, which can start
@@ -91,7 +91,7 @@ class RowGenerators:
         """Return the generator of a row, at its start."""
         self._place["state"]["counter"][:] = (0, 0, position, epoch)
         self._places.state = self._place
-        # Three random words, and a counter that starts at one.
+        # SFC64's state is three random words, and a counter that starts at one.
         words = self._state["state"]["state"]
         words[:3] = self._places.random_raw(3)
         words[3] = 1
@@ -100,7 +100,7 @@ class RowGenerators:
 
 
 def function_failed(name: str, where: str, error: Exception) -> MapError:
-    """Return the error to raise when a function of the user's raised one."""
+    """Return the error to raise when a user's function has raised one."""
     return MapError(
         f"{where}: {name} failed: {type(error).__name__}: {error}", cause_type=type(error).__name__
     )

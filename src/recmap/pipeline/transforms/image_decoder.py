@@ -1,9 +1,9 @@
-"""Images decoded to arrays, on all processors.
+"""Decode images to arrays, on all processors.
 
-Pillow decodes: it tells the size an image claims before it allocates memory, and says why it
-refuses one. OpenCV is faster for images that are shrunk only a little, but it allocates up to
-2**30 pixels because a header says so, prints errors instead of raising them, does not
-antialias, and is four times as large.
+Pillow does the decoding: it gives the claimed size of an image before it allocates memory, and
+says why it refuses one. OpenCV is faster for images that are shrunk only a little, but it
+allocates up to 2**30 pixels because a header says so, prints errors instead of raising them,
+does not antialias, and is four times as large.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ _MOST_SIDE = 1 << 20
 _DTYPES = ("uint8", "float16", "float32", "float64")
 _ORIENTATION = 0x0112  # the EXIF tag
 _SIDEWAYS = (5, 6, 7, 8)
-# What Pillow calls flip, rotate, transpose and transverse, by orientation.
+# Pillow's numbers for flip, rotate, transpose and transverse, by orientation.
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
 
-    ``size`` is (height, width); None keeps the size of the images, which may differ: the
+    ``size`` is (height, width). None keeps the sizes of the images, which may differ: the
     column is then ragged, rows of lines of pixels.
 
-    Resizing is bilinear and antialiased, in whole levels of 0 to 255: each is within 1 of
-    ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
-    included. JPEGs are decoded by libjpeg's accurate transform, which is
-    ``dct_method="INTEGER_ACCURATE"`` in TensorFlow and not its default. ``fast=True``
-    decodes those at least twice as large as ``size`` at a half, a quarter or an eighth of
-    theirs, which is faster and differs by several levels where there is fine detail.
+    Resizing is bilinear and antialiased, in whole levels of 0 to 255. Each level is within 1
+    of ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
+    included. JPEGs are decoded with libjpeg's accurate transform, which TensorFlow calls
+    ``dct_method="INTEGER_ACCURATE"`` and does not use by default. ``fast=True`` decodes JPEGs
+    at least twice as large as ``size`` at a half, a quarter or an eighth of their size, which
+    is faster and differs by several levels where there is fine detail.
 
-    ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA); images of any kind are converted:
-    alpha is dropped or made opaque, palettes are looked up, CMYK becomes RGB, and of 16
-    bits the upper 8 are kept. The fourth byte of 32-bit BMP pixels is their alpha, unless
-    it is 0 throughout. Images are read as they are stored; ``exif=True`` turns them as
-    their EXIF says.
+    ``channels`` is 1 (grey), 3 (RGB) or 4 (RGBA). Images of any kind are converted: alpha is
+    dropped or made opaque, palettes are looked up, CMYK becomes RGB, and the upper 8 of 16
+    bits are kept. The fourth byte of 32-bit BMP pixels is their alpha, unless it is 0
+    throughout. Images are read as they are stored; ``exif=True`` rotates them as their EXIF
+    data says.
 
-    Values are 0 to 255, or with ``scale="0-1"`` divided by 255. An image that is broken,
-    or larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``),
-    is marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
+    Values are 0 to 255, or divided by 255 with ``scale="0-1"``. An image that is broken, or
+    larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``), is
+    marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
-    At most ``threads`` processors work at a time; None takes all.
+    At most ``threads`` processors work at a time; None uses all.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class ImageDecoder:
         return Field(self._dtype, (*(self._size or (None, None)), self._channels))
 
     def decode(self, strings: Ragged) -> tuple[Column, npt.NDArray[np.bool_]]:
-        """Decode the images of a batch, (rows, height, width, channels), and say which are
-        good. A bad one that has no size to keep is empty.
+        """Decode the images of a batch, (rows, height, width, channels), and tell which are
+        good. If images keep their sizes, a bad one is empty.
         """
         if not strings.is_bytes:
             raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
@@ -127,7 +127,7 @@ class ImageDecoder:
         return out, self._decode_all(strings, put)
 
     def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
-        # Kept one by one until their sizes are known to be true.
+        # Keep images separate until decoding has confirmed their sizes.
         found: dict[int, npt.NDArray[np.uint8]] = {}
         good = self._decode_all(strings, found.__setitem__)
         shapes = [found[row].shape[:2] if row in found else (0, 0) for row in range(len(strings))]
@@ -146,7 +146,7 @@ class ImageDecoder:
         rows = iter(range(len(strings)))
 
         def work() -> None:
-            for row in rows:  # each thread takes the next
+            for row in rows:  # each thread takes the next one
                 try:
                     put(row, self._pixels(strings[row]))
                 except MemoryError:
@@ -166,9 +166,9 @@ class ImageDecoder:
                 for task in [pool.submit(work) for _ in range(threads)]:
                     task.result()
             finally:
-                _exhaust(rows)  # after an interrupt, the threads stop
+                _exhaust(rows)  # stops the threads after an interrupt
         if reasons and self._errors == "raise":
-            # Rows are started in order: none before the first of these is left.
+            # Rows are started in order, so every row before the first of these is done.
             raise self._error(min(reasons), reasons[min(reasons)])
         good = np.ones(len(strings), np.bool_)
         good[list(reasons)] = False
@@ -233,13 +233,14 @@ def _resized(image: Any, size: tuple[int, int]) -> Any:
     bilinear = pillow.Resampling.BILINEAR
     if image.mode != "RGBA":
         return image.resize(size, bilinear)
-    # Pillow would weight colours by their alpha.
+    # Pillow would weight colours by alpha.
     return pillow.merge("RGBA", [band.resize(size, bilinear) for band in image.split()])
 
 
 def _bmp_alpha(image: Any, data: bytes) -> Any:
-    """The fourth bytes of the pixels of a BMP, which Pillow leaves out; None if there are
-    none, or they are all 0.
+    """Return the fourth bytes of the pixels of a BMP, which Pillow ignores.
+
+    Return None if there are none, or if all are 0.
     """
     if image.format != "BMP" or image.mode != "RGB" or len(data) < 34:
         return None
@@ -249,16 +250,16 @@ def _bmp_alpha(image: Any, data: bytes) -> Any:
         return None
     width, height = image.size
     if start + 4 * width * height > len(data):
-        return None  # cut, which decoding will say
+        return None  # truncated; decoding will raise
     pixels = np.frombuffer(data, np.uint8, 4 * width * height, start).reshape(height, width, 4)
     alpha = pixels[..., 3]
-    if struct.unpack_from("<i", data, 22)[0] > 0:  # the last line comes first
+    if struct.unpack_from("<i", data, 22)[0] > 0:  # stored bottom line first
         alpha = alpha[::-1]
     return _pillow().fromarray(np.ascontiguousarray(alpha)) if alpha.any() else None
 
 
 def _turned(image: Any, orientation: int | None) -> Any:
-    """Turn an image as its EXIF orientation says."""
+    """Rotate or flip an image as its EXIF orientation says."""
     how = None if orientation is None else _TURNS.get(orientation)
     return image if how is None else image.transpose(how)
 
@@ -286,7 +287,7 @@ def _exhaust(rows: Iterator[int]) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> Threads:
-    """Return the threads of this process, shared by all decoders; a fork starts its own."""
+    """Return the threads of this process, which all decoders share. A fork starts its own."""
     return Threads(pool_size(), f"recmap-images-{process}")
 
 
@@ -296,5 +297,5 @@ def _pillow() -> Any:
         from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
     except ImportError as e:
         raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
-    Image.preinit()  # here, and not by several threads at once
+    Image.preinit()  # here, rather than in several threads at once
     return Image

@@ -1,4 +1,4 @@
-"""``map``: a function of every row, or of every batch."""
+"""``map``: call a function with every row, or with every batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MapRows(FunctionTransform):
         columns = {name: _new_column(name, field, count) for name, field in self.fields.items()}
         for i, row in enumerate(self._made(block)):
             for name, column in columns.items():
-                # Copied at once: the function may use the same array for the next row.
+                # Copy at once: the function may use the same array for the next row.
                 try:
                     column.put(i, row[name])
                 except KeyError:
@@ -81,7 +81,7 @@ class MapRows(FunctionTransform):
 class MapBatch(FunctionTransform):
     """Calls the function with a batch: a dict of columns in, a dict of columns out.
 
-    With ``rows_stay`` the number of rows must not change.
+    With ``rows_stay``, the function must not change the number of rows.
     """
 
     fields: Schema | None = None
@@ -92,7 +92,7 @@ class MapBatch(FunctionTransform):
             return self, self.fields or schema
         found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
         if not self.rows_stay:
-            # Another batch may have other shapes, so these are not enforced.
+            # Other batches may have other shapes, so these are not enforced.
             return self, found
         kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
@@ -142,9 +142,9 @@ def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
-    """Return the types that the first rows show, except where the user gave them.
+    """Return the types of the first rows, except where the user gave types.
 
-    A column that was ragged before stays so, though the first rows may have equal lengths.
+    A column that was ragged before stays ragged, even if the first rows have equal lengths.
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
@@ -170,12 +170,12 @@ class ColumnBuilder(Protocol):
         ...
 
     def finish(self) -> Column:
-        """Return the column, once all rows were put."""
+        """Return the column after all rows have been put."""
         ...
 
 
 def _new_column(name: str, field: Field, rows: int) -> ColumnBuilder:
-    """Return a builder for so many rows."""
+    """Return a builder for a column of ``rows`` rows."""
     if field.ragged or field.is_bytes:
         return _ListBuilder(name, field)
     return _DenseBuilder(name, field, rows)
@@ -210,11 +210,11 @@ class _ListBuilder:
     def __init__(self, name: str, field: Field) -> None:
         self._name, self._field = name, field
         self._values: list[Any] = []
-        # The common case, which needs no looking at nested lists.
+        # The common case, which does not need to inspect nested lists.
         self._simple = field.ragged == 1 and len(field.shape) == 1 and not field.is_bytes
 
     def put(self, row: int, value: Any) -> None:
-        del row  # they come in order
+        del row  # rows come in order
         if self._simple:
             array = _exact(self._name, value)
             if array.size:
@@ -236,7 +236,7 @@ class _ListBuilder:
 
 
 def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse values that a column cannot hold; digits of floats may be lost."""
+    """Refuse values that a column cannot hold; floats may lose digits."""
     if array.dtype == dtype:
         return
     lost = first_lost(array, dtype, rounds=True)

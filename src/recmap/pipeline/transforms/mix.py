@@ -1,12 +1,12 @@
-"""``rm.mix``: rows of several branches, mixed by weights.
+"""``rm.mix``: the rows of several branches, mixed by weight.
 
 The rows of each branch are spread evenly over the whole epoch: among the first ``n``
-positions it has its share of ``n``, give or take a few. Which row comes at a position is
+positions, a branch has its share of ``n``, give or take a few. The row at a position is
 computed, so a mix needs no memory and can begin anywhere.
 
 The branches are the leaves of a binary tree. A node hands ``floor(n * share + phase)`` of
-its first ``n`` positions to its left side, in whole numbers throughout, and the rest to
-its right. The phase of each node is drawn for every epoch. Last, positions change places
+its first ``n`` positions to its left side, in integer arithmetic throughout, and the rest to
+its right. The phase of each node is drawn for every epoch. Finally, positions are swapped
 within small blocks, so that the pattern does not repeat.
 """
 
@@ -32,27 +32,27 @@ __all__ = ["MixedRows", "Until"]
 
 Until = Literal["first", "all"]
 
-# Positions that may change places. More would be more random, and less even.
+# Positions that are shuffled together. More would be more random, and less even.
 _BLOCK = 8
 _INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class _Phase:
-    """A span of positions in which the same branches take branch.
+    """A span of positions in which the same branches take part.
 
-    ``shares`` are the rows of each branch in it; in a phase without end, whole numbers in
+    ``shares`` are the rows of each branch in it; in a phase without end, integers in
     proportion to the weights.
     """
 
     start: int
     length: int | None
     shares: Sequence[int]
-    before: npt.NDArray[np.int64]  # rows taken in the phases before, by branch
+    before: npt.NDArray[np.int64]  # rows taken in earlier phases, by branch
 
 
 class MixedRows:
-    """Rows of several branches of one schema."""
+    """Rows of several branches with the same schema."""
 
     def __init__(
         self, branches: Sequence[Rows], weights: Sequence[float] | None, until: Until, seed: int
@@ -130,13 +130,14 @@ class MixedRows:
 
     def describe(self) -> list[Any]:
         branches = [branch.describe() for branch in self._branches]
-        # Version 0.1 called it "mixed", and had another order.
+        # Version 0.1 called it "mixed", and had a different order.
         return ["evenly mixed", branches, list(self._weights), self._until, self._seed]
 
 
 class _Tree:
-    """A tree whose leaves are branches of the pipeline, as arrays of its nodes. Leaves are
-    numbered from 0, inner nodes from -1, the root, downwards.
+    """A tree with the branches of the pipeline as leaves, stored as arrays of its nodes.
+
+    Leaves are numbered from 0 up, inner nodes from -1 (the root) down.
     """
 
     def __init__(self, shares: Sequence[int]) -> None:
@@ -145,7 +146,7 @@ class _Tree:
         chosen = [i for i, share in enumerate(shares) if share > 0]
         self.root = self._grow(shares, chosen) if chosen else 0
         self.depth = max(len(chosen) - 1, 0).bit_length()
-        # What a position is multiplied by and divided by, at most.
+        # The largest numbers that a position is multiplied and divided by.
         self.largest = max((num for num, _ in self.odds), default=0)
         self.widest = max((den for _, den in self.odds), default=0)
 
@@ -166,7 +167,7 @@ class _Pattern:
 
     def __init__(self, tree: _Tree, length: int | None, seed: Sequence[int]) -> None:
         self._tree, self._length = tree, length
-        # Not by a Generator, whose numbers may change from one release of NumPy to the next.
+        # The numbers of a Generator may change from one NumPy release to the next.
         drawn = np.random.SeedSequence(list(seed)).generate_state(len(tree.odds) + 1, np.uint64)
         self._key = drawn[-1]
         self._sides = np.array(tree.sides, np.int64).reshape(-1, 2)
@@ -178,7 +179,7 @@ class _Pattern:
         self._fast = self._exact.astype(np.int64) if tree.widest <= _INT64 else None
 
     def locate(self, positions: Positions) -> tuple[Positions, Positions]:
-        """Return the branch of each position, and which of its rows comes there."""
+        """Return the branch of each position, and which row of the branch comes there."""
         if not self._tree.odds:
             return np.full_like(positions, self._tree.root), positions
         blocks, which = np.unique(positions // _BLOCK, return_inverse=True)
@@ -191,7 +192,7 @@ class _Pattern:
             chance[slots >= self._length] = np.iinfo(np.uint64).max
         order = np.argsort(chance, axis=1, kind="stable")
         shuffled = np.take_along_axis(owner, order, axis=1)
-        # The rows of every branch stay in their order.
+        # The rows of every branch keep their order.
         ranked = np.empty_like(inner)
         by_owner = np.argsort(owner, axis=1, kind="stable")
         places = np.argsort(shuffled, axis=1, kind="stable")
@@ -219,7 +220,7 @@ class _Pattern:
 
 
 def _hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
-    """Hash numbers by SplitMix64."""
+    """Hash numbers with SplitMix64."""
     mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -245,8 +246,8 @@ def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[
 
 
 def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) -> list[_Phase]:
-    """Return the phases, each of which ends when a branch has no more rows."""
-    # As they were written: 0.7 is seven tenths.
+    """Return the phases. Each ends when a branch runs out of rows."""
+    # Take weights as they are written: 0.7 is exactly seven tenths.
     exact = [Fraction(repr(weight)) for weight in weights]
     taken = [0] * len(counts)
     phases: list[_Phase] = []
@@ -274,7 +275,7 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
 def _shares(
     weights: Sequence[Fraction], left: Sequence[int | None]
 ) -> tuple[int | None, Sequence[int]]:
-    """Count the positions until a branch has no more rows, and the rows of each in them."""
+    """Count the positions until a branch runs out of rows, and the rows of each branch in them."""
     total = sum(weights, Fraction())
     ends = [
         (rows * total / weight, i)
@@ -289,7 +290,7 @@ def _shares(
     asked = [length * weight / total for weight in weights]
     shares = [math.floor(rows) for rows in asked]
     shares[first] = left[first] or 0
-    # The rest by the largest remainders; none gets more than it has.
+    # Assign the rest by largest remainder; no branch gets more rows than it has.
     others = [i for i, weight in enumerate(weights) if weight and i != first]
     others.sort(key=lambda i: (shares[i] - asked[i], i))
     for i in others[: length - sum(shares)]:

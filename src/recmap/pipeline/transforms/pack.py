@@ -1,4 +1,4 @@
-"""``pack``: batches of rows into which short sequences were joined."""
+"""``pack``: batches of rows that are joined from short sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from recmap.pipeline.transforms.packer import PackedRow, Packer
 
 __all__ = ["Packs"]
 
-# Sequences that are read at a time.
+# Sequences to read at a time.
 _BLOCK = 256
 # Rows are counted in 64 bits.
 _MOST = 2**62
@@ -31,7 +31,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class Packs(Grouping):
-    """Short sequences joined into rows of one length, ``size`` of which are a batch."""
+    """Short sequences joined into rows of one length; ``size`` such rows make a batch."""
 
     length: int
     columns: tuple[str, ...] | None
@@ -43,10 +43,10 @@ class Packs(Grouping):
 
     @classmethod
     def checked(cls, length: Any, columns: Any, fill: Any, long: Any) -> Packs:
-        """Return what the user gave, or raise what is wrong with it."""
+        """Check the user's arguments and return the grouping."""
         names = None if columns is None else tuple(as_names("columns", columns))
         packs = cls(as_whole("length", length, 1, _MOST), names, fill, long)
-        packs.packer()  # which checks the others
+        packs.packer()  # checks the other arguments
         return packs
 
     @property
@@ -99,7 +99,7 @@ class Packs(Grouping):
 
 
 class _Packing:
-    """Rows that are being packed, and those that wait for their batch to be full."""
+    """Packs rows, and keeps them until their batch is full."""
 
     def __init__(self, packer: Packer, size: int, drop_last: bool) -> None:
         self._packer, self._size, self._drop_last = packer, size, drop_last

@@ -1,4 +1,4 @@
-"""Packing of short sequences into rows of one length."""
+"""Pack short sequences into rows of one length."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Held", "PackedRow", "Packer", "Piece"]
 
 Long: TypeAlias = Literal["error", "cut", "split"]
 Held: TypeAlias = list[list[list[int]]]
-"""The pieces of rows, ``[position, begin, end]`` each, as JSON can hold them."""
+"""The pieces of rows, each ``[position, begin, end]``, ready for JSON."""
 
 _ADDED = ("segments", "positions")
 
 
 class Piece(NamedTuple):
-    """Items ``begin`` to ``end`` of the sequence at a position of the dataset."""
+    """Items ``begin`` to ``end`` of the sequence at ``position`` in the dataset."""
 
     position: int
     begin: int
@@ -36,14 +36,14 @@ class Piece(NamedTuple):
 
 @dataclass
 class PackedRow:
-    """A row that sequences are joined into; filler follows the last of them."""
+    """A row that sequences are joined into; filler follows the last one."""
 
     columns: dict[str, npt.NDArray[Any]]
     pieces: list[Piece] = field(default_factory=list)
     used: int = 0
 
     def write(self, piece: Piece, values: Mapping[str, npt.NDArray[Any]], start: int) -> None:
-        """Add a piece of the sequence whose values begin at ``start``."""
+        """Add a piece of a sequence; the values of the whole sequence begin at ``start``."""
         size = piece.end - piece.begin
         for name, column in self.columns.items():
             first = start + piece.begin
@@ -55,18 +55,17 @@ class PackedRow:
 class Packer:
     """Joins short sequences into rows of ``length`` items, for language models.
 
-    Each sequence goes into the fullest of ``open_rows`` rows that has room; if none has, the
-    fullest is finished and a new one begun. The result depends on the order of the sequences
-    and not on how they were batched. Measured on
-    40,000 sequences, rows of 2,048 come out 99% full if lengths are log-normal around
-    200 or 600, and 95% if they are uniform from 1 to 2,048 or from 600 to 1,400; with
-    one open row it would be 88%, 78%, 75% and 72%.
+    Each sequence goes into the fullest of ``open_rows`` rows that has room. If none has room,
+    the fullest row is finished and a new one begun. The result depends on the order of the
+    sequences, not on how they were batched. Measured on 40,000 sequences, rows of 2,048 come
+    out 99% full if lengths are log-normal around 200 or 600, and 95% full if they are uniform
+    from 1 to 2,048 or from 600 to 1,400; with one open row it would be 88%, 78%, 75% and 72%.
 
-    ``columns`` are packed alike and must be equally long row by row; None packs every
-    ragged column of numbers. Columns that are not packed are dropped, and so are empty
-    sequences. ``fill`` follows the last sequence of a row, a value for all
-    columns or a mapping. A sequence longer than a row is an error, ``"cut"`` to the
-    length of a row, or ``"split"`` into several.
+    ``columns`` are packed in the same way, and must have equal lengths in every row; None
+    packs every ragged column of numbers. Columns that are not packed are dropped, and so are
+    empty sequences. ``fill`` follows the last sequence of a row; it is one value for all
+    columns or a mapping. A sequence longer than a row is an error, is ``"cut"`` to the length
+    of a row, or is ``"split"`` into several.
 
     >>> packer = Packer(4, ["tokens"])
     >>> tokens = Ragged.from_rows([[1, 2, 3], [4, 5], [6], [7]])
@@ -95,7 +94,7 @@ class Packer:
         self._length, self._long, self._open_rows = length, long, open_rows
         self._names = columns
         self._fill = fill
-        self._fields: dict[str, Field] = {}  # of the columns packed, once they were seen
+        self._fields: dict[str, Field] = {}  # of the packed columns, after the first batch
         self._open: dict[int, PackedRow] = {}  # by age
         self._free: list[tuple[int, int]] = []  # items free in an open row and its age, sorted
         self._next = 0
@@ -118,7 +117,7 @@ class Packer:
         return Schema(packed | {name: Field(np.int32, self._length) for name in _ADDED})
 
     def add(self, positions: npt.NDArray[np.int64], batch: Batch) -> list[PackedRow]:
-        """Take sequences and their positions; return the rows that are finished."""
+        """Take in sequences and their positions; return the rows that are finished."""
         sequences = self._sequences(positions, batch)
         finished: list[PackedRow] = []
         for position, start, size in zip(
@@ -131,15 +130,17 @@ class Packer:
         return finished
 
     def flush(self) -> list[PackedRow]:
-        """Return the rows that are not full, the oldest first."""
+        """Return the rows that are not full, oldest first."""
         rows = [self._open[age] for age in sorted(self._open)]
         self._open.clear()
         self._free.clear()
         return rows
 
     def batch(self, rows: Sequence[PackedRow]) -> Batch:
-        """Return packed rows as columns, with ``segments`` (1, 2, 3, ... along a row; 0 is
-        filler) and ``positions`` (from 0 in each segment), both int32.
+        """Return packed rows as columns, with two more of int32.
+
+        ``segments`` counts 1, 2, 3, ... along a row, and 0 is filler; ``positions`` starts
+        from 0 in each segment.
         """
         packed: Batch = {}
         for name, kind in self._fields.items():
@@ -161,7 +162,7 @@ class Packer:
         return [[list(p) for p in self._open[age].pieces] for age in sorted(self._open)]
 
     def restore(self, held: Held, batch: Batch) -> None:
-        """Continue where ``held()`` was called; see ``rows`` for the batch."""
+        """Continue from where ``held()`` was called; see ``rows`` for the batch."""
         if len(held) > self._open_rows:
             raise OptionError(f"{len(held)} open rows to restore, but open_rows={self._open_rows}")
         rows = self.rows(held, batch)
@@ -170,8 +171,9 @@ class Packer:
         self._next = len(rows)
 
     def rows(self, held: Held, batch: Batch) -> list[PackedRow]:
-        """Make rows again from their pieces. The batch has one row for each piece, in their
-        order: the whole sequence at its position.
+        """Rebuild rows from their pieces.
+
+        The batch has one row for each piece, in order: the whole sequence at its position.
         """
         if not held:
             return []
@@ -202,7 +204,7 @@ class Packer:
         if place < len(self._free):
             free, age = self._free.pop(place)
         else:
-            # A piece that fills a row needs no place among the open ones.
+            # A piece that fills a whole row does not need an open row.
             if size < self._length and len(self._free) == self._open_rows:
                 finished.append(self._open.pop(self._free.pop(0)[1]))
             free, age = self._length, self._next
@@ -268,8 +270,9 @@ class Sequences:
     def of(
         cls, batch: Batch, positions: npt.NDArray[np.int64], names: Sequence[str] | None
     ) -> Sequences:
-        """Return the sequences of the columns named, or of all that hold sequences of
-        numbers. Refuse columns that are not equally long, row by row.
+        """Return the sequences of the named columns, or of all that hold sequences of numbers.
+
+        Refuse columns with different lengths in any row.
         """
         if names is None:
             names = [name for name, column in batch.items() if _is_sequences(column)]

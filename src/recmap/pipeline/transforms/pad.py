@@ -1,4 +1,4 @@
-"""``batch(pad=...)``: ragged columns of a batch as dense arrays."""
+"""``batch(pad=...)``: turn ragged columns of a batch into dense arrays."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
 __all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
 
-# Bytes of padded batches that are kept to be used again.
+# Bytes of padded batches to keep for reuse.
 _KEPT = 64 << 20
-# Items of a row: more are a mistake, and would overflow the size of an array.
+# Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
 
 Length: TypeAlias = int | Literal["longest"]
@@ -37,9 +37,9 @@ Cut: TypeAlias = Literal["right", "left", "error"]
 class Pad:
     """How rows of different lengths become one array.
 
-    ``length`` is a number of items, or ``"longest"`` for that of the longest row of the
-    batch; a tuple gives one for each ragged axis. ``side`` is where short rows are filled up
-    with ``fill``; ``cut`` is where longer rows lose items, or ``"error"`` to refuse them.
+    ``length`` is a number of items, or ``"longest"`` for the longest row of the batch; a
+    tuple gives one for each ragged axis. ``side`` is where short rows are filled up with
+    ``fill``. ``cut`` is where long rows lose items; ``"error"`` refuses such rows.
     ``multiple`` rounds the longest row up, for hardware that prefers multiples of 8, or for
     fewer different shapes.
 
@@ -86,10 +86,10 @@ class Padding:
     """Pads the columns that ``pad=`` names, to the lengths it gives.
 
     ``pad`` is a length, ``"longest"`` or a ``Pad`` for every ragged column of numbers, or a
-    mapping of some columns to theirs. Other columns are not changed; byte strings are never
+    mapping from some columns to theirs. Other columns are not changed; byte strings are never
     padded. ``lengths=True`` adds a column ``tokens_length`` (how many items of each row were
-    kept, along its first axis), ``mask=True`` a column ``tokens_mask`` (which items are not
-    filler).
+    kept, along its first axis). ``mask=True`` adds a column ``tokens_mask`` (which items are
+    not filler).
 
     >>> padding = Padding({"tokens": 4}, lengths=True)
     >>> padding.apply(
@@ -114,9 +114,9 @@ class Padding:
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of the padded rows; refuse columns that cannot be padded.
 
-        An axis padded to ``"longest"`` stays ragged in the schema, because batches differ,
-        though each batch holds one dense array. So do the axes before it: a ragged axis
-        cannot follow a fixed one in a schema.
+        An axis padded to ``"longest"`` stays ragged in the schema, because its length differs
+        between batches, though each batch holds one dense array. So do the axes before it: a
+        ragged axis cannot follow a fixed one in a schema.
         """
         pads = self._pads(schema)
         fields: dict[str, Field] = {}
@@ -133,7 +133,7 @@ class Padding:
         return Schema(fields)
 
     def apply(self, batch: Batch, schema: Schema) -> Batch:
-        """Return the batch with its columns padded; ``schema`` is that of the ragged rows."""
+        """Return the batch with padded columns; ``schema`` describes the ragged rows."""
         pads = self._pads(schema)
         padded: Batch = {}
         for name, column in batch.items():
@@ -151,7 +151,7 @@ class Padding:
         return padded
 
     def has_flat(self, schema: Schema) -> bool:
-        """Whether some columns can be padded while they are read."""
+        """Return whether some columns can be padded while they are read."""
         return any(_is_flat(schema[name]) for name in self._pads(schema))
 
     def read(
@@ -159,8 +159,8 @@ class Padding:
     ) -> list[Batch]:
         """Read rows in batches of ``size``, padded while they are read.
 
-        Returns no batches if the source cannot do that. Raises a MemoryLimitError if there
-        are several batches, which take more than ``max_bytes``.
+        Return no batches if the source cannot do that. Raise MemoryLimitError if several
+        batches together take more than ``max_bytes``.
         """
         pads = self._pads(schema)
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
@@ -255,7 +255,7 @@ class PadBatches(Transform):
     def read(
         self, rows: Rows, positions: Positions, epoch: int, size: int, max_bytes: int
     ) -> list[Batch]:
-        """Read rows in batches of ``size``, padded already; see ``Padding.read``."""
+        """Read rows in batches of ``size``, already padded; see ``Padding.read``."""
         assert self.before is not None
         while isinstance(rows, ReorderedRows):
             positions, rows = rows.numbers(positions, epoch), rows.rows
@@ -268,7 +268,7 @@ class PadBatches(Transform):
 
 
 def padded_by(transforms: Sequence[Transform], rows: Rows) -> PadBatches | None:
-    """Return the first of the transforms if it can pad rows while they are read."""
+    """Return the first transform if it can pad rows while they are read, else None."""
     while isinstance(rows, ReorderedRows):
         rows = rows.rows
     first = transforms[0] if transforms else None
@@ -278,7 +278,7 @@ def padded_by(transforms: Sequence[Transform], rows: Rows) -> PadBatches | None:
 
 
 class _BoundedBuffers:
-    """Gives out arrays of ``max_bytes`` in all."""
+    """Allocates arrays of at most ``max_bytes`` in total."""
 
     def __init__(self, buffers: Buffers, max_bytes: int) -> None:
         self._buffers, self._left = buffers, max_bytes
@@ -332,8 +332,9 @@ def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:
 
 
 def as_ragged(column: Column, axes: int, name: str) -> Ragged:
-    """Return the column with as many ragged axes as its field has: a function of the user may
-    have made some of them regular.
+    """Return the column with as many ragged axes as its field has.
+
+    A user's function may have made some of them regular.
     """
     if isinstance(column, np.ndarray):
         if column.ndim <= axes:
@@ -347,14 +348,14 @@ def as_ragged(column: Column, axes: int, name: str) -> Ragged:
 
 
 def _ones(column: Ragged) -> Ragged:
-    """Return the rows with True for each of their items."""
+    """Return rows of the same lengths, with True for every item."""
     values = column.flat
     items = _ones(values) if isinstance(values, Ragged) else np.ones(len(values), np.bool_)
     return Ragged(items, column.offsets - column.offsets[0])
 
 
 def _is_flat(field: Field) -> bool:
-    """Whether rows are lists of numbers, not lists of lists."""
+    """Return whether rows are lists of numbers, not lists of lists."""
     return field.ragged == 1 and not field.is_bytes
 
 

@@ -1,4 +1,4 @@
-"""``repeat``: all rows again and again."""
+"""``repeat``: the same rows, several times or without end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RepeatedRows"]
 
 
 class RepeatedRows(WrappedRows):
-    """All rows, ``times`` times or without end; each time is an epoch of its own."""
+    """All rows, ``times`` times or without end; each time is a separate epoch."""
 
     def __init__(self, rows: Rows, times: int | None) -> None:
         if rows.count is None:
@@ -31,7 +31,7 @@ class RepeatedRows(WrappedRows):
         return RepeatedRows(rows, self._times)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
-        # A batch has rows of two epochs at most, unless epochs are tiny.
+        # A batch has rows of at most two epochs, unless epochs are tiny.
         turns = positions // max(self._each, 1)
         parts, places = [], []
         for turn in np.unique(turns):

@@ -1,4 +1,4 @@
-"""``select`` of columns, after functions that need more of them."""
+"""``select`` of columns, after functions that need other columns too."""
 
 from __future__ import annotations
 

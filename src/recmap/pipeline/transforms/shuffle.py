@@ -18,7 +18,7 @@ __all__ = ["ShuffledRows", "refuse_sizes", "warn_if_slow"]
 
 
 class ShuffledRows(ReorderedRows):
-    """All rows in a random order: another in every epoch, or one for all."""
+    """All rows in a random order, which is new in every epoch unless ``reshuffle`` is false."""
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
@@ -41,9 +41,9 @@ class ShuffledRows(ReorderedRows):
 
 
 def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
-    """Refuse the size of a buffer, which other libraries take, and unknown options."""
+    """Refuse a buffer size, which other libraries take, and unknown options."""
     for name in unknown:
-        if name != "buffer_size":  # what tf.data calls it
+        if name != "buffer_size":  # the name in tf.data
             raise unknown_option(name, ("reshuffle", "seed", "window"), "shuffle: ")
     sizes = [*positional, *unknown.values()]
     if sizes:
@@ -55,7 +55,7 @@ def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
 
 
 def warn_if_slow(rows: Rows) -> None:
-    """Warn of an exact shuffle of rows that are fast to read only in order."""
+    """Warn about an exact shuffle of rows that are fast to read only in order."""
     if rows.in_order:
         warnings.warn(
             "these rows are read well only in order, and a shuffle of all of them reads much "

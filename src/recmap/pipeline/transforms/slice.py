@@ -1,4 +1,4 @@
-"""``take``, ``skip`` and ``select`` of rows: some of the rows, in the order they are in."""
+"""``take``, ``skip`` and ``select`` of rows: some of the rows, by number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Slice:
-    """The slice ``[skip : skip + take]``; None for ``take`` is everything to the end.
+    """The slice ``[skip : skip + take]``; ``take`` None means everything to the end.
 
     >>> Slice().then(0, 3).then(1, None)
     Slice(skip=1, take=2)
@@ -34,22 +34,22 @@ class Slice:
     take: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything is left out."""
+        """Return whether anything is left out."""
         return self.skip > 0 or self.take is not None
 
     @property
     def stop(self) -> int:
-        """The number of the first that is left out again."""
+        """The number of the first item after the slice."""
         return _ENDLESS if self.take is None else self.skip + self.take
 
     def then(self, skip: int, take: int | None) -> Slice:
-        """Return a slice of what this one leaves."""
+        """Return a slice of this slice."""
         left = None if self.take is None else max(0, self.take - skip)
         counts = [count for count in (left, take) if count is not None]
         return Slice(self.skip + skip, min(counts, default=None))
 
     def wanted(self, before: int, count: int) -> int:
-        """Count how many of the next ``count`` it leaves, after ``before`` others."""
+        """Count how many of the next ``count`` items are in the slice, after ``before`` others."""
         return max(0, min(before + count, self.stop) - max(before, self.skip))
 
 
@@ -79,12 +79,12 @@ class SpanRows(ReorderedRows):
         self.reach = None if stop is None else stop - start
         super().__init__(rows, self.reach)
         self._start, self._stop = start, stop
-        #: Whether the row that raises is the last of these.
+        #: Whether reading the last of these rows raises.
         self.damaged = is_damaged(rows) and stop == reach_of(rows) and self.reach != 0
 
     @property
     def count(self) -> int | None:
-        """The number of rows. Raises the damage that keeps it from being known."""
+        """The number of rows. Raises the damage that makes it unknown."""
         return self._rows.count if self.damaged else self.reach
 
     def sound(self, positions: Positions) -> int:
@@ -99,14 +99,14 @@ class SpanRows(ReorderedRows):
         return positions + self._start
 
     def describe(self) -> list[Any]:
-        # The word that the states of recmap 0.1 hold.
+        # The word in states of recmap 0.1.
         return ["stretch", self._rows.describe(), self._start, self.reach]
 
 
 def sliced(rows: Rows, skip: int, take: int | None) -> Rows:
-    """Return the rows without the first ``skip``, and of those the first ``take``."""
+    """Drop the first ``skip`` rows, and return the first ``take`` of the others."""
     count = reach_of(rows)
-    # What follows a bad row is not known, so it cannot be skipped.
+    # What follows a bad row is unknown, so the bad row cannot be skipped.
     start = skip if count is None else min(skip, count - is_damaged(rows))
     stop = count if take is None else start + take
     if count is not None and stop is not None:

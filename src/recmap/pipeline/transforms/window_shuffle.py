@@ -1,11 +1,11 @@
-"""``shuffle(window=...)``, for what is slow to read at random: compressed files, hard disks.
+"""``shuffle(window=...)``, for data that is slow to read at random: compressed files, hard disks.
 
 The rows are divided into blocks of neighbours. The blocks come in a random order, eight of
 them make a window, and the rows of a window are shuffled. So every read is a block long,
 every row comes once, and one window of rows is in memory. Rows that were neighbours end up
 at most a window apart: the rows are mixed as by a shuffle buffer of that size, over blocks
-that were shuffled before. In a compressed stream the blocks keep their order, because it
-can only be read from start to end.
+that were already shuffled. A compressed stream can only be read from start to end, so its
+blocks keep their order.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _BLOCKS = 8
 
 
 class WindowShuffledRows:
-    """All rows, shuffled by windows: another order in every epoch, or one for all."""
+    """All rows, shuffled by windows; the order is new in every epoch if ``reshuffle``."""
 
-    #: One thread reads, so that one window is in memory.
+    #: One thread reads, so that only one window is in memory.
     in_order = True
 
     def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
@@ -67,7 +67,7 @@ class WindowShuffledRows:
         with self._lock:
             key = (self._seed.value, epoch, group)
             if self._held is None or self._held[0] != key:
-                self._held = None  # before the next one is read
+                self._held = None  # free the window before the next one is read
                 self._held = (key, self._read(group, epoch))
             return self._held[1]
 

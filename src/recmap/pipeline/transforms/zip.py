@@ -1,4 +1,4 @@
-"""``rm.zip``: rows of several branches, side by side."""
+"""``rm.zip``: the rows of several branches, side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ZippedRows"]
 
 
 class ZippedRows:
-    """Rows with the columns of every branch: row ``i`` has those of row ``i`` of each."""
+    """Rows with the columns of every branch: row ``i`` joins row ``i`` of each."""
 
     def __init__(self, branches: Sequence[Rows], chosen: Schema | None = None) -> None:
         counts = [branch.count for branch in branches if branch.count is not None]
@@ -44,7 +44,7 @@ class ZippedRows:
         return {name: batch[name] for name in self.schema}
 
     def select(self, columns: Sequence[str]) -> ZippedRows:
-        # All branches are kept: states know the pipeline by them.
+        # All branches are kept: states identify the pipeline by them.
         return ZippedRows(self._branches, self.schema.select(columns))
 
     def reseeded(self, by: int) -> ZippedRows:
@@ -61,6 +61,6 @@ class ZippedRows:
 
 
 def _chosen(branches: Sequence[Rows], schema: Schema) -> list[Rows]:
-    """Return the branches that have some of the columns, with those."""
+    """Return the branches that have any of the columns, with only those columns."""
     wanted = [[name for name in schema if name in branch.schema] for branch in branches]
     return [branch.select(names) for branch, names in zip(branches, wanted, strict=True) if names]

@@ -1,4 +1,4 @@
-"""Pools of workers: whoever does the work of a pipeline, the caller, threads or processes."""
+"""Pools of workers that do the work of a pipeline: the caller, threads or processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_pool(work: Work, workers: Workers) -> Pool:
         from recmap.pipeline.workers.threads import ThreadPool
 
         return ThreadPool(work, workers.count)
-    # Imported late: it needs sockets and signals, which most programs do without.
+    # Imported late: it needs sockets and signals, which most programs do not use.
     from recmap.pipeline.workers.processes import ProcessPool
 
     return ProcessPool(work, workers.count, workers.method or "spawn")

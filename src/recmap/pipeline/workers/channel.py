@@ -1,9 +1,9 @@
-"""A channel between two processes: columns lie in shared memory, a socket says where.
+"""A channel between two processes: columns are in shared memory, and a socket says where.
 
-A message through the socket is a head, then the numbers of two kinds of slots: those of the
-other end that its sender no longer looks at, and its own that it has dropped (the top of
-``shared_memory`` has the life of a slot). The descriptor of a new slot travels beside the
-head. All of this is small, so with few messages under way nobody waits to send.
+A message through the socket is a head, then the numbers of two kinds of slots: the other
+end's slots that the sender has stopped reading, and its own slots that it has dropped (the
+top of ``shared_memory`` describes the life of a slot). The descriptor of a new slot travels
+with the head. All of this is small, so with few messages under way, sending never blocks.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from recmap.pipeline.workers.shared_memory import Inbox, Outbox
 
 __all__ = ["Channel", "Kind", "Message", "close_in_forks"]
 
-# Kind, number, epoch, seconds busy, slot, its size if it is new or else 0, length of the
-# header in the slot, how many slots came free, how many were dropped.
+# Kind, number, epoch, seconds busy, slot, its size (0 unless it is new), length of the
+# header in the slot, number of freed slots, number of dropped slots.
 _HEAD = struct.Struct("<BqqdiqIII")
-# A broken pipe may end the program by a signal, but not if the pipe is this one.
+# A broken pipe may end the program with a signal; a broken pipe to a worker must not.
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Kind(IntEnum):
-    """What the sections of a message are."""
+    """What the sections of a message contain."""
 
     ROWS = 0  # a section of positions
-    BATCH = 1  # the same, then one of the columns to work on
+    BATCH = 1  # the same, then a section of the columns to work on
     RESULT = 2
     ERROR = 3
 
 
 class Message(NamedTuple):
-    """What one end sends to the other."""
+    """A message from one end to the other."""
 
     kind: Kind
     number: int
@@ -51,7 +51,7 @@ class Channel:
     """One end of a channel."""
 
     def __init__(self, end: socket.socket, limit: int | None = None) -> None:
-        """While more than ``limit`` received slots are in use, columns are copied out."""
+        """Open one end. While more than ``limit`` received slots are in use, copy columns out."""
         self._socket = end
         self._outbox = Outbox()
         self._inbox = Inbox(limit)
@@ -69,7 +69,7 @@ class Channel:
         epoch: int = 0,
         busy: float = 0.0,
     ) -> None:
-        """Send columns. Raises an OSError if the other end is closed."""
+        """Send columns. Raise OSError if the other end is closed."""
         slot, descriptor = self._outbox.lend(columns.size)
         try:
             columns.write(slot.memory())
@@ -94,7 +94,7 @@ class Channel:
             self._socket.sendall(data[sent:], _NO_SIGNAL)
 
     def receive(self) -> Message | None:
-        """Wait for the next message. None if the other end is closed."""
+        """Wait for the next message. Return None if the other end is closed."""
         try:
             return self._receive()
         except ConnectionResetError:
@@ -127,7 +127,7 @@ class Channel:
         return sections
 
     def _receive_rest(self, data: bytes, size: int) -> bytes | None:
-        """Receive until there are ``size`` bytes. None if the other end is closed first."""
+        """Receive up to ``size`` bytes in all. Return None if the other end closes first."""
         while len(data) < size:
             chunk = self._socket.recv(size - len(data))
             if not chunk:
@@ -137,13 +137,13 @@ class Channel:
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
-            # Wakes another thread that waits on this socket. The other end may be gone.
+            # This wakes another thread that waits on the socket. The other end may be gone.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
 
     def abandon(self) -> None:
-        """Close this process's copy of the socket, and leave the connection alone."""
+        """Close this process's copy of the socket; the connection stays open."""
         self._socket.close()
 
 
@@ -155,8 +155,9 @@ _open: weakref.WeakSet[_HasSocket] = weakref.WeakSet()
 
 
 def close_in_forks(end: _HasSocket) -> None:
-    """Make processes that are forked from this one abandon ``end``. If they kept a copy of
-    the socket, the other end would not notice when this process dies.
+    """Make processes forked from this one abandon ``end``.
+
+    If they kept a copy of the socket, the other end would not notice when this process dies.
     """
     _open.add(end)
 

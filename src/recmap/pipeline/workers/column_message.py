@@ -1,7 +1,7 @@
-"""Columns as the bytes of a slot: a header in JSON, then the arrays, each 64-byte aligned.
+"""Columns as bytes in a slot: a JSON header, then the arrays, each 64-byte aligned.
 
 The header is a list of sections, each a list of names and columns. An array is
-``[dtype, shape, offset]``, its offset counted from the first array; a ragged column is
+``[dtype, shape, offset]``, with the offset counted from the first array; a ragged column is
 ``{"values": column, "offsets": array}``.
 """
 
@@ -22,20 +22,20 @@ from recmap.pipeline.workers.pool import Result
 
 __all__ = ["PackedColumns", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
 
-# A cache line. Frameworks use memory without a copy only if it begins on one.
+# A cache line. Frameworks use memory without copying only if it starts on one.
 _ALIGN = 64
 _USER_DEFINED = 2  # dtype.isbuiltin of bfloat16 and the like
 
 
 class PackedColumns(NamedTuple):
-    """Columns that are ready to be copied into a slot."""
+    """Columns ready to be copied into a slot."""
 
     header: bytes
     size: int
     arrays: list[tuple[int, npt.NDArray[Any]]]
 
     def write(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Copy header and arrays into a slot."""
+        """Copy the header and the arrays into a slot."""
         begin = len(self.header)
         memory[:begin] = np.frombuffer(self.header, np.uint8)
         for offset, array in self.arrays:
@@ -47,7 +47,7 @@ Section: TypeAlias = list[tuple[str, Column]]
 
 
 def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> PackedColumns:
-    """Lay sections of columns out. Nothing is copied yet."""
+    """Lay out sections of columns, without copying anything yet."""
     packer = _Packer()
     header = _header(
         tuple(
@@ -86,14 +86,14 @@ def unpack_result(sections: list[Section]) -> Result:
 
 
 def copied(column: Column) -> Column:
-    """Copy a column into memory of its own."""
+    """Copy a column into its own memory."""
     if isinstance(column, Ragged):
         return Ragged(copied(column.values), column.offsets.copy())
     return column.copy()
 
 
 class _ArrayPlace(NamedTuple):
-    """Where an array lies."""
+    """Where an array is in a slot."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -107,7 +107,7 @@ class _ArrayPlace(NamedTuple):
 
 
 class _RaggedPlace(NamedTuple):
-    """Where a ragged column lies."""
+    """Where a ragged column is in a slot."""
 
     values: _ArrayPlace | _RaggedPlace
     offsets: _ArrayPlace
@@ -131,7 +131,7 @@ class _Packer:
 
     def add(self, name: str, column: Column) -> _Place:
         if isinstance(column, Ragged):
-            # Only its own rows: the values may be those of a whole file.
+            # Send only its own rows: the values may be those of a whole file.
             offsets = column.offsets - column.offsets[0]
             return _RaggedPlace(self.add(name, column.flat), self._add_array(offsets))
         if not isinstance(column, np.ndarray):
@@ -152,7 +152,7 @@ class _Packer:
         return _ArrayPlace(array.dtype, array.shape, offset)
 
 
-# Most batches of a pipeline have the same columns and shapes as the one before.
+# Most batches of a pipeline have the same columns and shapes as the previous one.
 @lru_cache(maxsize=64)
 def _header(sections: tuple[tuple[tuple[str, _Place], ...], ...]) -> bytes:
     return json.dumps(
@@ -188,7 +188,7 @@ def _dtype_to_json(dtype: np.dtype[Any]) -> Any:
             "offsets": [field[1] for field in fields],
             "itemsize": dtype.itemsize,
         }
-    # The dtype.str of user-defined types says only how many bytes they have.
+    # The dtype.str of a user-defined type gives only its size.
     return dtype.name if dtype.isbuiltin == _USER_DEFINED else dtype.str
 
 
@@ -202,7 +202,7 @@ def _dtype(spec: Any) -> np.dtype[Any]:
     try:
         return np.dtype(str(spec))
     except TypeError:
-        return Field(str(spec)).dtype  # its package is not imported here yet
+        return Field(str(spec)).dtype  # the package of this type is not imported here yet
 
 
 def _aligned(size: int) -> int:

@@ -1,4 +1,4 @@
-"""Errors of workers as the consumer gets them: exceptions of the work, and deaths."""
+"""Errors of workers as the consumer sees them: exceptions in the work, and dead workers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _KINDS: dict[str, type[RecmapError]] = {
 
 
 def map_error(error: BaseException) -> MapError:
-    """Make the error the consumer gets for an exception that is not recmap's."""
-    # Not str(error), which may raise itself.
+    """Return the error the consumer gets for an exception that is not recmap's own."""
+    # str(error) may itself raise.
     text = "".join(traceback.format_exception_only(error)).strip()
     return MapError(text, cause_type=type(error).__name__)
 
 
 def describe(error: BaseException) -> bytes:
-    """Write an exception as bytes. Its traceback begins below the frame that caught it."""
+    """Encode an exception as bytes. The traceback starts below the frame that caught it."""
     below = error.__traceback__.tb_next if error.__traceback__ else None
     lines = traceback.format_exception(type(error), error, below)
     known = error if isinstance(error, RecmapError) else map_error(error)
     description = {
-        # A user's subclass becomes the class of recmap's that it derives from.
+        # A user's subclass becomes the recmap class it derives from.
         "kind": next(k.__name__ for k in type(known).__mro__ if k.__name__ in _KINDS),
         "message": str(known),
         "attributes": {name: _plain(value) for name, value in vars(known).items()},
@@ -41,7 +41,7 @@ def describe(error: BaseException) -> bytes:
 
 
 def rebuild(data: bytes, worker: str) -> RecmapError:
-    """Make the exception that was described, with the traceback of the worker as a note."""
+    """Rebuild a described exception, with the worker's traceback as a note."""
     description = json.loads(data)
     error = _KINDS[description["kind"]](description["message"])
     # Notes are an attribute too, like file and record.
@@ -51,7 +51,7 @@ def rebuild(data: bytes, worker: str) -> RecmapError:
 
 
 def death_error(worker: str, code: int | None, *, working: bool) -> WorkerDiedError:
-    """Make the error for a worker that died; ``code`` is its exit code, if it is known."""
+    """Return the error for a worker that died; ``code`` is its exit code, if known."""
     if code is None:
         how, advice = "closed its connection", "does the function close files it did not open?"
     elif code >= 0:

@@ -1,4 +1,4 @@
-"""What every pool of workers does: take requests, and hand out results in the same order."""
+"""The base of all worker pools: they take requests and return results in the same order."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = [
 
 
 class UnpicklableError(OptionError):
-    """Work that cannot be sent to a process, because that process was not forked."""
+    """Raised for work that cannot be pickled and so cannot reach a process that was not forked."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The positions of the rows to work on, and their columns if they were read already."""
+    """The positions of the rows to work on, and their columns if they have been read."""
 
     number: int
     epoch: int
@@ -45,12 +45,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What was made of a request.
+    """The result of a request.
 
-    ``batches`` is empty if they were too much to be made together, and have to be made one
-    by one; whoever uses a batch takes it out. ``kept`` tells which rows were kept, None if
-    all were; ``reached`` which rows came to each ``take`` or ``skip`` between transforms;
-    ``seconds`` what each stage took.
+    ``batches`` is empty if they were too large to make together and have to be made one by
+    one. Taking a batch removes it from the list. ``kept`` tells which rows were kept, None if
+    all were. ``reached`` tells which rows reached each ``take`` or ``skip`` between
+    transforms. ``seconds`` is the time each stage took.
     """
 
     batches: list[Batch]
@@ -68,15 +68,15 @@ class Pool(Protocol):
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         """Yield each request with its result, in the order of the requests.
 
-        At most ``ahead`` requests beyond the one handed out are taken, in the caller's
-        thread. An error closes the pool.
+        At most ``ahead`` requests beyond the current one are taken, in the caller's thread.
+        An error closes the pool.
         """
 
     def close(self) -> None:
         """End the workers at once. Calling it again does nothing."""
 
     def busy(self) -> list[float]:
-        """Return the seconds each worker has worked so far, without the time it waited."""
+        """Return the seconds each worker has worked so far, excluding the time it waited."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,17 +85,17 @@ class Pool(Protocol):
         self.close()
 
 
-# The result is the only item of a list. Whoever pops it is the only one to hold it, even if
-# the thread that made it has not reached its next line yet.
+# The result is the only item of a list. After popping it, the caller holds the only reference,
+# even if the thread that made it has not reached its next line yet.
 Answer: TypeAlias = "Future[list[Result]]"
 _Pending: TypeAlias = tuple[Request, Answer]
 
 
 class OrderedPool(Pool, ABC):
-    """A pool whose workers may finish in any order."""
+    """A pool of workers that may finish in any order."""
 
     def __init__(self, end: Callable[..., None], *arguments: Any) -> None:
-        """``end(*arguments)`` is called once: by close(), by the garbage collector, or at exit."""
+        """Call ``end(*arguments)`` once: in close(), on garbage collection, or at exit."""
         self._process = os.getpid()
         self._ending = weakref.finalize(self, end, *arguments)
 
@@ -105,15 +105,15 @@ class OrderedPool(Pool, ABC):
 
     @abstractmethod
     def _wait(self, answer: Answer) -> None:
-        """Return once the answer is there; raise if the pool is closed first."""
+        """Return once the answer is ready; raise if the pool is closed first."""
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         intake = _Intake(requests)
         pending: deque[_Pending] = deque()
         try:
             while self._fill(pending, intake, ahead):
-                # The result gets no name here, which would keep the batch alive until the
-                # next one is asked for.
+                # A variable for the result would keep the batch alive until the next one is
+                # asked for.
                 yield self._finish(pending.popleft())
             intake.raise_error()
         except GeneratorExit:
@@ -155,14 +155,15 @@ class OrderedPool(Pool, ABC):
 
 
 def closed_error() -> OptionError:
-    """Make the error for using a pool that was closed."""
+    """Return the error for using a closed pool."""
     return OptionError("the pool of workers is closed; open another one")
 
 
 class _Intake:
-    """Requests, one by one. If their source fails, its error waits until the results of the
-    earlier requests are handed out, so that what comes does not depend on the number of
-    workers.
+    """Requests, one by one.
+
+    If their source fails, the error is raised after the results of the earlier requests, so
+    that the outcome does not depend on the number of workers.
     """
 
     def __init__(self, requests: Iterable[Request]) -> None:

@@ -1,15 +1,15 @@
 """A pool of worker processes that share memory with the consumer.
 
 The life of a worker: the pool starts it with two sockets, one for requests and results and
-one for its stack, and with the work, which it inherits (fork) or gets pickled (spawn). It
-then runs ``worker_main.serve``: it waits for a request, does the work, and sends the result
-or the error. Workers answer in the order they were asked, and each has up to two requests:
-one to work on, and one to go on with. Columns travel both ways in slots of shared memory.
+one for its stack, and with the work, which it inherits (fork) or unpickles (spawn). It then
+runs ``worker_main.serve``: it waits for a request, does the work, and sends the result or the
+error. A worker answers in the order it was asked and has up to two requests: one to work on,
+and one to continue with. Columns travel both ways in slots of shared memory.
 
-A worker ends when its socket is closed, which close() does. One that is in the middle of
-work is terminated, and killed if that takes longer than a second. A worker also ends when
-its parent dies, however that happens. If a worker itself dies, the consumer gets a
-WorkerDiedError, and the pool is closed.
+A worker ends when close() closes its socket. A worker in the middle of a request is
+terminated, and killed if that takes longer than a second. A worker also ends when its parent
+dies, however that happens. If a worker itself dies, the consumer gets a WorkerDiedError, and
+the pool is closed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = ["ProcessPool"]
 # Requests a worker has at a time.
 _IN_FLIGHT = 2
 # Batches a consumer may hold in shared memory; further ones are copied. Each takes a
-# descriptor, and a process may have little more than a thousand.
+# file descriptor, and a process may be limited to about a thousand.
 _HELD = 128
-# Seconds between looks at the processes, in case the death of one does not show in its socket.
+# Seconds between checks of the processes, in case a death does not show in the socket.
 _WATCH = 1.0
-# Seconds an idle worker has to end by itself.
+# Seconds an idle worker has to end on its own.
 _GRACE = 1.0
 
 
@@ -71,7 +71,7 @@ class _Worker:
         self.given += 1
 
     def receive(self) -> None:
-        """Take one result. Raises ConnectionResetError if the worker is gone."""
+        """Take one result. Raise ConnectionResetError if the worker is gone."""
         message = self.channel.receive()
         if message is None:
             raise ConnectionResetError
@@ -85,13 +85,13 @@ class _Worker:
             answer.set_result([unpack_result(message.sections)])
 
     def hang_up(self) -> None:
-        """Close the sockets, which ends the worker when it is idle."""
+        """Close the sockets, which ends the worker once it is idle."""
         self.channel.close()
         self.stack.abandon()
 
 
 class ProcessPool(OrderedPool):
-    """Worker processes. Each request goes to the one that has least to do."""
+    """Worker processes. Each request goes to the least busy one."""
 
     def __init__(self, work: Work, count: int, method: str) -> None:
         if multiprocessing.current_process().daemon:
@@ -99,7 +99,7 @@ class ProcessPool(OrderedPool):
                 f"workers={count}: this process is a daemon (as the workers of a PyTorch "
                 'DataLoader are) and may not start others; use workers=0 or "threads:N" here'
             )
-        # Kept alive: workers may share memory that the work holds, without owning it.
+        # Kept alive: workers may share memory that the work holds without owning it.
         self._work = work
         self._queued: deque[tuple[Request, Answer]] = deque()
         self._workers: list[_Worker] = []
@@ -126,7 +126,7 @@ class ProcessPool(OrderedPool):
         return answer
 
     def _wait(self, answer: Answer) -> None:
-        # Even if the answer is there already: workers may be idle.
+        # Do this even if the answer is ready: workers may be idle.
         self._collect(0)
         self._hand_out()
         timer = StallTimer(self._where, self._advice)
@@ -140,8 +140,8 @@ class ProcessPool(OrderedPool):
     def _hand_out(self) -> None:
         """Send queued requests to workers that have room for one."""
         while self._queued:
-            # With equally many in flight, the one that was given least: every message also
-            # tells a worker which of its slots are free.
+            # Of those with the fewest in flight, take the one that was given least: every
+            # message also tells a worker which of its slots are free.
             worker = min(self._workers, key=lambda w: (len(w.in_flight), w.given))
             if len(worker.in_flight) >= _IN_FLIGHT:
                 return
@@ -151,7 +151,7 @@ class ProcessPool(OrderedPool):
                     worker.send(request, answer)
 
     def _collect(self, seconds: float) -> bool:
-        """Take the results that are there; wait up to ``seconds`` for the first."""
+        """Take the results that are ready; wait up to ``seconds`` for the first."""
         events = self._poll.poll(seconds * 1000)
         self._check_open()
         for descriptor, _ in events:
@@ -175,7 +175,7 @@ class ProcessPool(OrderedPool):
             raise
 
     def _where(self) -> str:
-        """Say where the workers are that have something to do."""
+        """Describe where the busy workers are."""
         working = [worker for worker in self._workers if worker.in_flight]
         for worker in working:
             worker.stack.request(worker.process.pid or 0)
@@ -218,7 +218,7 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
 
 
 def _advice(count: int, method: str) -> str:
-    """What to try if workers stall."""
+    """Return what to try if workers stall."""
     if method == "fork":
         return (
             "Libraries with threads of their own may hang in a process that was forked; try "
@@ -228,7 +228,7 @@ def _advice(count: int, method: str) -> str:
 
 
 def _died(worker: _Worker) -> WorkerDiedError:
-    # Its socket is closed a moment before its exit code is known.
+    # The socket closes a moment before the exit code is known.
     worker.process.join(_GRACE)
     name = f"{worker.name} (process {worker.process.pid})"
     return death_error(name, worker.process.exitcode, working=bool(worker.in_flight))
@@ -236,7 +236,7 @@ def _died(worker: _Worker) -> WorkerDiedError:
 
 def _end(workers: list[_Worker], process: int) -> None:
     if os.getpid() != process:
-        return  # a fork has the pool's memory, but the workers are not its own
+        return  # a forked process has the pool's memory, but does not own the workers
     for worker in workers:
         worker.hang_up()
         if worker.in_flight:
@@ -253,7 +253,7 @@ def _end(workers: list[_Worker], process: int) -> None:
 
 @contextmanager
 def _interrupts_delayed() -> Iterator[None]:
-    """Delay Ctrl-C, so that processes started meanwhile ignore it before it can reach them."""
+    """Delay Ctrl-C until the processes started here ignore it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

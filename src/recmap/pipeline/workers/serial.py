@@ -13,7 +13,7 @@ __all__ = ["SerialPool"]
 
 
 class SerialPool(Pool):
-    """Does the work in the caller's thread, never ahead."""
+    """Does the work in the caller's thread, and never ahead of time."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -22,7 +22,7 @@ class SerialPool(Pool):
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
         del ahead
-        # Not a generator, which would keep the last request and what was read for it.
+        # A generator would keep the last request and what was read for it.
         return map(self._answer, requests)
 
     def _answer(self, request: Request) -> tuple[Request, Result]:

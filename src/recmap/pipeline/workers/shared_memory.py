@@ -1,13 +1,13 @@
-"""Slots: anonymous shared memory that one process fills and another looks at.
+"""Slots: anonymous shared memory that one process fills and another reads.
 
-The life of a slot: the sender makes it, with a descriptor that travels to the receiver once
+The life of a slot: the sender creates it with a descriptor, which travels to the receiver once
 (``Outbox.lend``), and the receiver maps it (``Inbox.add``). From then on only its number
 travels. The sender fills the slot and lends it; the receiver's columns are views of it
 (``Inbox.borrow``). When the last view is gone, the receiver tells the sender with its next
-message (``Inbox.freed``), and the slot may be filled again (``Outbox.take_back``). A sender
-that has more free slots than it needs drops some and tells the receiver to forget them, and
-the memory is given back. Slots have no name in the system, so nothing is left behind,
-whichever process dies.
+message (``Inbox.freed``), and the sender may fill the slot again (``Outbox.take_back``). A
+sender with more free slots than it needs drops some and tells the receiver to forget them,
+which frees the memory. Slots have no name in the system, so nothing is left over, whichever
+process dies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Slot:
             self._map = mmap.mmap(descriptor, size)
 
     def memory(self) -> npt.NDArray[np.uint8]:
-        """Return a new array of all bytes. It is the base of every view made of it."""
+        """Return a new array of all bytes, which is the base of every view made of it."""
         return np.frombuffer(self._map, np.uint8)
 
 
@@ -58,8 +58,9 @@ class Outbox:
         self._dropped: list[int] = []
 
     def lend(self, size: int) -> tuple[Slot, int | None]:
-        """Return a slot of at least ``size`` bytes and, if it is new, its descriptor, which
-        the caller closes after sending it.
+        """Return a slot of at least ``size`` bytes and, if it is new, its descriptor.
+
+        The caller closes the descriptor after sending it.
         """
         for slot in reversed(self._spare):
             if slot.size >= size:
@@ -67,13 +68,13 @@ class Outbox:
                 self._lent[slot.number] = slot
                 return slot, None
         if self._spare:
-            self._drop_oldest()  # it is too small, and a larger one takes its place
+            self._drop_oldest()  # it is too small, and a larger one replaces it
         slot, descriptor = self._make(size)
         self._lent[slot.number] = slot
         return slot, descriptor
 
     def _make(self, size: int) -> tuple[Slot, int]:
-        # Memory that is never touched costs nothing, so there is room to grow.
+        # Untouched memory costs nothing, so leave room to grow.
         size = max(_SMALLEST, 1 << (size - 1).bit_length())
         try:
             descriptor = _anonymous(size)
@@ -88,7 +89,7 @@ class Outbox:
         return slot, descriptor
 
     def take_back(self, numbers: Iterable[int]) -> None:
-        """Note slots that the receiver no longer looks at."""
+        """Take back slots that the receiver no longer uses."""
         self._spare += [self._lent.pop(number) for number in numbers]
         while len(self._spare) > _SPARE:
             self._drop_oldest()
@@ -106,7 +107,7 @@ class Inbox:
     """The slots of a sender, as the receiver has mapped them."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """While more than ``limit`` slots are borrowed, the inbox is ``full``."""
+        """Create an inbox that is ``full`` while more than ``limit`` slots are borrowed."""
         self._slots: dict[int, Slot] = {}
         self._borrowed: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
         self._freed: deque[int] = deque()
@@ -124,17 +125,17 @@ class Inbox:
         """Return the memory of a slot, which is free once this array and its views are gone."""
         memory = self._slots[number].memory()
         freed = self._freed
-        # Arrays are freed at any time, in any thread: only an append is safe there.
+        # Arrays can be freed at any time, in any thread: only an append is safe there.
         self._borrowed[number] = weakref.ref(memory, lambda _: freed.append(number))
         return memory
 
     @property
     def full(self) -> bool:
-        """Whether so many slots are borrowed that the receiver should copy their columns."""
+        """Whether the receiver should copy columns, because too many slots are borrowed."""
         return self._limit is not None and len(self._borrowed) - len(self._freed) > self._limit
 
     def freed(self) -> list[int]:
-        """Return the slots that came free since the last call, for the sender."""
+        """Return the slots freed since the last call, to tell the sender."""
         numbers = [self._freed.popleft() for _ in range(len(self._freed))]
         for number in numbers:
             del self._borrowed[number]
@@ -147,11 +148,11 @@ class Inbox:
 
 
 def _anonymous(size: int) -> int:
-    """Return a descriptor of memory without a name."""
+    """Return a descriptor of anonymous memory."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("recmap-slot")
     else:
-        with tempfile.TemporaryFile() as file:  # has no name either
+        with tempfile.TemporaryFile() as file:  # it has no name either
             descriptor = os.dup(file.fileno())
     try:
         os.ftruncate(descriptor, size)

@@ -1,6 +1,6 @@
-"""Warn when workers stall: how long to wait for an answer, and where each worker is stuck.
+"""Warn when workers stall, and show where each of them is stuck.
 
-A thread's stack is read directly. A worker process writes its own into a socket when it
+A thread's stack is read directly. A worker process writes its own stack to a socket when it
 receives a signal: the handler does not need the interpreter, which may hang in native code.
 """
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessStack", "StallTimer", "show_stack_on_signal", "thread_stack"]
 
-# Seconds without an answer before the first warning. Each further one takes twice as long.
+# Seconds without an answer before the first warning. The wait doubles after each one.
 PATIENCE = 60.0
-# Seconds a process has to begin to show its stack, and between two chunks of it.
+# Seconds to wait for the first chunk of a process's stack, and for each chunk after it.
 _FIRST_CHUNK, _NEXT_CHUNK = 3.0, 0.2
-# A signal that programs leave alone. By default it ends a process, so it is sent only to
-# those that have said they handle it.
+# A signal that programs do not use. By default it ends a process, so it is sent only to
+# processes that have announced that they handle it.
 _SIGNAL = signal.SIGRTMAX - 4 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _READY = b"\n"
 _FRAME = re.compile(r'\s+File "(?P<file>.*)", line ')
@@ -39,7 +39,7 @@ _WORKER_LOOP = os.path.join("recmap", "pipeline", "workers", "worker_main.py")
 
 
 class StallTimer:
-    """Warns if no worker answers for long. ``where`` says what each of them is doing."""
+    """Warns if no worker answers for a long time. ``where`` tells what each of them is doing."""
 
     def __init__(self, where: Callable[[], str], advice: str) -> None:
         self._where, self._advice = where, advice
@@ -50,7 +50,7 @@ class StallTimer:
         self._since, self._limit = time.monotonic(), PATIENCE
 
     def check(self) -> None:
-        """Warn if the time is up, and allow twice as much until the next warning."""
+        """Warn if the time is up, and wait twice as long before the next warning."""
         waited = time.monotonic() - self._since
         if waited < self._limit:
             return
@@ -80,14 +80,14 @@ class ProcessStack:
         self._ready = False
 
     def request(self, process: int) -> None:
-        """Ask the process to show its stack, if it is ready to."""
+        """Ask the process for its stack, if it is ready to answer."""
         self._ready = self._ready or _READY in self._read(0, 0)
         if self._ready:
             with suppress(ProcessLookupError):
                 os.kill(process, _SIGNAL)
 
     def read(self) -> str:
-        """Return what the process showed."""
+        """Return the stack that the process wrote."""
         if not self._ready:
             return "  has not begun to work: it may still import what the function needs"
         shown = self._read(_FIRST_CHUNK, _NEXT_CHUNK).decode(errors="replace")
@@ -110,14 +110,14 @@ class ProcessStack:
 
 
 def show_stack_on_signal(end: socket) -> None:
-    """Make this process write its stack into ``end`` on the signal, and say that it will."""
+    """Make this process write its stack to ``end`` on the signal, and announce that it will."""
     faulthandler.register(_SIGNAL, file=end.fileno(), all_threads=True)
     with suppress(BrokenPipeError):  # the parent is gone
         end.sendall(_READY)
 
 
 def _without_worker_loop(lines: list[str]) -> str:
-    """Leave out the frames below the work, which are the same in every stack."""
+    """Drop the frames below the work, which are the same in every stack."""
     kept, in_loop = [], False
     for line in lines:
         frame = _FRAME.match(line)

@@ -18,13 +18,13 @@ from recmap.pipeline.workers.stalls import StallTimer, thread_stack
 
 __all__ = ["ThreadPool"]
 
-# A request is the only item of a list, which the thread that works on it empties.
+# A request is the only item of a list, and the thread that works on it empties the list.
 _Queue: TypeAlias = "queue.SimpleQueue[tuple[list[Request], Answer] | None]"
 
-# Seconds between looks at whether another thread has closed the pool.
+# Seconds between checks whether another thread has closed the pool.
 _WATCH = 1.0
 # Seconds a closing pool waits for threads in the middle of a request. A thread cannot be
-# ended, and one that runs native code while the interpreter exits may crash.
+# killed, and one that runs native code while the interpreter exits may crash.
 _GRACE = 1.0
 
 
@@ -42,7 +42,7 @@ class ThreadPool(OrderedPool):
             name = f"recmap-worker-{index}"
             thread = start_thread(_serve, work, self._queue, self._busy, index, name=name)
             if thread is None:
-                break  # fewer threads do the work, or the caller alone
+                break  # the threads started so far do the work, or the caller if there are none
             self._threads.append(thread)
 
     def busy(self) -> list[float]:
@@ -70,18 +70,18 @@ class ThreadPool(OrderedPool):
 
 
 def _serve(work: Work, requests: _Queue, busy: list[float], index: int) -> None:
-    """Work until the queue says None."""
+    """Work until None arrives in the queue."""
     work_beside(len(busy))
     while (item := requests.get()) is not None:
         begin = time.perf_counter()
         _answer(work, *item)
-        # A thread that waits must not keep an answer that was dropped.
+        # A waiting thread must not keep alive an answer that was dropped.
         del item
         busy[index] += time.perf_counter() - begin
 
 
 def _serve_queued(work: Work, requests: _Queue, busy: list[float]) -> None:
-    """Do what is queued in the caller's thread, because no thread could be started."""
+    """Do the queued work in the caller's thread, because no thread could be started."""
     begin = time.perf_counter()
     while not requests.empty():
         item = requests.get()
@@ -91,8 +91,9 @@ def _serve_queued(work: Work, requests: _Queue, busy: list[float]) -> None:
 
 
 def _answer(work: Work, request: list[Request], answer: Answer) -> None:
-    """Do the only request of a list. Once the answer can be seen, nothing here holds it or
-    what it was made from.
+    """Do the only request of a list.
+
+    Once the answer is visible, nothing here refers to it or to what it was made from.
     """
     if not answer.set_running_or_notify_cancel():
         return
@@ -108,13 +109,13 @@ def _answer(work: Work, request: list[Request], answer: Answer) -> None:
 
 def _end(requests: _Queue, threads: list[threading.Thread], process: int) -> None:
     if os.getpid() != process:
-        return  # a fork has none of the threads
+        return  # a forked process has none of the threads
     _cancel_queued(requests)
     for _ in threads:
         requests.put(None)
     deadline = time.monotonic() + _GRACE
     for thread in threads:
-        # The last reference to the pool may have been in one of its own threads.
+        # One of the pool's own threads may have held the last reference to it.
         if thread is not threading.current_thread() and thread.ident is not None:
             thread.join(max(deadline - time.monotonic(), 0))
 

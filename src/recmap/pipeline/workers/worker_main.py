@@ -1,4 +1,4 @@
-"""What a worker process does from start to end; ``processes`` says who starts and ends it."""
+"""The life of a worker process; ``processes`` starts and ends it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 
 def serve(end: socket.socket, stack: socket.socket, parent: int, forked: bool, work: Work) -> None:
     """Answer requests until the other end of the socket is closed or the parent is gone."""
-    # A killed parent closes nothing, and the function may run for hours.
+    # A killed parent cannot close anything, and the function may run for hours.
     _core.end_with_parent(parent)
     _set_signals()
     show_stack_on_signal(stack)
@@ -42,16 +42,16 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, forked: bool, w
         try:
             channel.send(kind, columns, busy=busy + time.perf_counter() - begin)
         except (BrokenPipeError, ConnectionResetError):
-            return  # the pool was closed meanwhile
+            return  # the pool was closed in the meantime
         busy += time.perf_counter() - begin
 
 
 def _set_signals() -> None:
-    # Ctrl-C reaches every process of the terminal, but the consumer alone decides. The
-    # signal was blocked when this process was started.
+    # Ctrl-C reaches every process of the terminal, but the consumer alone decides what to do.
+    # The signal was blocked when this process was started.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # A handler of the parent's would not end this process.
+    # A handler inherited from the parent would not end this process.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -70,10 +70,10 @@ def _request(message: Message) -> Request:
 
 
 def _use_one_thread() -> None:
-    """Make libraries that are loaded already work in the thread that calls them.
+    """Make libraries that are already loaded work in the thread that calls them.
 
-    If the parent used their threads, those were not forked with it, and the library would
-    wait for them forever. PyTorch's DataLoader does the same.
+    A fork does not copy the threads that such a library started in the parent, and the
+    library would wait for them forever. PyTorch's DataLoader does the same.
     """
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
