@@ -59,7 +59,7 @@ class NestedWriter:
         split = self._splitter.split(column)
         ends, first = np.arange(self._rows, self._rows + len(column)) + 1, self._rows
         for key, last in self._last.items():
-            self._arrays[key].grow(self._rows, ends + 1)  # there is one more offset than ends
+            self._arrays[key].grow(self._rows, ends + 1)  # one more offset than lists
             offsets = np.concatenate([[last], split[key]])
             ends, first = offsets[ends - first], last
             self._last[key] = int(offsets[-1])
