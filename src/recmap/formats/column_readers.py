@@ -65,7 +65,7 @@ class ColumnReader(Protocol):
         del bands
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        """Return an upper bound for the memory each row takes; None if it is unknown before reading.
+        """Return an upper bound for the memory each row takes; None if not known before reading.
 
         For a span, this may stop early, once the rows so far take more than ``limit``.
         """

@@ -72,7 +72,7 @@ class RawSink(Sink):
             )
 
     def _header(self, rows: int | None) -> bytes:
-        """Return the header. It has the same size for any ``rows``; None if not known yet."""
+        """Return the header. Its size does not depend on ``rows``, which is None until known."""
         del rows
         return b""
 

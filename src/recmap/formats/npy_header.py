@@ -128,7 +128,7 @@ def header_keeps(dtype: np.dtype[Any]) -> bool:
 
 
 def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
-    """Return the header for ``rows`` rows; None if they have not been counted.
+    """Return the header of an array; ``rows`` is None if they have not been counted.
 
     It has the same size for any number of rows, so that it can be rewritten later.
     """

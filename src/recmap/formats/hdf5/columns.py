@@ -34,7 +34,7 @@ _SPAN_SIZE = 1 << 16
 
 
 def refusal(file: Hdf5File, dataset: Any) -> str:
-    """Say why a dataset of any type cannot be a column; "" if it can. Calls h5py."""
+    """Say why a dataset cannot be a column, regardless of type; "" if it can. Calls h5py."""
     if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
         other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
         return f"it lies in another file, {other}; open that one"

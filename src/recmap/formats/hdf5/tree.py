@@ -60,7 +60,7 @@ def _text(name: str | bytes) -> str:
 
 
 def _not_followed(group: Any, name: str) -> str | None:
-    """Say why not to follow a link: "" if its target is in the tree anyway, None to follow."""
+    """Say why not to follow a link; "" if its target is in the tree anyway, None to follow."""
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.HardLink):
         return None

@@ -70,7 +70,7 @@ class NpzSink(Sink):
             parts = [
                 (n, part) for n, splitter in self._splitters.items() for part in splitter.parts
             ]
-            # Neighbours share a spool file, so that it can be deleted early while joining.
+            # Neighbours share a spool file, which is deleted before the next file is joined.
             share = -(-len(parts) // _most_spools())
             for i, (name, part) in enumerate(parts):
                 if i % share == 0:

@@ -304,7 +304,7 @@ class _Member:
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
 
     def _unzipped_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
-        """Return the rows as zipfile and NumPy read them, or None if that is off or fails."""
+        """Return the rows as zipfile and NumPy read them; None if not requested or not possible."""
         found = None if self._unzipped is None else self._unzipped.header()
         if self._unzipped is None or found is None:
             return None
