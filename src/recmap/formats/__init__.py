@@ -1,1 +1,1 @@
-"""A file or a room per format: where rows come from and where they go."""
+"""The sources and sinks: one module or package per format."""

@@ -1,4 +1,4 @@
-"""Readers of single columns, from which formats build their sources."""
+"""Readers of single columns, which formats combine into sources."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
     "field_paths",
 ]
 
-# Longer rows are gathered one by one; shorter ones by the number of each value.
+# Longer rows are gathered one by one; shorter ones value by value, in one call.
 _SLICE_FROM = 64
-# Rows by span or by number.
+# Rows as a span or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
 
@@ -47,37 +47,37 @@ class ColumnReader(Protocol):
 
     @property
     def chunk_rows(self) -> int:
-        """The number of rows that are decoded together; 1 if any row can be read alone."""
+        """The number of rows decoded together; 1 if any row can be read alone."""
         return 1
 
     @property
     def band_bytes(self) -> int:
-        """The bytes that are decoded together with any row; 0 if a row can be read alone."""
+        """The bytes decoded together with any row; 0 if a row can be read alone."""
         return 0
 
     @property
     def note(self) -> str:
-        """How the column is stored, for people; "" if there is nothing to say."""
+        """How the column is stored, for display; "" if there is nothing to say."""
         return ""
 
     def keep(self, bands: int | None) -> None:
-        """Keep at most so many decoded bands for the next reads; None: as many as usual."""
+        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
         del bands
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        """Return an upper bound of what rows take in memory; None if only reading tells.
+        """Return an upper bound for the memory each row takes; None if not known before reading.
 
-        For a span this may stop early, once the rows so far take more than ``limit``.
+        For a span, this may stop early, once the rows so far take more than ``limit``.
         """
         del rows, limit
         return None
 
     def view(self) -> npt.NDArray[Any] | None:
-        """Return the column as an array that is not loaded, if it lies there as one."""
+        """Return the column as an array without loading it; None if it is not stored as one."""
         return None
 
     def row_bytes(self) -> int:
-        """Return about how many bytes a row takes in the file."""
+        """Return roughly how many bytes a row takes in the file."""
         return max(1, self.field.row_bytes or OFFSET)
 
 
@@ -89,7 +89,7 @@ class ArrayColumn(ColumnReader):
         self._file = file
         self._buffers = Buffers()
         self._strings = array.dtype.kind in "SU"
-        # The bytes of all rows, empty unless rows follow each other without gaps.
+        # The bytes of all rows; empty unless the rows are contiguous.
         plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
         self._flat = (array if plain else array[:0]).reshape(-1).view(np.uint8)
         self._items = math.prod(array.shape[1:])
@@ -119,7 +119,7 @@ class ArrayColumn(ColumnReader):
         return out
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        del rows, limit  # all rows have one size
+        del rows, limit  # all rows have the same size
         return self._array.itemsize * self._items + (STRING * self._items if self._strings else 0)
 
     def view(self) -> npt.NDArray[Any] | None:
@@ -130,7 +130,7 @@ class ArrayColumn(ColumnReader):
 
 
 class Offsets(Protocol):
-    """Where rows begin and end: an int64 array, or something that is indexed like one."""
+    """Where rows begin and end: an int64 array, or something indexed like one."""
 
     def __len__(self) -> int: ...
 
@@ -138,7 +138,7 @@ class Offsets(Protocol):
 
 
 class RaggedColumn(ColumnReader):
-    """Values end to end and the offsets of the rows; with ``strings``, values are bytes."""
+    """Values end to end, and the offsets of the rows. With ``strings``, values are bytes."""
 
     def __init__(
         self, path: str, name: str, values: ColumnReader, offsets: Offsets, strings: bool
@@ -152,7 +152,7 @@ class RaggedColumn(ColumnReader):
 
     @property
     def chunk_rows(self) -> int:
-        # About the rows whose values lie in one chunk.
+        # Roughly the number of rows with values in one chunk.
         values = self._values.chunk_rows
         return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
 
@@ -195,7 +195,7 @@ class RaggedColumn(ColumnReader):
     def _checked(
         self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> tuple[int, int]:
-        """Return the first and the last value of rows, whose offsets a file may have wrong."""
+        """Return the span of values of these rows; raise if the file has wrong offsets."""
         if not len(starts):
             return 0, 0
         first, last = int(starts.min()), int(ends.max())
@@ -223,14 +223,14 @@ class RaggedColumn(ColumnReader):
     def value_sizes(
         self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], limit: int
     ) -> RowSizes | None:
-        """Return what the values from each start to each end take."""
+        """Return the memory that the values from each start to each end take."""
         first, _ = self._checked(starts, ends)
         values = self._values
         if not isinstance(values, RaggedColumn):
             item = values.sizes(slice(0, 0), limit)
             if not isinstance(item, int):
                 return None
-            # Beyond the limit the exact size does not matter, and could overflow.
+            # Above the limit the exact size does not matter, and could overflow.
             lengths: npt.NDArray[np.int64] = np.minimum(ends - starts, limit // max(item, 1) + 1)
             return item * lengths
         if bool((ends[:-1] == starts[1:]).all()):  # a span of rows
@@ -251,7 +251,7 @@ class RaggedColumn(ColumnReader):
 def array_columns(
     name: str, array: npt.NDArray[Any], file: MappedFile | None = None
 ) -> dict[str, ColumnReader]:
-    """Return a column for each field of a structured array, or one for a plain array."""
+    """Return one column per field of a structured array, or a single one for a plain array."""
     columns: dict[str, ColumnReader] = {}
     for column, path in field_paths(array.dtype).items():
         part = array
@@ -262,9 +262,9 @@ def array_columns(
 
 
 def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
-    """Return how to reach each field of a structured array, nested ones as ``outer.inner``.
+    """Return the path to each field of a structured array; nested names are ``outer.inner``.
 
-    An array without fields gives ``{"": ()}``.
+    A dtype without fields gives ``{"": ()}``.
     """
     if dtype.names is None:
         return {"": ()}

@@ -1,4 +1,4 @@
-"""A source of columns that are read one by one: every format but TFRecord."""
+"""A source of columns that are read one by one, for every format except TFRecord."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from recmap.model.source import Info, Source
 
 __all__ = ["Checksum", "ColumnsSource"]
 
-# Decoded bands kept for the next reads may take this many times the limit of a read: two
-# threads may be reading.
+# Decoded bands cached for later reads may take this many times the limit of one read, because
+# two threads may be reading.
 _KEPT = 2
-# More than any row takes, and small enough not to overflow when sizes are added.
+# Larger than any row, but small enough that sums of sizes do not overflow.
 _NO_LIMIT = 1 << 48
-# A larger span is returned as a view whose values may never be used, and is not checked.
+# A larger span is not checked: it is returned as a view, and its values may never be used.
 _MOST_CHECKED = 64 << 20
-# Mapped columns of a file are checked before its first read if all take no more than this.
+# The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
 
 
 class Checksum(Protocol):
-    """The checksum of a part of a file that columns are read from."""
+    """The checksum of a part of a file that holds columns."""
 
     @property
     def known(self) -> bool:
-        """Whether it has been compared, and was right."""
+        """Whether the checksum has been compared and is correct."""
         ...
 
     @property
@@ -44,15 +44,15 @@ class Checksum(Protocol):
         ...
 
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
-        """Check the bytes of a span of rows, out of so many ``rows``.
+        """Check the bytes of a span of rows; ``rows`` is the total number of rows.
 
-        Unless rows are known to be read ``in_order``, check them only if those shortly
-        before have been checked.
+        Unless rows are known to be read ``in_order``, check the span only if the bytes shortly
+        before it have been checked.
         """
         ...
 
     def check(self) -> None:
-        """Check whatever has not been checked."""
+        """Check all bytes that have not been checked yet."""
         ...
 
 
@@ -70,9 +70,9 @@ class ColumnsSource(Source):
         reference: Callable[[], ColumnsSource] | None = None,
         sums: Mapping[str, Sequence[Checksum]] | None = None,
     ) -> None:
-        """``reopen`` opens the same file in a process to which this source was pickled;
-        ``reference`` opens it so that the format's own library reads it. ``mapped`` is the
-        file that columns are views of, and ``sums`` are the checksums of columns.
+        """``reopen`` opens the same file again in a process that unpickles this source.
+        ``reference`` opens it with the format's own library. ``mapped`` is the file that
+        columns are views of. ``sums`` holds the checksums of each column.
         """
         self._format = format
         self._files = list(files)
@@ -115,7 +115,7 @@ class ColumnsSource(Source):
 
     @property
     def chunk_rows(self) -> int:
-        # That of the largest column: a chunk of labels may span a million images.
+        # Use the largest column: a chunk of labels may span a million images.
         heaviest = max(self._columns.values(), key=lambda column: column.row_bytes(), default=None)
         return 1 if heaviest is None else heaviest.chunk_rows
 
@@ -153,12 +153,12 @@ class ColumnsSource(Source):
         return self._columns[name].view()
 
     def _check_size(self) -> None:
-        """Raise if the file is shorter than it was."""
+        """Raise if the file has become shorter."""
         if self._mapped is not None:
             self._mapped.check_size()
 
     def _check_ahead(self) -> None:
-        """Check a small file whole before its first rows are read, in whatever order."""
+        """Check all of a small file before its first rows are read, in any order."""
         if not self._checked_ahead:
             for checksum in self._unchecked:
                 if checksum.ahead:
@@ -167,9 +167,10 @@ class ColumnsSource(Source):
             self._checked_ahead = True
 
     def _check_span(self, start: int, stop: int, *, in_order: bool) -> None:
-        """Check the bytes of a span of rows that is part of a pass over all of them.
+        """Check the bytes of a span of rows, as part of a pass over all of them.
 
-        The rows stand for the same share of every column's bytes, wherever their values lie.
+        The span counts as the same fraction of every column's bytes, wherever its values are
+        stored.
         """
         if not in_order and (stop - start) * self.row_bytes() > _MOST_CHECKED:
             return

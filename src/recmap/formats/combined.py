@@ -29,7 +29,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 class _Combined(Source):
-    """What both ways of combining sources share."""
+    """Base class of both ways to combine sources."""
 
     def __init__(self, sources: Sequence[Source], schema: Schema) -> None:
         self._sources = list(sources)
@@ -94,10 +94,10 @@ class _Combined(Source):
 
 
 class SideBySideSource(_Combined):
-    """The columns of sources of equal length."""
+    """The columns of several sources of equal length."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
-        """``sources`` have names for error messages."""
+        """The keys of ``sources`` name the sources in error messages."""
         owners: dict[str, Source] = {}
         for source in sources.values():
             for column in source.schema:
@@ -131,7 +131,7 @@ class SideBySideSource(_Combined):
             return self._read_one(start, limit)
 
     def _read_shared(self, start: int, stop: int, limit: int) -> Batch:
-        """Return as many rows as every source can give within the same limit."""
+        """Return as many rows as every source can read within the same limit."""
         read = []
         for source in self._sources:
             read.append(source.read(start, stop, limit))
@@ -139,7 +139,7 @@ class SideBySideSource(_Combined):
         return {n: c[: stop - start] for batch in read for n, c in batch.items()}
 
     def _read_one(self, start: int, limit: int) -> Batch:
-        """Return one row, of which one source may need almost the whole limit."""
+        """Return a single row, for which one source may need almost the whole limit."""
         row: Batch = {}
         for source in self._sources:
             row |= source.read(start, start + 1, limit - measure(row)[1])
@@ -202,7 +202,7 @@ class SideBySideSource(_Combined):
 
 
 def _read_rows(source: Source, rows: RowNumbers) -> Batch:
-    """Return rows in arrays of their own."""
+    """Return rows in arrays that are not views of the source."""
     if isinstance(rows, range) and source.owns_rows:
         return source.read(rows.start, rows.stop)
     return source.gather(np.asarray(rows, np.int64))
@@ -214,7 +214,7 @@ def _in_order_of(names: Sequence[str], source: Source) -> Source:
 
 
 class ConcatenatedSource(_Combined):
-    """The rows of sources of one schema, one source after the other."""
+    """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         first = sources[0]
@@ -273,7 +273,7 @@ class ConcatenatedSource(_Combined):
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        # Rows of two sources would meet in one array.
+        # Only rows of a single source can be padded into one array.
         if isinstance(rows, range):
             first, last = rows.start, rows.stop - 1
         else:

@@ -1,4 +1,4 @@
-"""Which format a file has: by its content, else by its sidecar or its name."""
+"""Format detection: by the content of a file, or else by its sidecar or its name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def detect(path: str) -> str:
     if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
         raise unknown_format(path, found)
     if named not in (None, "raw"):
-        return str(named)  # damaged: its reader says how
+        return str(named)  # damaged: the reader will say how
     if found is None and holds_records(path):
         return "tfrecord"
     if named is None:
@@ -56,7 +56,7 @@ def detect(path: str) -> str:
 
 
 def _by_magic(path: str) -> str | None:
-    """Return the format whose magic bytes a file begins with."""
+    """Return the format that a file's magic bytes identify, if any."""
     for format in FORMATS.values():
         if format.magic:
             with open(path, "rb") as file:
@@ -70,7 +70,7 @@ def _named(path: str) -> str | None:
 
 
 def _written_raw(path: str) -> bool:
-    """Whether recmap wrote a file without a header, whatever its bytes look like."""
+    """Tell whether recmap wrote the file without a header, whatever its bytes look like."""
     try:
         described = load_description(path)
     except IndexFileError:
@@ -93,7 +93,7 @@ def detect_all(files: list[str]) -> list[str]:
     known = [file for file, format in zip(files, formats, strict=True) if format is not None]
     if not known:
         raise unknown
-    # A folder of data often holds other files as well, such as the metadata of TFDS.
+    # A folder of data often holds other files too, such as the metadata of TFDS.
     folder, name = os.path.split(known[0])
     end = ".tfrecord*" if named_tfrecord(name) else os.path.splitext(name)[1]
     pattern = os.path.join(folder, f"*{end}")
@@ -103,7 +103,7 @@ def detect_all(files: list[str]) -> list[str]:
 
 
 def has_header(path: str) -> bool:
-    """Whether a file itself tells the types and shapes of its columns."""
+    """Tell whether the file itself describes the types and shapes of its columns."""
     return os.path.isdir(path) or _header_format(path) is not None
 
 
@@ -111,7 +111,7 @@ def _header_format(path: str) -> str | None:
     found = sniff(path)
     if found is not None and found.format is not None:
         return found.format
-    # A .npy without its magic is what np.memmap writes: numbers without a header.
+    # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
     named = _named(path)
     return None if named in ("raw", "npy") else named
 
@@ -119,7 +119,7 @@ def _header_format(path: str) -> str | None:
 def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, packed: bool) -> None:
     """Refuse to read a file as numbers without a header if it looks like anything else.
 
-    ``format="raw"`` reads any file, and ``packed`` those that are compressed.
+    ``format="raw"`` accepts any file, and ``packed`` accepts compressed files.
     """
     if os.path.isdir(path):
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
@@ -140,7 +140,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
         )
     if found is None or not os.path.getsize(path):
         return
-    # Text can be read as an array of bytes, but not as wider numbers if its name says CSV.
+    # Text may be read as bytes, but not as wider numbers if its name ends with .csv or similar.
     text = path.lower().endswith(_TEXT) and np.dtype(dtype).itemsize > 1
     if found.certain or text:
         raise OptionError(
@@ -153,7 +153,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
 
 
 def refuse_packed(path: str, found: FileKind | None) -> None:
-    """Refuse a compressed file, whose bytes cannot be mapped."""
+    """Refuse a compressed file, because its contents cannot be mapped."""
     if found is None or found.packed is None or found.format is not None or not found.certain:
         return
     advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Sinks of .npy and raw files: rows of one size, end to end."""
+"""Sinks for .npy and raw files: rows of equal size, end to end."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from recmap.model.sink import Sink
 
 __all__ = ["NpySink", "RawSink", "StringsSink", "create_npy"]
 
-# Bytes of strings that are padded at a time.
+# Bytes of strings padded at a time.
 _BLOCK = 4 << 20
-# A file of strings may be this many times as large as the strings, or this large.
+# A file of strings may have this many times the size of the strings, or this size.
 _MAX_GROWTH = 16
 _MAX_SIZE = 256 << 20
 
 
 def create_npy(path: str, schema: Schema, *, durable: bool = True) -> Sink:
-    """Begin a .npy file of numbers, or of strings."""
+    """Create a .npy file of numbers or of strings."""
     fields = list(schema.values())
     strings = len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged
     return (StringsSink if strings else NpySink)(path, schema, durable=durable)
 
 
 class RawSink(Sink):
-    """The bytes of the rows, and a sidecar that describes them."""
+    """Writes the bytes of the rows, and a sidecar that describes them."""
 
     def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
         loose = [name for name, field in schema.items() if field.row_bytes is None]
@@ -72,7 +72,7 @@ class RawSink(Sink):
             )
 
     def _header(self, rows: int | None) -> bytes:
-        """Return the header, as long for any number of rows as for None, not known yet."""
+        """Return the header. Its size does not depend on ``rows``, which is None until known."""
         del rows
         return b""
 
@@ -117,7 +117,7 @@ class RawSink(Sink):
 
 
 class NpySink(RawSink):
-    """An array as numpy saves it; several columns are a structured array."""
+    """Writes an array as NumPy saves it; several columns become a structured array."""
 
     def _check(self, path: str, schema: Schema) -> None:
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
@@ -134,7 +134,7 @@ class NpySink(RawSink):
         return header_bytes(self._dtype, inner, rows)
 
     def _describe(self) -> None:
-        # Without a sidecar a plain array is the column DEFAULT_NAME, and bfloat16 is bytes.
+        # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
         plain = self._dtype.names is None
         if plain and (list(self._schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
             super()._describe()
@@ -143,10 +143,9 @@ class NpySink(RawSink):
 
 
 class StringsSink(Sink):
-    """An array of strings as numpy saves it: each takes as many bytes as the longest.
+    """Writes an array of strings as NumPy saves it: each takes as many bytes as the longest.
 
-    That width is known when all strings have come; until then they wait in files without a
-    name.
+    That width is only known at the end. Until then, the strings wait in unnamed files.
     """
 
     def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
@@ -154,7 +153,7 @@ class StringsSink(Sink):
         ((self._name, self._field),) = schema.items()
         self._durable, self._finished = durable, False
         self._longest = self._size = 0
-        # One writes the output, the other what waits.
+        # One writes the output, the other the waiting strings and their lengths.
         self._spoolers = Spooler(), Spooler()
         self._files: list[OutputFile] = []
         try:
@@ -182,7 +181,7 @@ class StringsSink(Sink):
         self._rows += rows
 
     def _check_ends(self, content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> None:
-        """Refuse strings whose last bytes numpy would take for padding."""
+        """Refuse strings that end with zero bytes, which NumPy would drop as padding."""
         filled = np.flatnonzero(lengths)
         lost = filled[content[np.cumsum(lengths)[filled] - 1] == 0]
         if len(lost):
@@ -211,7 +210,7 @@ class StringsSink(Sink):
         return output.temporary
 
     def _check_growth(self, width: int, count: int) -> None:
-        """Refuse a file that one long string would make much larger than all strings."""
+        """Refuse to write if one long string makes the file much larger than the strings."""
         if width * count > max(_MAX_GROWTH * self._size, _MAX_SIZE):
             raise ColumnError(
                 f"field {self._name!r}: the longest string has {width:,} bytes, so that "
@@ -222,7 +221,7 @@ class StringsSink(Sink):
 
     def commit(self) -> None:
         self.finish()
-        # Without a sidecar the column is DEFAULT_NAME.
+        # Without a sidecar, the column is named DEFAULT_NAME.
         if self._name == DEFAULT_NAME:
             remove_description(self._path)
         else:

@@ -1,4 +1,4 @@
-"""Datasets of too many files to keep all of them open."""
+"""Datasets with too many files to keep them all open."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from recmap.model.source import Info, Source
 __all__ = ["LazySource", "OpenFiles", "max_open_files"]
 
 _MAX_OPEN = 64
-# A process keeps one file open for every so many descriptors it may have: HDF5 takes two for
-# a file, and the rest of the program needs some as well.
+# A process keeps one file open per this many file descriptors it may use: HDF5 takes two per
+# file, and the rest of the program needs some too.
 _DESCRIPTORS = 4
-# Datasets whose files take descriptors and that may be open at the same time.
+# How many datasets may have files with descriptors open at the same time.
 _DATASETS = 8
 
 
 def max_open_files(descriptors: int = 0) -> int:
     """Return how many files one dataset may keep open without being lazy.
 
-    ``descriptors`` is how many of them an open file of the format takes.
+    ``descriptors`` is how many file descriptors an open file of the format takes.
     """
     return max(1, _max_kept() // _DATASETS) if descriptors else _MAX_OPEN
 
@@ -48,8 +48,8 @@ def _max_kept() -> int:
 class OpenFiles:
     """The open files of a dataset.
 
-    Those of all datasets of the process are counted together, and the file that was used
-    least recently is closed first.
+    All datasets of the process share one limit, and the least recently used file is closed
+    first.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class OpenFiles:
         weakref.finalize(self, _forget, self._number).atexit = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OpenFiles, ()  # another process opens its own
+        return OpenFiles, ()  # another process opens its own files
 
     def get(self, path: str) -> Source | None:
         key = self._number, path
@@ -87,7 +87,7 @@ def _forget(number: int) -> None:
 
 @dataclass(frozen=True)
 class _ColumnFacts:
-    """What is known about a column while its file is closed."""
+    """What must be known about a column while its file is closed."""
 
     row_bytes: int = 1
     chunk_rows: int = 1
@@ -99,13 +99,13 @@ class _ColumnFacts:
 
 
 class LazySource(Source):
-    """One of many files: it is opened when its rows are read, and may be closed again."""
+    """One of many files, opened when its rows are read and possibly closed afterwards."""
 
     def __init__(
         self, source: Source, reopen: Callable[[Schema], Source], open_files: OpenFiles
     ) -> None:
-        """``source`` is asked for what must be known while the file is closed; ``reopen``
-        opens it again, and is given the schema of its columns.
+        """``source`` provides what must be known while the file is closed. ``reopen`` opens the
+        file again, given the schema of its columns.
         """
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
@@ -162,7 +162,7 @@ class LazySource(Source):
 
     @property
     def chunk_rows(self) -> int:
-        # That of the largest column, as in a file that is open.
+        # Use the largest column, as ColumnsSource does.
         heaviest = max(self._chosen(), key=lambda facts: facts.row_bytes, default=_ColumnFacts())
         return heaviest.chunk_rows
 
@@ -182,7 +182,7 @@ class LazySource(Source):
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         batch = self._open().read(start, stop, limit)
         self._was_read = True
-        # A view would keep the file open for as long as it is in use.
+        # Copy the columns, because a view would keep the file open.
         return {name: owned(column) for name, column in batch.items()}
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:

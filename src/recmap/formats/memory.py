@@ -1,4 +1,4 @@
-"""Sources of columns in memory, and of batches that an iterable yields."""
+"""Sources of columns in memory, and of batches from an iterable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _MemoryColumn(ColumnReader):
 
 
 class MemorySource(ColumnsSource):
-    """Columns that are in memory already."""
+    """Columns that are already in memory."""
 
     def __init__(self, batch: Batch, schema: Schema) -> None:
         columns = {name: _MemoryColumn(column, schema[name]) for name, column in batch.items()}
@@ -59,14 +59,14 @@ class MemorySource(ColumnsSource):
 
 
 class StreamSource(Source):
-    """The batches of an iterable: rows that can be read once, in order."""
+    """The batches of an iterable: rows that can be read only once, in order."""
 
     def __init__(self, batches: Iterable[Mapping[str, Any]], schema: Schema | None) -> None:
         self._batches: Iterator[Mapping[str, Any]] = iter(batches)
-        # Batches that have been fetched, and the rows of the first that have not been read.
+        # Rows that have been fetched but not read.
         self._held: list[Batch] = []
         self._next_row = 0
-        # Known when the iterable has ended.
+        # Known once the iterable has ended.
         self._rows: int | None = None
         self._schema = schema or self._infer_schema()
 
@@ -81,7 +81,7 @@ class StreamSource(Source):
 
     def _hold(self, given: Mapping[str, Given], schema: Schema) -> None:
         batch, _ = fit(given, schema)
-        # A generator may fill the same arrays again.
+        # Copy the columns, because a generator may reuse its arrays.
         self._held.append({name: owned(column) for name, column in batch.items()})
 
     @property
@@ -135,7 +135,7 @@ class StreamSource(Source):
         return fitting(np.concatenate(sizes), rows, limit) if sizes else 0
 
     def _pop(self, rows: int) -> Batch:
-        """Return the first rows that are held, and hold them no longer."""
+        """Remove the first ``rows`` held rows and return them."""
         parts: list[Batch] = []
         left = rows
         while left:

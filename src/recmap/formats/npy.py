@@ -1,4 +1,4 @@
-"""The source of NumPy's .npy files."""
+"""The source for NumPy .npy files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recmap.formats.npy_header import MAX_HEADER, parse_header
 
 __all__ = ["DEFAULT_NAME", "open_npy"]
 
-# The name of the column if the array has none.
+# The name of a column that has none in the file.
 DEFAULT_NAME = "data"
 
 
 def open_npy(path: str) -> ColumnsSource:
-    """Map the array of a .npy file; a structured array has a column for each field."""
+    """Map the array of a .npy file; a structured array gives one column per field."""
     file = MappedFile(path)
     header = parse_header(file.bytes[:MAX_HEADER].tobytes(), path)
     if header.refusal:
@@ -43,11 +43,11 @@ def open_npy(path: str) -> ColumnsSource:
 
 
 def _open_with_numpy(path: str) -> ColumnsSource:
-    """Open the same array as numpy itself maps it."""
+    """Open the same array with NumPy's own memory map."""
     load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
     array = load(path) if os.path.getsize(path) else None
     if array is None or not array.size:
-        return open_npy(path)  # numpy maps no empty arrays
+        return open_npy(path)  # NumPy cannot map empty arrays
     name, array = _described(path, np.asarray(array))
     return ColumnsSource("npy", [path], array_columns(name, array))
 
@@ -55,7 +55,7 @@ def _open_with_numpy(path: str) -> ColumnsSource:
 def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:
     """Return the name and the array that the sidecar describes.
 
-    numpy's header has no name, and stores bfloat16 and similar types only as so many bytes.
+    NumPy's header has no name, and stores bfloat16 and similar types only as opaque bytes.
     """
     described = load_description(path) if array.dtype.names is None else None
     if described is None or len(described.schema) != 1:

@@ -1,4 +1,4 @@
-"""The header of .npy arrays, read and written."""
+"""Reading and writing the header of .npy arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from recmap.errors import DataError
 __all__ = ["MAX_HEADER", "NpyHeader", "header_bytes", "header_keeps", "parse_header"]
 
 _MAGIC = b"\x93NUMPY"
-# numpy refuses more than 10,000 by default; structured arrays of many fields need more.
+# NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
 _MAX_TEXT = 1 << 16
-# No header is longer than this.
+# The most bytes a header may have.
 MAX_HEADER = _MAX_TEXT + 12
 _MAX_BYTES = 2**63 - 1
-# Headers leave room for this number of rows: they are written again when rows are counted.
+# Headers leave room for this many rows, because they are rewritten once rows are counted.
 _MAX_ROWS = 10**19
 _EVALUATING = threading.Lock()
 _TRIES = 9
@@ -30,7 +30,7 @@ _TRIES = 9
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the header of an array says; the data begins after its ``size`` bytes."""
+    """The contents of an array's header; the data begins after its ``size`` bytes."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class NpyHeader:
 
 
 def parse_header(data: bytes, name: str) -> NpyHeader:
-    """Parse the header at the beginning of ``data``, version 1 to 3. Nothing is unpickled."""
+    """Parse the header at the start of ``data``, version 1 to 3, without unpickling anything."""
 
     def fail(why: str) -> DataError:
         return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
@@ -75,7 +75,7 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
         raise fail("it is cut")
     try:
         return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
-    # NumPy raises many kinds of errors for a wrong descr.
+    # NumPy raises many kinds of errors for an invalid descr.
     except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
         raise fail(str(e)) from e
     except (TypeError, ValueError) as e:
@@ -93,10 +93,10 @@ def _parse(text: str, size: int) -> NpyHeader:
         raise ValueError(f"fortran_order is {fortran!r}")
     dtype = np.lib.format.descr_to_dtype(content["descr"])
     dtype, shape = dtype.base, (*shape, *dtype.shape)
-    # An axis of 0 leaves nothing to compare with the size of the file.
+    # Count axes of 0 as 1: such an array takes no bytes to compare with the size of the file.
     if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > _MAX_BYTES:
         raise ValueError(f"no memory is as large as the shape {shape}")
-    np.empty((1,) * len(shape), np.bool_)  # more axes than numpy has are a ValueError
+    np.empty((1,) * len(shape), np.bool_)  # raises ValueError for more axes than NumPy supports
     return NpyHeader(dtype, shape, bool(fortran), size)
 
 
@@ -104,14 +104,14 @@ def _literal(text: str) -> Any:
     try:
         return _evaluated(text)
     except SyntaxError:
-        # Python 2 wrote the numbers of a shape as 10L.
+        # Python 2 wrote the numbers of a shape like 10L.
         return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
 
 
 def _evaluated(text: str) -> Any:
     # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
-    # several parse at once. So this module parses one at a time, and tries again in case
-    # another library does it too.
+    # several threads parse at once. So parse one header at a time, and retry in case another
+    # library parses too.
     with _EVALUATING:
         for _ in range(_TRIES):
             try:
@@ -122,15 +122,15 @@ def _evaluated(text: str) -> Any:
 
 
 def header_keeps(dtype: np.dtype[Any]) -> bool:
-    """Whether a header stores this dtype; of bfloat16 and similar types only the size."""
+    """Tell whether a header can store this dtype; it stores only the size of bfloat16 etc."""
     told = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
     return bool(told == dtype)
 
 
 def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
-    """Return the header for so many rows; None if they have not been counted.
+    """Return the header of an array; ``rows`` is None if they have not been counted.
 
-    It has the same size for any number, so that it can be written again later.
+    It has the same size for any number of rows, so that it can be rewritten later.
     """
     size = len(_padded(dtype, (_MAX_ROWS, *inner), 0))
     return _padded(dtype, (_MAX_ROWS if rows is None else rows, *inner), size)

@@ -1,4 +1,4 @@
-"""Opening files of any format as one source, here or in another process."""
+"""Opening files of any format as one source, in this process or another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["OpenOptions", "Opening", "open_source", "select"]
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """The options of ``rm.open``, beside the path and the fields."""
+    """The options of ``rm.open`` besides the path and the fields."""
 
     format: str | None = None
     errors: Errors = "raise"
@@ -41,12 +41,13 @@ class OpenOptions:
 
     @property
     def describe_raw(self) -> bool:
-        """Whether they say what a file without a header holds."""
+        """Whether the options describe a file without a header."""
         return self.dtype is not None or self.shape is not None or self.offset != 0
 
     def for_column(self, paths: PathsLike) -> OpenOptions:
-        """Return the options for one of several columns: a dtype is for the files without a
-        header among them.
+        """Return the options for one of several columns.
+
+        ``dtype`` applies only to the files without a header.
         """
         if self.dtype is None or self.format is not None or not has_header(expand(paths)[0]):
             return self
@@ -68,9 +69,9 @@ class Opening:
         return open_source(self.paths, self.fields, self.options)
 
     def only(self, files: Sequence[str], columns: Sequence[str]) -> Opening:
-        """Return the same for some of the files and columns.
+        """Return an opening of some of the files and columns.
 
-        Columns go by name, so that what is left out is not warned about again.
+        Columns are given by name, so that the warning about columns left out is not repeated.
         """
         return replace(self, paths=list(files), fields=list(columns))
 
@@ -92,7 +93,7 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
 
 
 def _choose_format(files: list[str], options: OpenOptions) -> str:
-    """Return the one format of all files."""
+    """Return the format that all files share."""
     given = options.format or ("raw" if options.dtype is not None else None)
     if given is not None and given not in FORMATS:
         raise OptionError(f"format={given!r} is not one of {', '.join(FORMATS)}")
@@ -142,14 +143,14 @@ def _open_one(path: str, format: Format, fields: FieldsLike | None, options: Ope
 def _call_opener(
     format: Format, target: str | list[str], fields: FieldsLike | None, options: OpenOptions
 ) -> Source:
-    """Call an opener with those of the fields and options that it has parameters for."""
+    """Call an opener with the fields and options that it has parameters for."""
     opener = format.opener()
     accepted = parameters(opener)
     arguments = {name: getattr(options, name) for name in _OPTIONS if name in accepted}
     if "fields" in accepted:
         arguments["fields"] = fields
     if "names" in accepted:
-        # The three dots stand for all other columns.
+        # An ellipsis stands for all other columns.
         names = None if fields is None else list(fields)
         arguments["names"] = None if names is None or ... in names else names
     return opener(target, **arguments)
@@ -158,7 +159,7 @@ def _call_opener(
 def _open_lazily(
     files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
 ) -> list[Source]:
-    """Look at files one by one; each is opened again when it is read."""
+    """Inspect files one by one; each is opened again when it is read."""
     open_files = OpenFiles()
     sources: list[Source] = []
     for file in files:
@@ -170,12 +171,12 @@ def _open_lazily(
 def _reopen(
     file: str, format: Format, fields: FieldsLike | None, options: OpenOptions, schema: Schema
 ) -> Source:
-    # The columns by name, so that what is left out is not warned about again.
+    # Open columns by name, so that the warning about columns left out is not repeated.
     return _open_one(file, format, list(schema) if fields is None else fields, options)
 
 
 def select(source: Source, fields: FieldsLike, path: str) -> Source:
-    """Return the columns asked for, which must have the types asked for."""
+    """Return the requested columns; raise if one does not have the requested type."""
     given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
     others = source.schema if ... in given else ()
     given.pop(..., None)

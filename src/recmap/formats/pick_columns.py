@@ -1,4 +1,4 @@
-"""Which arrays of a file are its columns: those of equal length."""
+"""Choosing the arrays of a file that are columns: those of equal length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recmap.formats.column_readers import ColumnReader
 
 __all__ = ["choose_columns", "common_length"]
 
-# Arrays named in a warning: a file of weights has hundreds, each of its own length.
+# Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
 _NAMED = 10
 
 
@@ -21,7 +21,7 @@ def choose_columns(
     refused: Mapping[str, str],
     names: Sequence[str] | None,
 ) -> dict[str, ColumnReader]:
-    """Return the columns asked for, or else those of the most common length.
+    """Return the requested columns, or those with the most common length.
 
     A warning names the arrays that are left out. ``refused`` says why an array cannot be a
     column at all.
@@ -50,7 +50,7 @@ def choose_columns(
 
 
 def common_length(lengths: Iterable[int]) -> int:
-    """Return the most common length, the greatest of equally common ones.
+    """Return the most common length; if several are equally common, the largest of them.
 
     Lengths of 0 and 1 count only if there are no others.
     """

@@ -1,9 +1,10 @@
-"""Ragged columns as plain arrays, for formats that hold nothing else.
+"""Ragged columns stored as plain arrays, for formats that have nothing else.
 
-A column ``x`` is two arrays: ``x/values``, all values end to end, and ``x/offsets``, int64,
-one more than there are rows. Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. If the items
-of a row are ragged themselves, as in a list of strings, the offsets are those of the items,
-and ``x/steps`` are the offsets of their values; ``x/steps2`` and so on are deeper levels.
+A column ``x`` is stored as two arrays: ``x/values`` holds all values end to end, and
+``x/offsets`` (int64) holds one more offset than there are rows. Row ``i`` is
+``values[offsets[i]:offsets[i + 1]]``. If the items of a row are ragged too, as in a list of
+strings, ``x/offsets`` holds the offsets of the items, and ``x/steps`` holds the offsets of
+their values. Deeper levels are ``x/steps2`` and so on.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from recmap.model.schema import Schema
 __all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
 
 VALUES, OFFSETS = "values", "offsets"
-# As many levels as numpy once had axes; a file may claim any depth.
+# Limit the depth, because a file may claim any. NumPy once allowed this many axes.
 _LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))
-# Offsets that a thread keeps, at most.
+# Maximum number of offsets that a thread keeps.
 _KEPT = 1 << 18
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
 def levels_of(field: Field) -> tuple[str, ...]:
-    """Return the keys of the offsets that a field needs, the outermost first."""
+    """Return the keys of the offsets that a field needs, outermost first."""
     return _LEVELS[: _depth(field)]
 
 
 def levels(stem: str, there: Container[str]) -> tuple[str, ...]:
-    """Return the keys of the offsets that are there, if the field is not known."""
+    """Return the keys of the offsets found in ``there``, if the field is not known."""
     return tuple(takewhile(lambda key: f"{stem}/{key}" in there, _LEVELS))
 
 
@@ -61,7 +62,7 @@ class Part:
 
 
 class Splitter:
-    """Splits a column into its arrays, batch after batch."""
+    """Splits a column into its arrays, one batch at a time."""
 
     def __init__(self, name: str, field: Field) -> None:
         depth = _depth(field)
@@ -80,11 +81,11 @@ class Splitter:
         self.parts = [values, *(Part(key, np.dtype(np.int64), ()) for key in self._ends)]
 
     def head(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what each array begins with."""
+        """Return the first items of each array."""
         return {key: np.zeros(1, np.int64) for key in self._ends}
 
     def split(self, column: Column) -> dict[str, npt.NDArray[Any]]:
-        """Return what to append to each array."""
+        """Return the items to append to each array."""
         appended: dict[str, npt.NDArray[Any]] = {}
         for level, key in enumerate(self._ends):
             assert isinstance(column, Ragged)
@@ -104,10 +105,10 @@ class Splitter:
 
 
 def check_names(schema: Schema) -> None:
-    """Refuse columns that would be taken for the arrays of another, ragged column."""
+    """Refuse columns that would be mistaken for arrays of a ragged column."""
     for name in schema:
         keys = levels_of(schema[name])
-        # One level more: a column of that name would add a level to this one.
+        # Include the next level: a column with its name would make this one a level deeper.
         parts = [f"{name}/{key}" for key in (VALUES, *_LEVELS[: len(keys) + 1]) if keys]
         stem, _, end = name.rpartition("/")
         if not parts and end == VALUES and f"{stem}/{OFFSETS}" in schema:
@@ -128,10 +129,10 @@ def join(
     strings: bool,
     told: Field | None,
 ) -> ColumnReader:
-    """Return the column that is stored as these arrays, the outermost offsets first.
+    """Return the column stored in these arrays; the outermost offsets come first.
 
-    With ``strings``, the values are bytes. ``told`` is the field that the file states, which
-    knows of fixed axes.
+    With ``strings``, the values are bytes. ``told`` is the field stated in the file, which
+    includes fixed axes.
     """
     column: RaggedColumn | None = None
     for read in reversed(list(offsets.values())):
@@ -149,9 +150,10 @@ def join(
 
 
 class _ReadOffsets:
-    """Offsets that are read when they are indexed, because there may be many.
+    """Offsets that are read on demand, because there may be many.
 
-    A thread keeps those it read last: the sizes of rows are asked for before the rows.
+    Each thread keeps the offsets it read last, because row sizes are requested before the
+    rows.
     """
 
     def __init__(self, path: str, name: str, column: ColumnReader) -> None:

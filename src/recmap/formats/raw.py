@@ -1,4 +1,4 @@
-"""The source of raw files: numbers end to end, without a header."""
+"""The source for raw files: numbers end to end, without a header."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def open_raw(
 ) -> ColumnsSource:
     """Map a file of numbers.
 
-    ``shape`` is that of the whole array; its first axis is -1 if the size of the file tells
-    the number of rows. Without ``dtype``, the sidecar describes the file.
+    ``shape`` is the shape of the whole array. If its first axis is -1, the size of the file
+    determines the number of rows. Without ``dtype``, the sidecar describes the file.
     """
     file = MappedFile(path)
     if offset < 0 or offset > file.size:
@@ -81,19 +81,19 @@ def _columns(
 def _open_with_numpy(
     path: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, single: bool
 ) -> ColumnsSource:
-    """Open the same rows as numpy itself maps them."""
-    empty = 0 in shape  # numpy maps no empty arrays
+    """Open the same rows with NumPy's own memory map."""
+    empty = 0 in shape  # NumPy cannot map empty arrays
     array = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", offset, shape)
     return ColumnsSource("raw", [path], _columns(np.asarray(array), single, None))
 
 
 def packed_dtype(schema: Schema) -> np.dtype[Any]:
-    """Return the dtype of rows whose fields lie end to end."""
+    """Return the dtype of rows with their fields end to end."""
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
 
 
 def _described(path: str, described: Description, size: int) -> np.dtype[Any]:
-    """Return the dtype of the rows; a sidecar that does not fit the file is refused."""
+    """Return the dtype of the rows; refuse a sidecar that does not match the file."""
 
     def stale(why: str) -> IndexFileError:
         return IndexFileError(

@@ -1,7 +1,7 @@
 """The table of formats, and the sinks that write them.
 
-To add a format, write one module with a function that opens a file and a sink that writes
-one, and add a line to ``FORMATS``.
+To add a format, write a module with a function that opens a file and a sink that writes one,
+and add a line to ``FORMATS``.
 """
 
 from __future__ import annotations
@@ -34,61 +34,61 @@ __all__ = [
     "sink_options",
 ]
 
-# The memory of this many columns is not counted.
+# Memory is counted only for columns beyond this number.
 _FEW_COLUMNS = 100
-# The bytes of one column that wait to fill a chunk, at most.
+# Maximum bytes of one column that wait to fill a chunk.
 _WAITING = 24_000
-# The bytes that one column of an open file takes, at most.
+# Maximum bytes that one column of an open file takes.
 _OPENED = 11_000
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: its name, how file names end, and what opens and writes its files.
+    """A format: its name, its suffixes, and the functions that open and write its files.
 
-    ``opens`` and ``writes`` are ``"module:function"`` in this package, imported when they
-    are used because a module may need a package that is not installed.
+    ``opens`` and ``writes`` are ``"module:function"`` in this package. They are imported on
+    first use, because a module may need a package that is not installed.
 
-    The function in ``opens`` takes ``path`` and returns a ``Source``; or ``files``, if one
-    source reads several. By keyword it gets those of ``names``, ``fields`` and the options
-    of ``rm.open`` that it has parameters for. The function in ``writes`` takes ``path``, ``schema``
-    and ``durable`` and returns a ``Sink``; its other parameters are options of
-    ``rm.convert``, but for ``expected``, the number of rows that will be written.
+    The function in ``opens`` takes ``path``, or ``files`` if one source reads several files,
+    and returns a ``Source``. It also gets ``names``, ``fields`` and the options of ``rm.open``
+    by keyword, if it has parameters for them. The function in ``writes`` takes ``path``,
+    ``schema`` and ``durable`` and returns a ``Sink``. Its other parameters are options of
+    ``rm.convert``, except ``expected``, the number of rows that will be written.
     """
 
     name: str
     suffixes: tuple[str, ...]
     opens: str
     writes: str
-    #: The first bytes of a file, unless ``files.sniff`` knows the format.
+    #: The first bytes of a file, unless ``files.sniff`` detects the format.
     magic: bytes = b""
     #: Whether a file of the format is a folder.
     folder: bool = False
-    #: Checks the checksums of a file, if the format has some that reading does not check.
+    #: The function that checks the checksums of a file, if reading does not check them all.
     checks: str = ""
-    #: Whether ``rm.verify`` reads all values, which checks what the format's filters check.
+    #: Whether ``rm.verify`` reads all values, so that the format's filters check them.
     verified_by_reading: bool = False
-    #: How many more copies of lists the library that reads them holds.
+    #: How many additional copies of lists the format's library holds while reading them.
     list_copies: int = 0
-    #: The descriptors that an open file takes.
+    #: The number of file descriptors that an open file takes.
     descriptors: int = 0
-    #: The bytes that a column takes while a file is written and checked, whatever its rows.
+    #: The bytes per column, besides its rows, while a file is written and checked.
     column_bytes: int = 3_000
-    #: The most bytes of rows that wait to fill chunks, with what is held around them.
+    #: The most bytes of rows that wait to fill chunks, including overhead.
     waiting: int = 0
 
     def opener(self) -> Callable[..., Source]:
-        """Return what opens files of this format."""
+        """Return the function that opens files of this format."""
         opener: Callable[..., Source] = self._load(self.opens)
         return opener
 
     def creator(self) -> Callable[..., Sink]:
-        """Return what begins a file of this format."""
+        """Return the function that creates a file of this format."""
         creator: Callable[..., Sink] = self._load(self.writes)
         return creator
 
     def checker(self) -> Callable[..., Any] | None:
-        """Return what checks the checksums of a file, if that is not done by reading it."""
+        """Return the function that checks the checksums of a file; None if reading does."""
         return self._load(self.checks) if self.checks else None
 
     def _load(self, place: str) -> Any:
@@ -145,7 +145,7 @@ FORMATS = {
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that the end of a name stands for."""
+    """Return the format that matches the suffix of a path."""
     lower = path.lower().rstrip("/")
     for format in FORMATS.values():
         if lower.endswith(format.suffixes):
@@ -162,7 +162,7 @@ def parameters(function: Callable[..., Any]) -> frozenset[str]:
 def create_sink(
     path: str, format: str, schema: Schema, *, expected: int | None = None, **options: Any
 ) -> Sink:
-    """Begin a file of a format; ``expected`` is the number of rows, if it is known."""
+    """Create a file of a format; ``expected`` is the number of rows, if known."""
     creator = FORMATS[format].creator()
     if "expected" in parameters(creator):
         options["expected"] = expected
@@ -170,8 +170,10 @@ def create_sink(
 
 
 def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:
-    """Return the options of the format that is written: those that only it has, and those
-    that several formats have, which are given directly.
+    """Return the options for the output format.
+
+    ``options`` holds those that only this format has. Options that several formats share are
+    separate parameters.
     """
     given = {} if options is None else as_mapping("options", options, '{"level": 3}')
     for name in ("compression", "encoding", "align", "durable"):
@@ -184,7 +186,7 @@ def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> d
     direct = {"compression": compression, "encoding": encoding, "align": align}
     made = {**given, **{name: value for name, value in direct.items() if value is not None}}
     if made.get("compression") == "none":
-        made["compression"] = None  # of a format that compresses unless told not to
+        made["compression"] = None  # for a format that compresses by default
     return made
 
 
@@ -201,9 +203,9 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
 
 
 def column_bytes(format: str, schema: Schema, opened: int) -> int:
-    """Return the memory that many columns take, whatever their rows.
+    """Return the memory that many columns take in addition to their rows.
 
-    They take it in the file that is written, and in each of the files that are ``opened``.
+    This counts the file being written and each of the ``opened`` files.
     """
     many, written = max(0, len(schema) - _FEW_COLUMNS), FORMATS[format]
     waiting = min(many * _WAITING, written.waiting)
@@ -211,6 +213,6 @@ def column_bytes(format: str, schema: Schema, opened: int) -> int:
 
 
 def read_copies(format: str, schema: Schema) -> int:
-    """Return how many more copies of rows are held while a file of the format is read."""
+    """Return how many additional copies of rows are held while a file of the format is read."""
     lists = any(field.is_bytes or field.ragged for field in schema.values())
     return FORMATS[format].list_copies if lists else 0

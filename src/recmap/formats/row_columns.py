@@ -1,4 +1,4 @@
-"""Columns of arrays that have to be decoded before they can be used."""
+"""Columns of arrays that must be decoded before use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Rows", "rows_columns"]
 
 
 class Rows(Protocol):
-    """An array whose rows are decoded into memory. Objects in it are text or byte strings."""
+    """An array that is decoded into memory by rows. Objects in it are text or byte strings."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -35,11 +35,11 @@ class Rows(Protocol):
 
     @property
     def band_bytes(self) -> int:
-        """The bytes that are decoded together; 0 if a row can be read alone."""
+        """The bytes decoded together; 0 if a row can be read alone."""
         ...
 
     def keep(self, bands: int | None) -> None:
-        """Keep at most so many decoded bands for the next reads; None: as many as usual."""
+        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
         ...
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
@@ -48,7 +48,7 @@ class Rows(Protocol):
 
 
 def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
-    """Return a column for each field of a structured array, or one for a plain array."""
+    """Return one column per field of a structured array, or a single one for a plain array."""
     last = _LastRead(rows)
     if rows.dtype.names is None:
         return {name: _RowsColumn(last, ())}
@@ -56,10 +56,10 @@ def rows_columns(name: str, rows: Rows) -> dict[str, ColumnReader]:
 
 
 class _LastRead:
-    """The rows that each thread read last, so that they are decoded once.
+    """The rows that each thread read last, kept so that they are decoded only once.
 
-    The fields of a structured array are asked for one by one, and strings for their sizes
-    first. Other rows are not kept.
+    The fields of a structured array are read one by one, and strings are measured before they
+    are read. Other rows are not kept.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -119,10 +119,10 @@ class _RowsColumn(ColumnReader):
         return self._row_bytes + (STRING * self._items if self._strings else 0)
 
     def _string_sizes(self, rows: slice) -> RowSizes:
-        """Return the sizes in one chunk, which is decoded whole anyway, and kept to be read."""
+        """Return the sizes of rows in one chunk. It is decoded whole, and kept to be read next."""
         stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
         cells = self._last.read(rows.start, max(rows.start, stop))
-        # Text has four bytes a character at most.
+        # Text has at most four bytes per character.
         each = np.array([len(cell) * 4 + STRING for cell in cells.flat], np.int64)
         sizes: npt.NDArray[np.int64] = each.reshape(len(cells), self._items).sum(axis=1)
         return sizes

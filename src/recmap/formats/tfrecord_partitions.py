@@ -19,14 +19,14 @@ from recmap.tfrecord.survey import survey
 
 __all__ = ["record_partitions"]
 
-# Anchors that are sent to a task with its rows, at most: some 256 KB.
+# Maximum number of anchors sent to a task with its rows: about 256 KB.
 _MAX_ANCHORS = 1 << 14
 
 
 def record_partitions(
     files: Sequence[RecordFile], decoder: ExampleDecoder, verify: bool, skip: bool
 ) -> list[Partition]:
-    """Return a partition for each file. Those of plain files know where records are."""
+    """Return one partition per file. Partitions of plain files include an index of records."""
     return [_partition(file, decoder, verify, skip) for file in files]
 
 
@@ -42,7 +42,7 @@ def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bo
 
 @dataclass(frozen=True)
 class _PlainPartition:
-    """A plain file, and where its records are."""
+    """A plain file, and the index of its records."""
 
     path: str
     size: int
@@ -75,7 +75,7 @@ class _PlainPartition:
 
 @dataclass(frozen=True)
 class _CompressedPartition:
-    """A compressed file, which can only be read from its beginning."""
+    """A compressed file, which can only be read from the start."""
 
     path: str
     compression: Literal["gzip", "zlib"]
@@ -99,7 +99,7 @@ class _CompressedPartition:
     def open(self, columns: Sequence[str]) -> RowReader:
         file = CompressedFile(self.path, self.compression, self.verify, None)
         if self.skip:
-            # With all columns: a record is bad if any of them is.
+            # Check all columns: a record is bad if any of them is.
             survey(file, self.decoder, None, True)
         return _RecordReader(file, _selected(self.decoder, columns))
 

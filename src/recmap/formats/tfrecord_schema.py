@@ -1,4 +1,4 @@
-"""The schema that TFRecord files are read with: given, stored with them, or inferred."""
+"""The schema used to read TFRecord files: given, stored with them, or inferred."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = ["SchemaChoice", "choose_schema"]
 
 
 class SchemaChoice(NamedTuple):
-    """How records are decoded, where the schema comes from, and the sample it was inferred
-    from, if it was.
+    """How to decode records, where the schema comes from, and the sample it was inferred from,
+    if any.
     """
 
     decoder: ExampleDecoder
@@ -45,7 +45,7 @@ class _Fields:
     """What the user passed as ``fields=``."""
 
     types: dict[str, FieldLike | None]
-    #: Whether all other features are read as well.
+    #: Whether to read all other features too.
     whole: bool
 
     @classmethod
@@ -63,7 +63,7 @@ class _Fields:
         return self.whole or None in self.types.values()
 
     def opened(self, names: Iterable[str]) -> Opened:
-        """Return the facts from which errors give advice."""
+        """Return the facts that errors base their advice on."""
         types = {n: None if field is None else as_field(field) for n, field in self.types.items()}
         return Opened(list(names), types, self.whole)
 
@@ -78,8 +78,8 @@ def choose_schema(
 ) -> SchemaChoice:
     """Choose how to decode the records of files.
 
-    Stored types are looked up in the ``examined`` files; the others are compared with them
-    when they are first read. Records are sampled only if stored types do not suffice.
+    Stored types come from the ``examined`` files. The other files are compared with them when
+    they are first read. Records are sampled only if the stored types do not suffice.
     """
     given = _Fields.of(fields)
     stored = _stored(files, sidecars, examined, skip) if given.need_types else None
@@ -114,8 +114,9 @@ def _given_decoder(
     inferred: str,
     skip: bool,
 ) -> ExampleDecoder:
-    """Decode the fields of ``fields=``; those without a type have the one that is stored or
-    that the sample shows.
+    """Make a decoder for the fields in ``fields=``.
+
+    Fields without a type get the stored type, or the one inferred from the sample.
     """
     seen = [name for name, feature in summary.features.items() if feature.kinds]
     known = list(stored.schema) if stored else seen
@@ -137,7 +138,7 @@ def _given_decoder(
 
 
 def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary) -> None:
-    """Refuse features that the sample lacks, unless their field says what to do without them."""
+    """Refuse features missing from the sample, unless their field allows rows without them."""
     for name in absent:
         type_ = given.types[name]
         field = as_field(type_ or "int64")
@@ -163,7 +164,7 @@ def _stored(
     examined: Collection[int],
     skip: bool,
 ) -> Types | None:
-    """Return the types that files were written with, else those in their indexes."""
+    """Return the types that the files were written with, or those in their indexes."""
     manifests = Manifests()
     found = {i: stored_types(files[i], sidecars[i], manifests, skip=skip) for i in sorted(examined)}
     later = {
@@ -181,7 +182,7 @@ def _indexed(paths: Sequence[str], sidecars: Sequence[Sidecar | None]) -> Types 
     }
     if len(indexed) < len(set(paths)):
         return None
-    # A file without rows tells nothing, unless it is the only one.
+    # Ignore files without rows, unless there are no others.
     filled = [path for path, sidecar in indexed.items() if sidecar.index.count]
     first, *others = filled or paths[:1]
     types = indexed_types(first, indexed[first])
@@ -190,7 +191,7 @@ def _indexed(paths: Sequence[str], sidecars: Sequence[Sidecar | None]) -> Types 
 
 
 def _indexed_kinds(sidecars: Sequence[Sidecar | None]) -> dict[str, _core.Kind]:
-    """Return which kind of list holds each field, where all indexes agree on it."""
+    """Return the kind of list that holds each field, if all indexes agree on it."""
     kinds = [set(kinds_of(s.encoding).items()) for s in sidecars if s and s.index.count]
     changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
     return {name: kind for one in kinds for name, kind in one if name not in changing}

@@ -1,4 +1,4 @@
-"""The sink of TFRecord files, which is also the public writer."""
+"""The sink for TFRecord files, which is also the public writer."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _BLOCK = 8 << 20
 
 
 class TFRecordWriter(Sink):
-    """Write batches of columns as TFRecord files.
+    """Writes batches of columns to TFRecord files.
 
     ``path`` is a ``str``, ``bytes`` or a ``pathlib.Path``, and may begin with ``~``.
 
-    The files appear under their names when the ``with`` block ends without an
-    exception; otherwise nothing does. ``schema`` is that of the first batch if
-    not given. With ``shards`` rows are dealt out one by one, or, if the number of
-    ``rows`` is known in advance, consecutive rows stay together. ``align=64`` pads
-    records so that rows of one size can be mapped as an aligned array.
-    ``encoding`` overrides how a field is stored (``{"x": "raw"}``). Files are compressed if
-    ``compression`` says so, or their names end with ``.gz`` or ``.zlib``.
+    The files appear under their names when the ``with`` block ends. If it raises an
+    exception, no files appear. ``schema`` defaults to that of the first batch. With
+    ``shards``, rows are distributed one by one. If you pass the total number of ``rows``, each
+    shard gets consecutive rows instead. ``align=64`` pads records so that rows of equal size
+    can be mapped as an aligned array. ``encoding`` overrides how a field is stored
+    (``{"x": "raw"}``). Files are compressed if you pass ``compression``, or if their names end
+    with ``.gz`` or ``.zlib``.
 
-    The first record of each file describes columns whose types records cannot tell, such
-    as images; other readers skip that. With ``describe=False`` it does not, and the files
-    are byte-identical to TensorFlow's. Big-endian columns are written little-endian.
+    The first record of each file describes columns with types that records do not show, such
+    as images; other readers skip the description. With ``describe=False`` there is none, and
+    the files are byte-identical to TensorFlow's. Big-endian columns are written little-endian.
 
     >>> import numpy as np, recmap as rm
     >>> with rm.TFRecordWriter("train.tfrecord") as w:
@@ -148,7 +148,7 @@ class TFRecordWriter(Sink):
             for shard in range(shards):
                 mine = slice((shard - first) % shards, rows, shards)
                 count = len(range(*mine.indices(rows)))
-                # Every n-th row of an array is a view; those of a Ragged are gathered.
+                # Every n-th row of an array is a view; rows of a Ragged are gathered.
                 self._encode(shard, pick(block, mine), count, first)
         else:
             edges = np.arange(1, shards + 1) * self._rows // shards
@@ -171,7 +171,7 @@ class TFRecordWriter(Sink):
         self._files[shard].write(records)
 
     def finish(self) -> str:
-        """Write what is left, and return the temporary name of the first file."""
+        """Write the remaining rows, and return the temporary name of the first file."""
         if self._finished or not self._open:
             return self._files[0].temporary
         try:
@@ -202,7 +202,7 @@ class TFRecordWriter(Sink):
         for file in self._files:
             file.commit(self._durable)
         for old in set(self._old) - set(self._paths):
-            if is_written(old):  # nobody has replaced it meanwhile
+            if is_written(old):  # it has not been replaced in the meantime
                 os.unlink(old)
                 remove_sidecar(old)
 
@@ -212,7 +212,7 @@ class TFRecordWriter(Sink):
             if not self._write_index or self._encoder is None:
                 remove_sidecar(file.path)
                 continue
-            # If the first record is longer for another reason, its fields lie elsewhere.
+            # If the first record is longer for another reason, its fields have other offsets.
             mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
@@ -231,7 +231,7 @@ class TFRecordWriter(Sink):
             )
 
     def abort(self) -> None:
-        """Remove everything that was written."""
+        """Remove everything written so far."""
         if not self._open:
             return
         self._open = False
@@ -242,14 +242,14 @@ class TFRecordWriter(Sink):
     close = commit
 
     def __del__(self) -> None:
-        # A forked process has a copy of the writer, but does not own the files.
+        # A forked process has a copy of the writer, but does not own its files.
         if getattr(self, "_open", False) and self._process == os.getpid():
             self._open = False
             self._spooler.abandon(self._files)
 
 
 def _check_older(older: list[str], paths: list[str], overwrite: bool) -> None:
-    """Refuse to replace files that the user did not agree to, or that others wrote."""
+    """Refuse to replace files without ``overwrite``, or to delete files recmap did not write."""
     for old in older:
         refuse_existing(old, overwrite)
         if old not in paths and not is_written(old):
@@ -270,7 +270,7 @@ def create_tfrecord(
     index: bool = True,
     describe: bool = True,
 ) -> TFRecordWriter:
-    """Begin one file of a conversion, which replaces what is there."""
+    """Create one output file of a conversion, replacing any existing file."""
     return TFRecordWriter(
         path,
         schema,
@@ -302,7 +302,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _older(paths: list[str]) -> list[str]:
-    """Return the files that are there: of the same names, or of another number of shards."""
+    """Return existing files with the same names, or from a different number of shards."""
     if len(paths) == 1:
         return [path for path in paths if os.path.exists(path)]
     stem, extension = re.split(r"-\d{5}-of-\d{5}", paths[0])[0], _split(paths[0])[1]

@@ -1,8 +1,8 @@
 """TFRecord files as a source of rows.
 
-Rows are numbered through all files. A span or a list of rows is decoded in one native call
-where all its files are plain and indexed; otherwise file by file. Compressed files can only
-be read from their beginning, and hold rows to come; a few of them at a time.
+Rows are numbered across all files. A span or a list of rows is decoded in one native call if
+all its files are plain and indexed, and otherwise file by file. Compressed files can only be
+read from the start. They buffer upcoming rows, only a few files at a time.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 _T = TypeVar("_T")
 
-# Compressed files that keep inflated rows, besides one for each thread.
+# How many compressed files keep inflated rows, in addition to one per thread.
 _OPEN_WINDOWS = 2
-# Files whose metadata is checked on opening; that of others when they are first read.
+# How many files have their metadata checked on opening; the others are checked on first read.
 _EXAMINED = 64
 
 
@@ -95,7 +95,7 @@ class TFRecordSource(Source):
         ]
         if index is not None:
             self._use_text_index(as_path(index, "index"))
-        # Rows before each file, as far as they have been counted.
+        # The number of rows before each file, for the files counted so far.
         self._starts = [0]
         self._lock = RLock()
         # Compressed files that keep inflated rows, the most recently read one last.
@@ -136,12 +136,12 @@ class TFRecordSource(Source):
             warnings.warn(
                 f"{len(self._skipped):,} bad records were left out, the first: {self._skipped[0]}",
                 SkippedRecordsWarning,
-                stacklevel=7,  # whoever called rm.open
+                stacklevel=7,  # the caller of rm.open
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is known about rows goes along. Mapped memory, and a sample that can be taken
-        # again, do not.
+        # Keep what is known about rows. Drop mapped memory, and the sample, which can be taken
+        # again.
         dropped = dict.fromkeys(("_lock", "_holding", "_summary", "_views"))
         return {**self.__dict__, **dropped}
 
@@ -164,7 +164,7 @@ class TFRecordSource(Source):
 
     @property
     def decoder(self) -> ExampleDecoder:
-        """What decodes the records."""
+        """The decoder of the records."""
         return self._decoder
 
     @property
@@ -186,7 +186,7 @@ class TFRecordSource(Source):
 
     @property
     def chunk_rows(self) -> int:
-        # A row of a compressed file costs all rows before it.
+        # Reading a row of a compressed file inflates all rows before it.
         return len(self) if self.compressed_files else 1
 
     @property
@@ -207,7 +207,7 @@ class TFRecordSource(Source):
         return self._start_of(last) + self._files[last].count()
 
     def _start_of(self, i: int) -> int:
-        """Return the number of the first row of a file, counting those before if needed."""
+        """Return the number of the first row of a file; count the files before it if needed."""
         with self._lock:
             while len(self._starts) <= i:
                 last = len(self._starts) - 1
@@ -256,7 +256,7 @@ class TFRecordSource(Source):
         return self._read_by_file(start, stop, limit)
 
     def _read_across(self, decoder: Decoder[_T], start: int, stop: int) -> _T | None:
-        """Decode a span of rows of several plain files in one call; None if it is not that."""
+        """Decode a span across several plain files in one call; None if that is not possible."""
         starts = self._starts
         if len(starts) < len(self._files):
             return None
@@ -285,7 +285,7 @@ class TFRecordSource(Source):
             try:
                 batch = file.read(self._decoder, begin, end, limit)
             except (MemoryLimitError, DataError):
-                # If some rows are enough, the next read reports it.
+                # If some rows were read, return them; the next read raises the error.
                 if limit is None or not any(measure(part)[0] for part in parts):
                     raise
                 break
@@ -300,8 +300,10 @@ class TFRecordSource(Source):
         return join([part for part in parts if measure(part)[0]] or parts[:1])
 
     def _hold_rows(self, i: int) -> None:
-        """Note that file ``i`` is read. If too many compressed files hold rows to come, a few
-        MB each, the one read least recently drops them.
+        """Note that file ``i`` is being read.
+
+        Compressed files buffer upcoming rows, a few MB each. If too many do, drop the rows of
+        the least recently read file.
         """
         file = self._files[i]
         if not isinstance(file, CompressedFile):
@@ -320,7 +322,7 @@ class TFRecordSource(Source):
         if group is not None:
             return group.gather(self._decoder, rows, self._verify)
         if len(self._files) == 1:
-            # Only the rows up to the last of these are searched for.
+            # This searches for records only up to the last of these rows.
             return self._files[0].gather(self._decoder, rows)
         starts = self._all_starts()
         if not len(rows):
@@ -335,8 +337,8 @@ class TFRecordSource(Source):
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        """None if some of the files are compressed, or if they are too many."""
-        len(self)  # all rows have to be counted
+        """Return None if some of the files are compressed, or if there are too many."""
+        len(self)  # all rows must be counted
         decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):
             group = self._gathering.all()
@@ -382,7 +384,7 @@ class TFRecordSource(Source):
         return found
 
     def select(self, names: Sequence[str]) -> TFRecordSource:
-        # The files, and what is known about their rows, are shared.
+        # Share the files, and what is known about their rows.
         chosen = object.__new__(TFRecordSource)
         chosen.__dict__.update(self.__dict__, _decoder=self._decoder.select(names), _views=None)
         return chosen

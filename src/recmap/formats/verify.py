@@ -1,4 +1,4 @@
-"""Verify whole files of any format."""
+"""Verification of whole files of any format."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ _LIMIT = 64 << 20
 def verify(
     path: PathsLike, *, workers: int | str | None = None, progress: ProgressOption = None
 ) -> Verified:
-    """Check whole files, going on behind damage: the length and data CRC of every TFRecord
-    record, the CRC of every member of a .npz file. HDF5 and Zarr are read from beginning to
-    end, with the checksums that their filters have; of .npy and raw files the header and the
-    size are checked. Files that have no checksums are listed in ``unchecked``.
+    """Check whole files, continuing after damage.
 
-    ``workers`` files are checked at a time: ``4`` or ``"threads:4"``, or ``"processes:4"``;
-    without it, as many as there are CPUs.
+    This checks the length and data CRC of every TFRecord record, and the CRC of every member
+    of a .npz file. HDF5 and Zarr files are read from start to end, which checks the checksums
+    of their filters. For .npy and raw files, only the header and the size are checked. Files
+    without checksums are listed in ``unchecked``.
+
+    ``workers`` is how many files to check at a time: ``4`` or ``"threads:4"``, or
+    ``"processes:4"``. The default is the number of CPUs.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("sound.tfrecord", [b"abc"])
@@ -88,7 +90,7 @@ def _add(result: Verified, found: Verified) -> None:
 def _verify_in_processes(
     formats: Mapping[str, str], workers: Workers, progress: ProgressOption
 ) -> Verified:
-    """Check files in processes, each of them whole files."""
+    """Check files in several processes; each checks one whole file at a time."""
     result = Verified(files=len(formats))
     sizes = {file: size_on_disk(file) for file in formats}
     context = multiprocessing.get_context(workers.method)
@@ -111,7 +113,7 @@ def _verify_in_processes(
 
 def _start_process(parent: int) -> None:
     _core.end_with_parent(parent)
-    # Ctrl-C reaches every process of the terminal, but only the parent decides.
+    # Ctrl-C reaches every process of the terminal, but only the parent should act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -120,7 +122,7 @@ def _verify_file(file: str, format: str) -> Verified:
 
 
 def _format(file: str) -> str:
-    # Without a description, bytes of any name may be records.
+    # Without a description, a file of any name may hold records.
     described = os.path.exists(description_path(file))
     if not described and not os.path.isdir(file) and sniff(file) is None:
         return "tfrecord"

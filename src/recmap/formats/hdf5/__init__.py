@@ -1,1 +1,1 @@
-"""HDF5: the source, the sink, and what they are made of. Only ``file`` imports h5py."""
+"""HDF5: the source, the sink and their building blocks. Only ``file`` imports h5py."""

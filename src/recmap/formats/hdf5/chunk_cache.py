@@ -1,4 +1,4 @@
-"""Decoded chunks, kept for the next reads of the same rows."""
+"""A cache of decoded chunks, for repeated reads of the same rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 __all__ = ["ChunkCache"]
 
-# Bytes kept of row groups that were read in part.
+# Bytes of partially read row groups to keep.
 _KEPT_SIZE = 64 << 20
-# A larger row group is decoded again for every read.
+# A row group larger than this is decoded again on every read.
 _LARGEST = 256 << 20
 
 
 class ChunkCache:
-    """The row groups used last, by dataset and number (``chunk_index.Grid`` defines them).
+    """The most recently used row groups, by dataset and number (see ``chunk_index.Grid``).
 
-    One that is larger than the whole cache is kept alone, so that a pass in small batches
-    decodes it once.
+    A row group larger than the whole cache is kept alone, so that a pass in small batches
+    decodes it only once.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class ChunkCache:
 
     @staticmethod
     def worth_keeping(size: int, already: int) -> bool:
-        """Tell whether to keep so many bytes, beside those ``already`` kept of the same read."""
+        """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
         return size <= (_KEPT_SIZE - already if already else _LARGEST)
 
     def get(self, dataset: str, group: int) -> npt.NDArray[Any] | None:
-        """Return the rows of a row group, if they are cached."""
+        """Return the rows of a row group, or None if they are not cached."""
         with self._lock:
             found = self._groups.get((dataset, group))
             if found is not None:

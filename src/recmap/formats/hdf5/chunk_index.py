@@ -1,4 +1,4 @@
-"""Where the chunks of a dataset lie: in the array, and in the file."""
+"""The position of a dataset's chunks, in the array and in the file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Numbers = npt.NDArray[Any]
 
 
 class Grid:
-    """How chunks tile an array.
+    """The way chunks tile an array.
 
-    A row group is all chunks that hold the same rows. Chunks are numbered row group by row
-    group.
+    A row group is all chunks that hold the same rows. Chunks are numbered one row group
+    after another.
     """
 
     def __init__(self, shape: tuple[int, ...], chunk: tuple[int, ...]) -> None:
@@ -29,7 +29,7 @@ class Grid:
         self.chunks_per_group = math.prod(self.counts[1:])
 
     def rows(self, group: int) -> tuple[int, int]:
-        """Return the span of rows of a row group."""
+        """Return the span of rows in a row group."""
         step = self.chunk[0]
         return group * step, min((group + 1) * step, self.shape[0])
 
@@ -42,7 +42,7 @@ class Grid:
         return tuple(reversed(corner))
 
     def extent(self, corner: tuple[int, ...]) -> tuple[int, ...]:
-        """Return how much of a chunk lies in the array; chunks at its edges reach beyond."""
+        """Return how much of a chunk is inside the array; chunks at the edges extend past it."""
         return tuple(
             min(step, axis - at)
             for at, step, axis in zip(corner, self.chunk, self.shape, strict=True)
@@ -50,16 +50,16 @@ class Grid:
 
 
 class ChunkIndex:
-    """The chunks that were written: their numbers, in order, and where they lie in the file."""
+    """The chunks that were written: their numbers in order, and their place in the file."""
 
     def __init__(self, numbers: Numbers, where: Numbers, chunks_per_group: int) -> None:
-        """``where`` has the byte offset, the size and the filter mask of each chunk."""
+        """``where`` holds the byte offset, the size and the filter mask of each chunk."""
         self.numbers, self.offsets, self.sizes, self.masks = numbers, *where.T
         self._chunks_per_group = chunks_per_group
 
     @staticmethod
     def of(dataset: Any, grid: Grid) -> ChunkIndex | None:
-        """Ask the library for its table of chunks; None if the table cannot be right."""
+        """Get the table of chunks from the library; None if the table cannot be right."""
         if not _reliable(dataset):
             return None
         corners, where = array("Q"), array("Q")
@@ -92,16 +92,16 @@ class ChunkIndex:
 
 
 def _reliable(dataset: Any) -> bool:
-    # Chunks of a dataset with one unlimited axis lie in an extensible array, whose order
-    # puts that axis first. HDF5 1.14 forgets this when it lists them: it reports the corners
-    # of other chunks, and these may still tile the grid. h5py cannot tell which kind of
+    # A dataset with one unlimited axis indexes its chunks in an extensible array, which puts
+    # that axis first. HDF5 1.14 ignores this when it lists the chunks: it reports the corners
+    # of other chunks, and these may still tile the grid. h5py does not expose which kind of
     # index a dataset has.
     unlimited = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
     return len(unlimited) != 1 or unlimited == [0]
 
 
 def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
-    """Tell whether the number of chunks and of bytes are those of the dataset."""
+    """Tell whether the table has as many chunks and bytes as the dataset."""
     whole = dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
     if whole and len(where) != math.prod(grid.counts):
         return False
@@ -109,11 +109,11 @@ def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
 
 
 def contiguous_offset(dataset: Any) -> int | None:
-    """Return where a contiguous dataset begins in the file; None for any other."""
+    """Return the file offset of a contiguous dataset; None for any other dataset."""
     storage = dataset.id.get_create_plist()
     if storage.get_layout() != h5py.h5d.CONTIGUOUS or storage.get_external_count():
         return None
-    # In a file with a user block, the library has an offset even for data never written.
+    # In a file with a user block, the library reports an offset even for unwritten data.
     if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
         return None
     offset: int | None = dataset.id.get_offset()

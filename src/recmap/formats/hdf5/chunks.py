@@ -1,4 +1,4 @@
-"""Chunked datasets, read and decoded on recmap's own threads, outside the library's lock."""
+"""Chunked datasets, read and decoded on recmap's own threads, outside the HDF5 lock."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Index = slice | npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Request:
-    """Rows wanted from one row group, and where they go in the output.
+    """Rows to read from one row group, and their place in the output.
 
-    ``whole`` if they are all of its rows, in order.
+    ``whole`` is set if they are all rows of the group, in order.
     """
 
     group: int
@@ -45,17 +45,17 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Job:
-    """A chunk to decode, by its entry in the index, and the arrays that receive it."""
+    """A chunk to decode, given by its entry in the index, and the arrays that receive it."""
 
     entry: int
     targets: list[_Target]
 
 
 class ChunkedArray:
-    """A dataset whose decoded chunks are laid out like a NumPy array.
+    """A dataset with chunks that decode to the layout of a NumPy array.
 
-    For a dataset of lists these are the references to the lists. Each chunk is decoded once
-    per read. Row groups that were read in part are cached for the next read.
+    A dataset of lists decodes to the references to its lists. Each chunk is decoded once per
+    read. Row groups that were read only in part are cached for the next read.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ChunkedArray:
         self._kept: int | None = None
 
     def keep(self, groups: int | None) -> None:
-        """Cache at most so many row groups for the next reads; None is the default limit."""
+        """Cache at most ``groups`` row groups for later reads; None means the default limit."""
         self._kept = groups
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -103,7 +103,7 @@ class ChunkedArray:
         return self._decode(stop - start, requests)
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Read rows by number, one row group after the other."""
+        """Read rows by number, one row group at a time."""
         if not len(rows):
             return self._empty(0)
         step = self._grid.chunk[0]
@@ -123,7 +123,7 @@ class ChunkedArray:
         return out
 
     def _from_library(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Read rows of a dataset whose table of chunks cannot be trusted."""
+        """Read rows through h5py, because the table of chunks cannot be trusted."""
         if not self._values:
             raise DataError(f"{self._file.path}: dataset {self._name!r}: its chunks are not found")
         out = self._empty(stop - start)
@@ -204,7 +204,7 @@ class ChunkedArray:
         offset, size = int(index.offsets[entry]), int(index.sizes[entry])
         edge = extent != self._grid.chunk
         if self._pipeline and edge and size == self._nbytes:
-            # Chunks at the edges may be stored unfiltered, and h5py cannot tell.
+            # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
             if not self._values:
                 raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))

@@ -17,24 +17,24 @@ from recmap.model.row_sizes import column_sizes
 
 __all__ = ["ColumnWriter"]
 
-# Bytes of a chunk. The last chunk of a column is stored whole, however few rows it has.
+# Bytes per chunk. The last chunk of a column is stored whole, even if it has few rows.
 _CHUNK = 1 << 18
-# The smallest chunk that a file with many columns may have.
+# The smallest chunk size, for files with many columns.
 _LEAST_CHUNK = 1 << 10
-# A row larger than this is divided into several chunks.
+# A row larger than this is split into several chunks.
 _WHOLE_ROW = 1 << 20
-# HDF5 counts the bytes of a chunk in 32 bits.
+# HDF5 stores the size of a chunk in 32 bits.
 _MOST = (1 << 32) - 1
-# A chunk of lists holds 16 bytes per list; the lists themselves lie elsewhere in the file.
-# A span of lists ends after so many rows or bytes, so that long lists are not held.
+# A chunk of lists holds 16 bytes per list; the lists themselves are stored elsewhere in the
+# file. A span of lists ends after _LIST_ROWS rows or _LIST_BYTES bytes, so that long lists do
+# not pile up in memory.
 _LIST_SIZE, _LIST_CHUNK, _LIST_ROWS, _LIST_BYTES = 16, 1 << 16, 256, 1 << 20
 
 
 class ColumnWriter:
     """Collects rows and writes them in spans of whole chunks.
 
-    The spans do not depend on the batches the rows came in, so neither do the bytes of the
-    file.
+    The spans do not depend on how the rows were batched, so neither do the bytes of the file.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class ColumnWriter:
         room: int,
         expected: int | None,
     ) -> None:
-        """``room`` is how many bytes of the column may wait to be written, ``expected`` the
-        number of rows, if it is known.
+        """``room`` is how many bytes of the column may wait to be written. ``expected`` is the
+        number of rows, if known.
         """
         self._name, self._field = name, field
         self._item, self_described = _stored(name, field)
@@ -77,18 +77,18 @@ class ColumnWriter:
         self._span_rows = min(_LIST_ROWS, chunk[0]) if self._lists else chunk[0]
         self._pending: list[Column] = []
         self._held = self._written = 0
-        # The rows at which spans of lists end, and what there is of the next span.
+        # The rows at which spans of lists end, and the rows and bytes of the next span so far.
         self._ends: list[int] = []
         self._begun_rows = self._begun_bytes = 0
 
     @property
     def writers(self) -> list[ColumnWriter]:
-        """Itself; a nested column has several."""
+        """This writer; a nested column has several."""
         return [self]
 
     @property
     def next(self) -> int | None:
-        """The row of the table that completes the next span, if it has been added."""
+        """The table row that completes the next span, or None if it has not been added yet."""
         return self._end
 
     @property
@@ -119,13 +119,13 @@ class ColumnWriter:
             self._begun_rows, self._begun_bytes, passed = 0, 0, int(sizes[done - 1])
 
     def keep(self) -> None:
-        """Copy those rows of the last ``add`` that have not been written."""
+        """Copy the rows of the last ``add`` that have not been written."""
         pending = self._pending
         if not pending:
             return
         pending[-1] = owned(pending[-1])
-        # Join small arrays, whose overhead exceeds their values. Each array ends up longer
-        # than the one after it, so that few rows are copied twice.
+        # Join small arrays, because their overhead exceeds their values. Each array ends up
+        # longer than the one after it, so that few rows are copied twice.
         while len(pending) > 1 and len(pending[-2]) <= len(pending[-1]):
             last = pending.pop()
             pending[-1] = concatenate([pending[-1], last])
@@ -140,8 +140,8 @@ class ColumnWriter:
             return
         column = self._take(rows)
         start, stop = self._written, self._written + rows
-        # The low-level API of h5py takes a third of the time for small spans, and does not
-        # mistake lists of one length for a table.
+        # h5py's low-level API takes a third of the time for small spans, and does not mistake
+        # lists of equal length for a table.
         dataset = self._open or h5py.h5d.open(self._file.id, self._name.encode())
         dataset.set_extent((stop, *self._inner))
         if isinstance(column, Ragged):
@@ -156,7 +156,7 @@ class ColumnWriter:
         self._written, self._held = stop, self._held - rows
 
     def _take(self, rows: int) -> Column:
-        """Remove the first rows from those that are pending."""
+        """Remove the first ``rows`` pending rows and return them."""
         taken: list[Column] = []
         while rows:
             first = self._pending[0]
@@ -169,7 +169,7 @@ class ColumnWriter:
         return concatenate(taken)
 
     def _cells(self, column: Ragged) -> npt.NDArray[Any]:
-        """Turn ragged rows into an array of objects, as h5py takes them."""
+        """Convert ragged rows to the array of objects that h5py expects."""
         shape = [len(column)]
         for axis in self._field.inner if self._field.is_bytes else ():
             inside = column.flat
@@ -190,7 +190,7 @@ class ColumnWriter:
 
 
 def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
-    """Return the dtype of the items in the file, and whether the file alone tells the field."""
+    """Return the stored dtype of the items, and whether the file alone determines the field."""
     if field.is_bytes and not field.ragged:
         return np.dtype(np.uint8), False
     assert not field.is_bytes  # nested.py writes lists of lists
@@ -213,9 +213,9 @@ def _chunk(
     room: int,
     expected: int | None,
 ) -> tuple[int, ...]:
-    """Choose the shape of the chunks: the same for the same schema and number of rows.
+    """Choose the chunk shape: always the same for the same schema and number of rows.
 
-    A chunk is stored whole, so none is larger than the rows there are.
+    A chunk is stored whole, so no chunk is larger than the expected rows.
     """
     lists = field.is_bytes or field.ragged > 0
     itemsize, most = (_LIST_SIZE, _LIST_CHUNK) if lists else (item.itemsize, _CHUNK)

@@ -1,4 +1,4 @@
-"""The columns of an HDF5 dataset: mapped, decoded chunk by chunk, or read through h5py."""
+"""The columns of an HDF5 dataset: mapped, decoded by recmap, or read through h5py."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from recmap.model.row_sizes import STRING, RowSizes
 
 __all__ = ["columns_of", "refusal"]
 
-# Before this release, chunk addresses did not count the user block before the HDF5 data.
+# Before this release, chunk addresses did not include the user block before the HDF5 data.
 _USERBLOCK_COUNTED = (1, 14, 4)
-# Bytes that a list takes while the library reads it, beside its values, because it becomes
-# an array of its own; and how many copies of its values the library and h5py hold.
+# Bytes that a list takes while the library reads it, in addition to its values, because it
+# becomes an array of its own; and how many copies of its values the library and h5py hold.
 _LIST, _LIST_COPIES = 384, 3
-# Bytes the library reads at once when single rows are gathered.
+# Bytes the library reads at once when it gathers single rows.
 _SPAN_SIZE = 1 << 16
 
 
 def refusal(file: Hdf5File, dataset: Any) -> str:
-    """Say why a dataset cannot be a column, whatever its type; "" if it can. Calls h5py."""
+    """Say why a dataset cannot be a column, regardless of type; "" if it can. Calls h5py."""
     if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
         other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
         return f"it lies in another file, {other}; open that one"
@@ -54,7 +54,7 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
 
 
 def _missing_external_file(storage: Any) -> str:
-    if "HDF5_EXTFILE_PREFIX" in os.environ:  # the library looks for them in that folder
+    if "HDF5_EXTFILE_PREFIX" in os.environ:  # the library looks for the files in that folder
         return ""
     for i in range(storage.get_external_count()):
         file = os.fsdecode(storage.get_external(i)[0])
@@ -66,8 +66,9 @@ def _missing_external_file(storage: Any) -> str:
 def columns_of(
     file: Hdf5File, name: str, dataset: Any, found: list[Leaf], direct: bool = True
 ) -> list[ColumnReader]:
-    """Make a reader for each leaf of a dataset; without ``direct``, one that reads through
-    h5py. Calls h5py.
+    """Make a reader for each leaf of a dataset. Calls h5py.
+
+    Without ``direct``, the readers go through h5py.
     """
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
@@ -92,7 +93,7 @@ def columns_of(
 
 
 def _as_in_memory(dataset: Any) -> bool:
-    """Tell whether the bytes in the file are those of a NumPy array."""
+    """Tell whether the file stores the bytes of a NumPy array unchanged."""
     dtype = dataset.dtype
     if dtype.hasobject:
         return False
@@ -101,7 +102,7 @@ def _as_in_memory(dataset: Any) -> bool:
 
 
 def _located(file: Hdf5File, dataset: Any) -> bool:
-    """Tell whether the library can say where chunks lie, and their numbers fit in int64."""
+    """Tell whether the library can locate the chunks, and their numbers fit in int64."""
     counts = (-(-axis // step) for axis, step in zip(dataset.shape, dataset.chunks, strict=True))
     return (
         hasattr(dataset.id, "chunk_iter")
@@ -127,7 +128,7 @@ def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:
 class _SharedRows:
     """Rows of a compound dataset, read once for all of its columns.
 
-    They are held for as long as one of the columns made of them is in use.
+    The rows stay in memory as long as one of the columns made from them is in use.
     """
 
     def __init__(self, chunks: ChunkedArray) -> None:
@@ -163,7 +164,7 @@ class _ChunkedColumn:
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0]
-        # A chunk is stored whole, however few rows there are.
+        # A chunk is stored whole, even if it has few rows.
         self.band_bytes = self.chunk_rows * leaf.row_bytes
         self.note = note
 
@@ -200,7 +201,7 @@ class _LibraryColumn:
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
-        # Chunks of lists hold references to them.
+        # Chunks of lists hold only references to the lists.
         row = leaf.row_bytes if self._size is not None else REFERENCE
         self.band_bytes = self.chunk_rows * row if dataset.chunks else 0
         self.note = note
@@ -255,7 +256,7 @@ class _LibraryColumn:
 
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:
-    """Return the bytes of a row in memory; None if rows are lists or strings of any length."""
+    """Return the bytes of a row in memory; None if rows are lists or variable-length strings."""
     base = leaf.in_dtype(dataset)
     if base.kind == "O":
         return None

@@ -1,4 +1,4 @@
-"""An HDF5 file, open for reading or being written. The only module that imports h5py."""
+"""HDF5 files, open for reading or writing. The only module that imports h5py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Hdf5File", "Hdf5Output", "h5py", "limit_metadata_cache"]
 
 Item = TypeVar("Item")
 
-# What h5py raises for a damaged file, or for types that NumPy does not have.
+# What h5py raises for damaged files, and for types that NumPy does not have.
 _FAILURES = (
     AttributeError,
     LookupError,
@@ -39,21 +39,21 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-# Bytes of metadata that the library may cache. Its default is 32 MB, and it grows.
+# Bytes of metadata that the library may cache. The default is 32 MB and can grow.
 _METADATA_CACHE = 2 << 20
-# Bytes of the library's own chunk caches, all datasets together. Only chunks that recmap
-# cannot decode itself go through them.
+# Bytes of the library's own chunk caches, for all datasets together. Only chunks that recmap
+# cannot decode itself use them.
 _LIBRARY_CACHE = 4 << 20
-# Slots per chunk cache. HDF5 2 defaults to 8,191, which take more memory than the chunks.
+# Slots per chunk cache. The HDF5 2 default of 8,191 takes more memory than the chunks.
 _SLOTS = 521
 # Datasets kept open. Each takes about 25 kB in the library.
 _OPEN_DATASETS = 256
-# Tasks per thread in for_each: chunks may be many and small.
+# Tasks per thread in for_each: there may be many small chunks.
 _TASKS_PER_THREAD = 4
 
 
 def limit_metadata_cache(file: Any) -> None:
-    """Limit the metadata that the library caches for an open file."""
+    """Limit how much metadata the library caches for an open file."""
     config = file.id.get_mdc_config()
     config.max_size = _METADATA_CACHE
     config.flash_incr_mode = 0
@@ -78,7 +78,7 @@ class Hdf5File:
             objects: list[str] = []
             self.root.visit(objects.append)
             if len(objects) > 1:
-                # Each dataset gets a cache of this size, so divide it among them.
+                # Each dataset gets a cache of the given size, so divide the total by their number.
                 self.root.close()
                 share = _LIBRARY_CACHE // len(objects)
                 self.root = h5py.File(path, "r", rdcc_nbytes=share, rdcc_nslots=_SLOTS)
@@ -88,8 +88,8 @@ class Hdf5File:
     def of(path: str) -> Hdf5File:
         """Open a file, or return the one already open.
 
-        HDF5 up to 2.2 crashes on lists in compound types after one of two handles on a file
-        was closed, so there is only ever one.
+        There is only ever one handle per file: HDF5 up to 2.2 crashes on lists in compound
+        types after one of two handles on a file is closed.
         """
         try:
             status = os.stat(path)
@@ -104,7 +104,7 @@ class Hdf5File:
 
     @contextmanager
     def locked(self, name: str | None = None) -> Iterator[None]:
-        """Hold the lock around calls of h5py, and say where in what they raise."""
+        """Hold the lock around calls to h5py, and add the file and dataset to its errors."""
         with self._lock:
             try:
                 yield
@@ -117,7 +117,7 @@ class Hdf5File:
                 ) from e
 
     def dataset(self, path: str) -> Any:
-        """Open the dataset at a path, unless it is still open; call it only while locked.
+        """Return the dataset at a path, opening it if needed. Call only while locked.
 
         Columns do not hold datasets themselves, because a file may have thousands.
         """
@@ -139,7 +139,7 @@ class Hdf5File:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def for_each(self, items: Sequence[Item], work: Callable[[Item], None]) -> None:
-        """Call ``work`` with each item, on as many threads as there are CPUs."""
+        """Call ``work`` on each item, with as many threads as there are CPUs."""
         threads = thread_count()
         if threads == 1 or len(items) < 2:
             for item in items:
@@ -163,7 +163,7 @@ class Hdf5File:
 
     def _threads(self, count: int) -> Threads:
         with self._lock:
-            # The threads of a process do not survive in one forked from it.
+            # Threads do not survive a fork.
             if self._pool is None or self._pool[0] != os.getpid():
                 self._pool = os.getpid(), Threads(count, "recmap-hdf5")
             return self._pool[1]
@@ -174,11 +174,11 @@ _open: weakref.WeakValueDictionary[tuple[int, ...], Hdf5File] = weakref.WeakValu
 
 
 class Hdf5Output(io.FileIO):
-    """A new file that HDF5 writes to, and that never reports an error to it.
+    """A new file for HDF5 to write to, which never reports an error to the library.
 
-    HDF5 1.14 crashes when it closes a file after a failed write, as on a full disk. So every
-    write appears to succeed; data that could not be written is held in memory, because HDF5
-    may read it again. ``check`` raises the error; write nothing more after that.
+    HDF5 1.14 crashes when it closes a file after a failed write, for example on a full disk.
+    So every write appears to succeed. Data that could not be written is held in memory,
+    because HDF5 may read it again. ``check`` raises the error; write nothing more after that.
     """
 
     def __init__(self, path: str) -> None:
@@ -192,7 +192,7 @@ class Hdf5Output(io.FileIO):
             raise self._error
 
     def write(self, data: Any) -> int:
-        """Write all of it, or appear to."""
+        """Write all of the data, or appear to."""
         view = memoryview(data).cast("B")
         size = len(view)
         at = self.tell()

@@ -51,7 +51,7 @@ _PLUGINS = {
 }
 _NAMES |= _PLUGINS
 _CHECKSUM = 4
-# Words summed at once: the weighted sum of so many stays far below 2**63.
+# Words summed at once: few enough that the weighted sum stays far below 2**63.
 _WORDS = 1 << 16
 _WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.int64)
 
@@ -61,7 +61,7 @@ Filter = tuple[int, tuple[int, ...]]
 
 
 class FilterError(ValueError):
-    """A chunk whose bytes cannot be those that were written."""
+    """A chunk is damaged: its bytes are not what was written."""
 
 
 def filters_of(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
@@ -70,13 +70,13 @@ def filters_of(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
 
 
 def filter_names(filters: Sequence[tuple[int, int, tuple[int, ...], bytes]]) -> str:
-    """Name filters for people, like ``gzip+shuffle``."""
+    """Format the names of filters for display, like ``gzip+shuffle``."""
     names = {n: name.decode("utf-8", "replace") or f"filter {n}" for n, _, _, name in filters}
     return "+".join(_NAMES.get(n, names[n]) for n in sorted(names))
 
 
 def how_to_get(number: int) -> str:
-    """Say what to do about a filter that the library does not have."""
+    """Say what to do about a filter that the library is missing."""
     if number in _PLUGINS:
         return "pip install hdf5plugin and import it"
     repack = "h5repack -f GZIP=4 old.h5 new.h5"
@@ -95,7 +95,7 @@ def how_to_get(number: int) -> str:
 
 
 class FilterPipeline:
-    """The filters of a dataset, in the order in which they were applied."""
+    """The filters of a dataset, in the order they were applied."""
 
     def __init__(self, filters: Sequence[Filter], nbytes: int) -> None:
         """``nbytes`` is the size of a decoded chunk."""
@@ -113,15 +113,16 @@ class FilterPipeline:
 
     @property
     def known(self) -> bool:
-        """Whether recmap can undo the filters. Only one may compress: with two, the size in
-        between is not known.
+        """Whether recmap can undo the filters.
+
+        At most one may compress: with two, the size in between is unknown.
         """
         numbers = [number for number, _ in self._filters]
         compressed = sum(number in _EXPAND for number in numbers)
         return {*numbers} <= {SHUFFLE, FLETCHER32, *_EXPAND} and compressed <= 1
 
     def undo(self, stored: bytes, mask: int) -> Bytes:
-        """Decode a chunk. Filter ``i`` was not applied if bit ``i`` of its mask is set."""
+        """Decode a chunk. If bit ``i`` of the mask is set, filter ``i`` was not applied."""
         data: Bytes = np.frombuffer(stored, np.uint8)
         used = [f for i, f in enumerate(self._filters) if not mask >> i & 1]
         while used:
@@ -141,7 +142,7 @@ class FilterPipeline:
 def _inflate(data: Bytes, size: int) -> Bytes:
     engine, error = inflater("zlib", whole=True)
     try:
-        # One byte more than allowed, so that a longer stream is noticed.
+        # Ask for one byte too many, to detect a stream that is too long.
         out = engine.decompress(data, size + 1)
     except error as e:
         raise FilterError(f"its deflate stream is damaged: {e}") from e
@@ -153,7 +154,7 @@ def _inflate(data: Bytes, size: int) -> Bytes:
 
 
 def _expand_lzf(data: Bytes, size: int) -> Bytes:
-    # The size comes from the file: do not allocate more than the stream could fill.
+    # The size comes from the file, so do not allocate more than the stream could fill.
     if size > len(data) * _core.LZF_MOST_GROWTH:
         raise FilterError(f"{len(data):,} bytes of LZF cannot make {size:,}")
     out = np.empty(size, np.uint8)
@@ -173,7 +174,7 @@ _LZF_FAULTS = {
 
 
 def unshuffle(data: Bytes, size: int) -> Bytes:
-    """Undo the shuffle filter, which stores the first bytes of all items, then the second.
+    """Undo the shuffle filter, which stores the first bytes of all items, then the second ones.
 
     >>> unshuffle(np.frombuffer(b"aceXbdfY?", np.uint8), 2).tobytes()
     b'abcdefXY?'
@@ -184,7 +185,7 @@ def unshuffle(data: Bytes, size: int) -> Bytes:
     out = np.empty_like(data)
     end = count * size
     planes, items = data[:end].reshape(size, count), out[:end].reshape(count, size)
-    # Plane by plane is several times as fast as a transposed copy.
+    # Copying plane by plane is several times as fast as a transposed copy.
     if size <= count:
         for i in range(size):
             items[:, i] = planes[i]
@@ -201,7 +202,7 @@ def _without_checksum(data: Bytes) -> Bytes:
     data, end = data[:-_CHECKSUM], data[-_CHECKSUM:]
     stored = int.from_bytes(end.tobytes(), "little")
     found = fletcher32(data)
-    # HDF5 up to 1.6.2 wrote the two bytes of each half in the other order.
+    # HDF5 up to 1.6.2 swapped the two bytes of each half.
     if stored not in (found, _swapped(found)):
         raise FilterError(f"its checksum is {found:#010x}, but {stored:#010x} was written")
     return data
@@ -212,7 +213,7 @@ def _swapped(number: int) -> int:
 
 
 def fletcher32(data: Bytes) -> int:
-    """Return HDF5's checksum of big-endian words; an odd last byte is the high one of a word.
+    """Return HDF5's checksum of big-endian words; an odd last byte is the high byte of a word.
 
     >>> hex(fletcher32(np.frombuffer(b"abcde", np.uint8)))
     '0x4ff029c7'

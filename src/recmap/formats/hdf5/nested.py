@@ -1,8 +1,8 @@
-"""Lists of lists in HDF5, whose rows hold one list only: a group of arrays is the column.
+"""Lists of lists in HDF5: a column is a group of arrays, because HDF5 rows hold only one list.
 
-The group ``x`` holds ``x/values``, ``x/offsets`` and, by depth, ``x/steps`` and so on, as
-``ragged_layout`` describes. Its attribute ``recmap`` is the field; a group without it is just
-a group.
+The group ``x`` holds ``x/values``, ``x/offsets`` and, depending on the depth, ``x/steps`` and
+so on (see ``ragged_layout``). Its attribute ``recmap`` holds the field; a group without that
+attribute is an ordinary group.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NestedWriter:
 
     @property
     def writers(self) -> list[ColumnWriter]:
-        """The writers of its arrays."""
+        """The writers of the arrays."""
         return list(self._arrays.values())
 
     def add(self, column: Column) -> None:
@@ -59,7 +59,7 @@ class NestedWriter:
         split = self._splitter.split(column)
         ends, first = np.arange(self._rows, self._rows + len(column)) + 1, self._rows
         for key, last in self._last.items():
-            self._arrays[key].grow(self._rows, ends + 1)  # there is one offset more
+            self._arrays[key].grow(self._rows, ends + 1)  # one more offset than lists
             offsets = np.concatenate([[last], split[key]])
             ends, first = offsets[ends - first], last
             self._last[key] = int(offsets[-1])
@@ -71,18 +71,18 @@ class NestedWriter:
 
 
 class _ArrayWriter(ColumnWriter):
-    """Writes values or offsets, of which there is not one per row of the table."""
+    """Writes values or offsets, which are not one per row of the table."""
 
     def __init__(self, group: Any, part: Part, filters: dict[str, Any], room: int) -> None:
         field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
         super().__init__(group, part.key, field, None, None, filters, room, None)
-        # Rows of the table that added values, and how many values there were after each.
+        # Table rows that added values, and the number of values after each.
         self._grown: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
 
     def grow(self, rows: int, ends: npt.NDArray[np.int64]) -> None:
-        """Note how many values there are after each of the rows being added.
+        """Record how many values there are after each of the rows being added.
 
-        The table has ``rows`` rows before them.
+        ``rows`` is the number of table rows before them.
         """
         grew = np.flatnonzero(np.diff(ends, prepend=self._written + self._held))
         if len(grew):
@@ -100,7 +100,7 @@ class _ArrayWriter(ColumnWriter):
 
 
 def nested_field(group: Any) -> Field | None:
-    """Return the field of a group that is a column; None for any other group."""
+    """Return the field of a group that is a column; None for an ordinary group."""
     field = written_field(group)
     if field is None or not is_nested(field):
         return None
@@ -115,7 +115,7 @@ def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) ->
         assert field is not None
         keys = (VALUES, *levels_of(field))
         arrays = {key: _array(file, f"{name}/{key}", group[key], direct) for key in keys}
-    # Not locked: this reads offsets, perhaps on other threads.
+    # Not locked, because join reads offsets, possibly on other threads.
     column = join(file.path, name, arrays.pop(VALUES), arrays, field.is_bytes, field)
     if column.field != field:
         raise DataError(

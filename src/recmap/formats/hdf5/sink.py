@@ -20,17 +20,17 @@ from recmap.model.sink import Sink
 
 __all__ = ["Hdf5Sink"]
 
-# Bytes of rows that may wait until they fill a chunk, all columns together.
+# Bytes of rows that may wait to fill a chunk, for all columns together.
 _HELD = 16 << 20
-# Bytes of the library's own cache per column, at most; chunks are written whole.
+# Maximum bytes of the library's own cache per column; chunks are written whole.
 _CACHE = 1 << 20
 
 
 class Hdf5Sink(Sink):
-    """Writes datasets named like the columns; ``group/x`` is ``x`` in a group.
+    """Writes datasets named after the columns; ``group/x`` is ``x`` in a group.
 
-    Ragged columns and byte strings become lists of variable length, which HDF5 does not
-    compress; lists of lists become groups of values and offsets. ``level`` is that of gzip,
+    Ragged columns and byte strings become variable-length lists, which HDF5 does not
+    compress. Lists of lists become groups of values and offsets. ``level`` is the gzip level,
     0 to 9. ``shuffle`` defaults to True with compression.
     """
 
@@ -58,7 +58,7 @@ class Hdf5Sink(Sink):
         self._file: Any = None
         try:
             room = _HELD // len(schema)
-            # Each dataset gets a cache of this size.
+            # The cache size is per dataset.
             self._file = h5py.File(
                 self._output,
                 "w",
@@ -86,8 +86,8 @@ class Hdf5Sink(Sink):
         for name, column in columns.items():
             self._columns[name].add(column)
         self.rows += rows
-        # Write spans in the order of their last rows. That order does not depend on how the
-        # rows are divided into batches.
+        # Write spans in the order of their last rows, so that the file does not depend on
+        # how the rows were batched.
         writers = self._writers
         ready = [(end, i) for i, writer in enumerate(writers) if (end := writer.next) is not None]
         heapq.heapify(ready)
@@ -105,7 +105,7 @@ class Hdf5Sink(Sink):
         return [writer for column in self._columns.values() for writer in column.writers]
 
     def finish(self) -> str:
-        """Write what is left, and return the temporary name."""
+        """Write the remaining rows, and return the temporary name."""
         if not self._finished:
             for writer in self._writers:
                 writer.write()

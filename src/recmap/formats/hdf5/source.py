@@ -1,7 +1,7 @@
 """HDF5 files: datasets of equal length are columns.
 
-A column is named after the path of its dataset, ``group/x``. The fields of a compound dataset
-are columns of their own, ``table.field``; nested ones are ``table.outer.inner``.
+A column is named after the path of its dataset, ``group/x``. Each field of a compound dataset
+is a column, ``table.field``; a nested field is ``table.outer.inner``.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from recmap.formats.pick_columns import common_length
 
 __all__ = ["open_hdf5"]
 
-# Names listed in a message, at most.
+# Maximum number of names listed in a message.
 _LISTED = 20
 
 
 def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True) -> ColumnsSource:
-    """Open the datasets of a file, or those in ``names``.
+    """Open the datasets of a file, or only those in ``names``.
 
-    Without names, these are all datasets, or those with the most common number of rows; a
-    LeftOutWarning names the others. Without ``direct``, h5py reads all values.
+    Without names, open all datasets, or those with the most common number of rows if the
+    numbers differ; a LeftOutWarning names the others. Without ``direct``, h5py reads all values.
     """
     file = Hdf5File.of(path)
     columns = _all(file) if names is None else _named(file, names, direct)
-    # Reopen by name, so that nothing is left out and warned about again.
+    # Reopen by name, so that the warning about datasets left out is not repeated.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
     return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other)
@@ -46,7 +46,7 @@ def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True)
 class _Table:
     """The columns of a dataset, or of a group that is a column.
 
-    ``refused`` says why other fields of it are not columns.
+    ``refused`` says why the other fields are not columns.
     """
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, direct: bool = True) -> None:
@@ -113,7 +113,7 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
 
 
 def _walk(file: Hdf5File) -> Iterator[tuple[str, Any]]:
-    """Walk the tree of the file, and lock it only while the next item is opened."""
+    """Walk the tree of the file, holding the lock only to open the next item."""
     entries = walk(file.root)
     while True:
         with file.locked():
@@ -132,7 +132,7 @@ def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str,
         for name, column in table.columns.items():
             if length != rows:
                 refused[name] = f"it has {length:,} rows, not {rows:,}"
-            # A dataset "a.b" wins over the field "b" of "a", as it does when asked for by name.
+            # A dataset "a.b" wins over field "b" of "a", as it does when requested by name.
             elif name in columns or (name != table.name and name in datasets):
                 refused[name] = "another column has that name"
             else:

@@ -1,4 +1,4 @@
-"""The tree of an HDF5 file: finds the datasets and groups that are columns."""
+"""The tree of an HDF5 file: finding the datasets and groups that are columns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from recmap.formats.hdf5.nested import nested_field
 
 __all__ = ["find", "walk"]
 
-# Groups that programs keep for themselves: how the name begins, the attribute that a file
-# of the program has, and what the group is.
+# Groups that programs use internally: the prefix of the name, the attribute that marks files
+# of the program, and what the group is.
 _PRIVATE = (
     ("_i_", "PYTABLES_FORMAT_VERSION", "an index of PyTables"),
     ("_p_", "PYTABLES_FORMAT_VERSION", "internal data of PyTables"),
@@ -23,7 +23,7 @@ _PRIVATE = (
 def walk(root: Any) -> Iterator[tuple[str, Any]]:
     """Yield each dataset or group that is a column once, with its path.
 
-    What cannot or should not be opened comes as a string that says why.
+    For an item that cannot or should not be opened, yield a string with the reason instead.
     """
     seen = {h5py.h5o.get_info(root.id).addr}
     pending = [(_text(name), root, name) for name in reversed(list(root))]
@@ -60,7 +60,7 @@ def _text(name: str | bytes) -> str:
 
 
 def _not_followed(group: Any, name: str) -> str | None:
-    """Say why a link is not followed; "" if its target is in the tree anyway, None to follow."""
+    """Say why not to follow a link; "" if its target is in the tree anyway, None to follow."""
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.HardLink):
         return None
@@ -79,7 +79,7 @@ def _private(root: Any, name: str) -> str:
 
 
 def find(root: Any, name: str) -> tuple[str, Any] | None:
-    """Find the dataset of a column: the longest prefix of its name that is one."""
+    """Find the dataset of a column: the longest prefix of the name that is a dataset."""
     names = name.split(".")
     for end in range(len(names), 0, -1):
         path = ".".join(names[:end])

@@ -1,4 +1,4 @@
-"""HDF5 types as fields, and their values as columns."""
+"""Conversion of HDF5 types to fields, and of their values to columns."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from recmap.model.ragged import BYTE, Column, Ragged
 
 __all__ = ["FIELD_ATTRIBUTE", "ORDER_ATTRIBUTE", "Leaf", "leaves", "written_field"]
 
-# The attribute of a dataset that holds its field, where HDF5 has no such type.
+# The attribute that holds the field of a dataset, if HDF5 has no such type.
 FIELD_ATTRIBUTE = "recmap"
-# The attribute that holds the position of the column. Without it, columns are in the order
-# of the file, which is usually that of their names.
+# The attribute that holds the position of the column. Without it, columns are in file order,
+# which is usually alphabetical.
 ORDER_ATTRIBUTE = "recmap_column"
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of a dataset: the path to it inside a compound type, and its field.
+    """A column of a dataset: its path inside a compound type, and its field.
 
     ``reason`` says why it cannot be a column; "" if it can.
     """
@@ -38,18 +38,18 @@ class Leaf:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory; a guess for lists and strings."""
+        """Bytes of a row in memory; an estimate for lists and strings."""
         return self.field.row_bytes or 16 * max(self.field.count, 1)
 
     def in_dtype(self, dataset: Any) -> np.dtype[Any]:
-        """Return the dtype that h5py gives the leaf; objects are lists or strings."""
+        """Return the dtype h5py uses for the leaf; objects are lists or strings."""
         dtype: np.dtype[Any] = dataset.dtype
         for name in self.path:
             dtype = dtype.base[name]
         return dtype.base
 
     def pick(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Pick the leaf out of rows of the whole type."""
+        """Select the leaf from rows of the whole type."""
         for name in self.path:
             rows = rows[name]
         return rows
@@ -57,13 +57,13 @@ class Leaf:
     def plain(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """View numbers as the dtype of the field.
 
-        It drops the metadata h5py attaches to dtypes, and restores types that were stored as
-        integers of the same size.
+        This drops the metadata that h5py attaches to dtypes, and restores types that were
+        stored as integers of the same size.
         """
         return rows.view(self.field.dtype)
 
     def column(self, rows: npt.NDArray[Any]) -> Column:
-        """Turn values as h5py or the file has them into a column."""
+        """Convert values, as read by h5py or stored in the file, to a column."""
         if self.field.is_bytes and rows.dtype.kind == "S":
             return string_column(rows)
         if rows.dtype.kind != "O":
@@ -82,7 +82,7 @@ class Leaf:
 
     def _lists(self, cells: list[Any], dtype: np.dtype[Any], inner: tuple[int, ...]) -> Ragged:
         lengths = np.array([cell.size for cell in cells], np.int64)
-        # Join their bytes: h5py 3 labels big-endian items of lists as native.
+        # Join the bytes, because h5py 3 labels big-endian list items as native.
         values = np.frombuffer(b"".join(cells), dtype)
         width = math.prod(inner)
         if width != 1 and (lengths % width).any():
@@ -132,12 +132,12 @@ def _leaf(dtype: np.dtype[Any], shape: tuple[int, ...], path: tuple[str, ...]) -
 
 
 def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # Without the metadata in which h5py keeps the names of an enum.
+    # Drop the metadata in which h5py stores the names of an enum.
     return np.dtype(dtype.str)
 
 
 def written_field(item: Any) -> Field | None:
-    """Return the field that a dataset or group was written as, if its attribute says so."""
+    """Return the field stored in the attribute of a dataset or group; None without one."""
     text = item.attrs.get(FIELD_ATTRIBUTE)
     if not isinstance(text, str):
         return None
@@ -148,7 +148,7 @@ def written_field(item: Any) -> Field | None:
 
 
 def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bool:
-    """Tell whether a field may have been stored like this."""
+    """Tell whether a field can have been stored as this type and shape."""
     item = h5py.check_vlen_dtype(dtype)
     if field.is_bytes:
         return item == np.uint8 and field.shape == inner

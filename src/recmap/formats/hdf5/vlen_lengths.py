@@ -1,7 +1,7 @@
-"""How long the lists and strings of a dataset are, without reading them.
+"""The lengths of the lists and strings in a dataset, without reading them.
 
-The file holds a reference in the place of each list: its length in four bytes, then where
-the list lies.
+The dataset holds a reference in place of each list: its length in four bytes, then its
+location in the file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["REFERENCE", "Lengths"]
 
 _ADDRESS = 8
 REFERENCE = 4 + _ADDRESS + 4
-# The library reports the sizes of types in memory, where a string is a pointer.
+# The library reports the sizes of types in memory, where strings are pointers.
 _POINTER = 8
 
 
 class Lengths:
-    """The lengths of the lists in one column. The constructor calls h5py."""
+    """The lengths of the lists in one column. Constructing it calls h5py."""
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool) -> None:
-        """``located`` if the library can say where the chunks lie."""
+        """``located`` tells whether the library can locate the chunks."""
         self._rows: ChunkedArray | npt.NDArray[Any] | None = None
-        # A column of numbers, or of strings of one size, has no references.
+        # Columns of numbers or of fixed-size strings have no references.
         dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
         if dtype is None or math.prod(dataset.shape) == 0:
             return
@@ -49,7 +49,7 @@ class Lengths:
                 self._rows = file.mapped.array(offset, dataset.shape, dtype)
 
     def of(self, rows: Which) -> npt.NDArray[np.int64] | None:
-        """Return the lengths of the lists in these rows; None if they cannot be told."""
+        """Return the lengths of the lists in these rows; None if they are unknown."""
         try:
             if self._rows is None:
                 return None
@@ -66,7 +66,7 @@ class Lengths:
 
 
 def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | None:
-    """Return the dtype of a row as stored, with only the length of the list as a field."""
+    """Return the dtype of a stored row, with the length of the list as its only field."""
     if file.root.id.get_create_plist().get_sizes()[0] != _ADDRESS or len(leaf.path) > 1:
         return None
     whole = dataset.id.get_type()

@@ -1,7 +1,7 @@
 """The members of a .npz file: their checksums, and how deflated ones are read.
 
-Stored members are mapped, so only their CRC needs work here. Deflated ones are inflated while
-they are read, and their CRC is checked on the way.
+Stored members are mapped, so only their CRC is handled here. Deflated members are inflated and
+their CRC checked while they are read.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from recmap.formats.npy_header import NpyHeader
 
 __all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedRows"]
 
-# A read so close behind the bytes already checked still belongs to the same pass: threads
-# read several blocks at once, not in order.
+# A read at most this many bytes past the checked ones still belongs to the same pass: threads
+# read several blocks at once, out of order.
 _NEAR = 64 << 20
 # Bytes checked at once.
 _CHECKED = 16 << 20
 # Bytes inflated at once.
 _INFLATED = 1 << 18
-# Bytes behind a pass that can be read again: offsets of ragged rows are read with an overlap
-# of one, which must not start the pass over.
+# Recently inflated bytes that a pass can read again: spans of ragged offsets overlap by one
+# offset, and must not restart the pass.
 _LOOK_BACK = 1 << 12
-# Deflate cannot compress better, so a member that claims to only makes us allocate memory.
+# Deflate cannot compress better than this. Reject members that claim it does, before they make
+# us allocate memory.
 _MAX_RATIO = 1032
 # A deflated array in Fortran order is inflated whole, because its rows are scattered.
 MAX_LOADED = 256 << 20
-# Bytes inflated at once to gather rows from them.
+# Bytes inflated at once to gather rows.
 _GATHERED = 4 << 20
 
 
 class StoredChecksum:
     """The CRC of ``size`` bytes of a file, starting at ``start``.
 
-    Spans of them may be checked in any order, on any thread; after the last one, the CRCs are
+    Threads may check spans of the bytes in any order. After the last span, the CRCs are
     combined and compared.
     """
 
@@ -53,25 +54,25 @@ class StoredChecksum:
         self._file, self._name, self._field = file, name, field
         self._start, self._size, self._crc = start, size, crc
         self._lock = Lock()
-        # Spans that do not overlap, in order, and their CRCs; None while one is computed.
+        # Disjoint spans in order, and their CRCs; a CRC is None while it is being computed.
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._crcs: list[int | None] = []
-        # Whether the CRC is right, once it is known.
+        # Whether the CRC is correct; None until it is known.
         self._correct: bool | None = None
 
     @property
     def known(self) -> bool:
-        """Whether the CRC has been compared and was right."""
+        """Whether the CRC has been compared and is correct."""
         return self._correct is True
 
     @property
     def ahead(self) -> int:
-        """All bytes: reading mapped bytes checks nothing."""
+        """All bytes, because reading mapped bytes does not check them."""
         return self._size
 
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
-        """Check the same fraction of the bytes as these rows are of all rows."""
+        """Check the fraction of the bytes that these rows are of all rows."""
         if rows:
             begin, end = self._size * start // rows, self._size * stop // rows
             self._pass(begin, end, near=not in_order)
@@ -81,7 +82,7 @@ class StoredChecksum:
     def _pass(self, begin: int, end: int, *, near: bool) -> None:
         """Check the bytes from ``begin`` to ``end``.
 
-        With ``near``, check them only if bytes shortly before them have been checked.
+        With ``near``, check them only if bytes shortly before them have been checked already.
         """
         if self._correct is True:
             return
@@ -92,7 +93,7 @@ class StoredChecksum:
             raise self._error()
 
     def check(self) -> None:
-        """Check all bytes, unless that has been done."""
+        """Check all bytes, unless this has been done."""
         crc = 0
         for begin in range(0, 0 if self.known else self._size, _CHECKED):
             at, end = self._start + begin, self._start + min(begin + _CHECKED, self._size)
@@ -103,7 +104,7 @@ class StoredChecksum:
             raise self._error()
 
     def _reserve(self, begin: int, end: int, near: bool) -> tuple[int, int] | None:
-        """Reserve the first span from ``begin`` to ``end`` that no thread has checked."""
+        """Reserve the first span in ``begin`` to ``end`` that no thread has taken."""
         with self._lock:
             i = bisect_right(self._begins, begin)
             if i and self._ends[i - 1] > begin:
@@ -157,8 +158,8 @@ class StoredChecksum:
 class Deflated:
     """A deflated member: ``size`` bytes in ``packed`` bytes of a file, starting at ``start``.
 
-    A read continues where an earlier one ended, so that a pass inflates every byte once; a
-    read that goes back starts over. Each thread can have a pass of its own.
+    A read continues where an earlier one ended, so that a pass inflates every byte once. A
+    read that goes back starts over. Each thread can have its own pass.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class Deflated:
             raise self.error(f"{packed:,} bytes cannot inflate to {size:,}")
 
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        """Read inflated bytes; ``offset + size`` must not be beyond the end."""
+        """Read inflated bytes; ``offset + size`` must not exceed the size of the member."""
         out = np.empty(size, np.uint8)
         nearest = self._nearest_pass(offset)
         nearest.read(offset, out)
@@ -184,26 +185,26 @@ class Deflated:
 
     @property
     def known(self) -> bool:
-        """Whether one pass has inflated all bytes, and their CRC was right."""
+        """Whether one pass has inflated all bytes and their CRC is correct."""
         return self._known
 
     @property
     def ahead(self) -> int:
-        """0: the bytes would be inflated twice."""
+        """0, because checking ahead would inflate the bytes twice."""
         return 0
 
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
-        """Do nothing: bytes are checked when they are inflated."""
+        """Do nothing: bytes are checked as they are inflated."""
 
     def check(self) -> None:
-        """Inflate all bytes, unless that has been done."""
+        """Inflate all bytes, unless this has been done."""
         whole = _Pass(self)
         buffer = np.empty(_INFLATED, np.uint8)
         while not self._known and whole.position < self.size:
             whole.read(whole.position, buffer[: self.size - whole.position])
 
     def finished(self, crc: int) -> None:
-        """Compare the CRC of all bytes, at the end of a pass."""
+        """Compare the CRC of all bytes at the end of a pass."""
         if crc != self.crc:
             raise self.error(
                 f"the CRC is {crc:#010x}, expected {self.crc:#010x}: it is damaged; save or copy "
@@ -212,7 +213,7 @@ class Deflated:
         self._known = True
 
     def _nearest_pass(self, offset: int) -> _Pass:
-        """Take the pass that has the least to skip to reach ``offset``."""
+        """Take the pass that has to skip the fewest bytes to reach ``offset``."""
         with self._lock:
             fit = [p for p in self._passes if p.earliest <= offset]
             if not fit:
@@ -228,7 +229,7 @@ class Deflated:
 
 
 class _Pass:
-    """Inflates a member from its start; belongs to one thread at a time."""
+    """A pass that inflates a member from its start; used by one thread at a time."""
 
     def __init__(self, source: Deflated) -> None:
         self._source = source
@@ -268,7 +269,7 @@ class _Pass:
                 self._pending = source.file.bytes[self._at : stop].tobytes()
                 self._at = stop
             try:
-                # After the last byte of the file, the engine may still hold some.
+                # After the last byte of the member, the engine may still hold output.
                 data = b"" if self._engine.eof else self._engine.decompress(self._pending, most)
             except isal_zlib.error as e:  # type: ignore[misc]  # isal's stub errs
                 raise source.error(f"damaged deflate stream near byte {self._at:,}: {e}") from e
@@ -289,7 +290,7 @@ class _Pass:
 
 
 class _Inflated(Protocol):
-    """The bytes of a member, inflated while they are read."""
+    """The bytes of a member, inflated as they are read."""
 
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
 
@@ -309,7 +310,7 @@ class StreamedRows:
 
     @property
     def chunk_rows(self) -> int:
-        # Reading a row inflates all rows before it.
+        # Reading a row inflates all rows before it, so the whole array is one chunk.
         return max(1, self.shape[0])
 
     @property

@@ -28,25 +28,25 @@ __all__ = ["NpzSink"]
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
 _METHODS = {None: zipfile.ZIP_STORED, "deflate": zipfile.ZIP_DEFLATED}
-# Stored arrays begin at a multiple of this, so that they can be mapped aligned.
+# Stored arrays begin at a multiple of this, so that the mapped arrays are aligned.
 _ALIGN = 64
-# The kind of extra field that Android's zipalign pads with.
+# The ID of the extra field that Android's zipalign uses for padding.
 _PADDING = 0xD935
-# Bytes that zipfile adds to the local header of a member that may be larger than 4 GB.
+# Bytes that zipfile adds to the local header of a member that may exceed 4 GB.
 _ZIP64_SIZE = 20
-# Bytes of an array that are written at once, and bytes of all arrays that may wait for it.
+# Bytes of an array written at once, and bytes of all arrays that may wait to be written.
 _SPAN_SIZE = 1 << 20
 _MAX_HELD = 8 << 20
-# Spool files, at most; and the share of the process's file descriptors they may take.
+# The most spool files to use, and the number of allowed file descriptors per spool file.
 _MOST_SPOOLS, _DESCRIPTORS = 64, 32
-# Before a span of an array: its size, and where the previous span begins (-1 for the first).
+# Precedes each span of an array: its size, and where the previous one begins (-1 if first).
 _LINK = struct.Struct("<qq")
 
 
 class NpzSink(Sink):
-    """Writes arrays as NumPy saves them; ragged columns are values and offsets.
+    """Writes arrays as NumPy saves them; ragged columns become values and offsets.
 
-    The arrays grow in unnamed spool files, and are joined into a zip at the end.
+    The arrays grow in unnamed spool files, which are joined into a zip at the end.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class NpzSink(Sink):
             parts = [
                 (n, part) for n, splitter in self._splitters.items() for part in splitter.parts
             ]
-            # Neighbours share a file, so that each is closed before the next one is joined.
+            # Neighbours share a spool file, which is deleted before the next file is joined.
             share = -(-len(parts) // _most_spools())
             for i, (name, part) in enumerate(parts):
                 if i % share == 0:
@@ -117,7 +117,7 @@ class NpzSink(Sink):
         return self._file.temporary
 
     def _join(self, archive: zipfile.ZipFile, member: _Member, comment: str) -> None:
-        # A fixed time, so that equal input gives equal bytes.
+        # Use a fixed time, so that equal input gives equal bytes.
         info = zipfile.ZipInfo(member.name, (1980, 1, 1, 0, 0, 0))
         info.compress_type = self._method
         info.comment = comment.encode()
@@ -129,7 +129,7 @@ class NpzSink(Sink):
             target.write(member.header)
             for data in member.read():
                 target.write(data)
-        # Free the disk space early: few arrays are on disk twice at any time.
+        # Free the disk space early, so that few arrays are on disk twice at any time.
         member.spool.leave()
 
     def commit(self) -> None:
@@ -148,9 +148,9 @@ class NpzSink(Sink):
 
 
 class _Spool:
-    """A file with spans of several arrays, in the order in which they came.
+    """A file with spans of several arrays, in the order they were added.
 
-    Before each span are its size and where the previous span of the same array begins.
+    Each span is preceded by its size and the start of the previous span of the same array.
     """
 
     def __init__(self, path: str, spooler: Spooler) -> None:
@@ -159,7 +159,7 @@ class _Spool:
         self._size = 0
 
     def append(self, buffers: list[npt.NDArray[np.uint8]], previous: int) -> int:
-        """Append a span, given as buffers, and return where it begins."""
+        """Append a span, given as buffers, and return its start."""
         size, begin = sum(map(len, buffers)), self._size
         self.file.write(_LINK.pack(size, previous))
         for buffer in buffers:
@@ -168,9 +168,9 @@ class _Spool:
         return begin
 
     def read(self, last: int) -> Iterator[bytes]:
-        """Read the bytes of the array whose last span begins at ``last``.
+        """Read the bytes of an array, given the start of its last span.
 
-        The spooler must have been closed.
+        Close the spooler first.
         """
         file = self.file.reader().fileno()
         found: list[tuple[int, int]] = []
@@ -183,14 +183,14 @@ class _Spool:
                 yield os.pread(file, min(_SPAN_SIZE, begin + size - at), at)
 
     def leave(self) -> None:
-        """Note that one of its arrays has been joined; delete the file after the last one."""
+        """Note that one of the arrays has been joined; delete the file after the last one."""
         self.members -= 1
         if self.members == 0:
             self.file.abort()
 
 
 class _Member:
-    """An array of the zip, while it grows."""
+    """An array of the zip while it is being written."""
 
     def __init__(self, path: str, column: str, part: Part, spool: _Spool) -> None:
         self.name = f"{column}/{part.key}.npy" if part.key else f"{column}.npy"
@@ -208,7 +208,7 @@ class _Member:
         self._rows += len(rows)
         if rows.size:
             data = np.ascontiguousarray(rows, self._part.dtype).reshape(-1).view(np.uint8)
-            # Copy what has to wait, because it keeps all columns of its batch alive.
+            # Copy pending data, because a view would keep all columns of its batch alive.
             self._pending.append(data if len(data) >= _SPAN_SIZE else data.copy())
             self._held += len(data)
             self._bytes += len(data)
@@ -216,7 +216,7 @@ class _Member:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is pending to the spool file."""
+        """Write pending data to the spool file."""
         pending, self._pending, self._held = self._pending, [], 0
         if pending:
             self._last = self.spool.append(pending, self._last)
@@ -227,23 +227,23 @@ class _Member:
 
     @property
     def size(self) -> int:
-        """Bytes of the array as a .npy file."""
+        """Size of the array as a .npy file, in bytes."""
         return len(self.header) + self._bytes
 
     def read(self) -> Iterator[bytes]:
-        """Read its bytes after the header."""
+        """Read the bytes after the header."""
         return self.spool.read(self._last)
 
 
 def _most_spools() -> int:
-    """Return how many spool files to use, few enough for several sinks at once."""
+    """Return how many spool files to use: few enough that several sinks can run at once."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     unlimited = limit == resource.RLIM_INFINITY
     return _MOST_SPOOLS if unlimited else max(1, min(_MOST_SPOOLS, limit // _DESCRIPTORS))
 
 
 def _comment(field: Field, key: str) -> str:
-    """Return the field as a comment; "" where the headers of the arrays tell it."""
+    """Return the field as a comment; "" if the headers of the arrays determine it."""
     if key not in ("", VALUES):
         return ""
     in_header = field.is_bytes or header_keeps(field.dtype)

@@ -1,4 +1,4 @@
-"""NumPy's .npz files: arrays of equal length in a zip are columns."""
+"""NumPy .npz files: arrays of equal length in a zip are columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from recmap.model.ragged import BYTE
 
 __all__ = ["FIELD_PREFIX", "check_members", "open_npz"]
 
-# Precedes the field in the comment of a member whose header cannot hold it.
+# Precedes the field in the comment of a member, if its header cannot hold the field.
 FIELD_PREFIX = "recmap: "
 _LOCAL_MAGIC = b"PK\x03\x04"
 _LOCAL_SIZE = 30
@@ -39,10 +39,10 @@ _LOCAL_SIZE = 30
 _LOCAL = struct.Struct("<6xHH8xIIH")
 # Flags: encrypted (two ways) or a patch to other data; sizes follow the data; UTF-8 name.
 _ENCRYPTED, _DESCRIBED_LATER, _UTF8 = 0x61, 8, 0x800
-# In place of a size that the extra field holds in 64 bits.
+# Replaces a size that is stored in 64 bits in the extra field.
 _IN_EXTRA = 0xFFFFFFFF
 _END_SIZE = 22
-# In place of a number of members that needs more than 16 bits.
+# Replaces a number of members that needs more than 16 bits.
 _MANY = 0xFFFF
 _READ_SIZE = 1 << 20
 _BROKEN = (
@@ -62,13 +62,13 @@ def open_npz(
 ) -> ColumnsSource:
     """Open the arrays of equal length, or those in ``names``.
 
-    Stored arrays are mapped, deflated ones inflated while they are read. Without ``verify``,
-    the CRCs of stored arrays are not checked; without ``direct``, zipfile and NumPy read all
-    values.
+    Stored arrays are mapped; deflated arrays are inflated as they are read. Without
+    ``verify``, the CRCs of stored arrays are not checked. Without ``direct``, zipfile and
+    NumPy read all values.
     """
     file = MappedFile(path)
     reader = None if direct else ZipReader(path)
-    # Of two members with one name the last one counts, as in NumPy.
+    # If two members have the same name, the last one counts, as in NumPy.
     members = {m.name: m for m in (_Member(file, info, reader) for info in _directory(path))}
     found: dict[str, ColumnReader] = {}
     sums: dict[str, list[Checksum]] = {}
@@ -88,7 +88,7 @@ def open_npz(
             found |= columns
             sums |= dict.fromkeys(columns, member.sums)
     columns = choose_columns(path, found, refused, names)
-    # Reopen by name, so that nothing is left out and warned about again.
+    # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_npz, path, list(columns), verify=verify, direct=direct)
     other = partial(open_npz, path, list(columns), verify=verify, direct=False)
     checked = sums if verify else None
@@ -98,7 +98,7 @@ def open_npz(
 
 
 def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
-    """Check every member of the zip, column or not; yield its name and what is wrong with it."""
+    """Check every member of the zip, column or not; yield its name and its error, if any."""
     file = MappedFile(path)
     for info in _directory(path):
         wrong: DataError | None = None
@@ -172,7 +172,7 @@ class _Member:
         if info.compress_type == zipfile.ZIP_DEFLATED and not encrypted:
             self._deflated = Deflated(*where, info.compress_size, info.file_size, info.CRC)
         stored = info.compress_type == zipfile.ZIP_STORED and not encrypted
-        # None if recmap cannot read the bytes.
+        # None if recmap cannot read the member.
         self.checksum: StoredChecksum | Deflated | None = (
             StoredChecksum(*where, info.file_size, info.CRC, self.name)
             if stored
@@ -194,7 +194,7 @@ class _Member:
         )
 
     def _data_offset(self) -> int:
-        """Return where the bytes of the member begin, after its local header."""
+        """Return where the data of the member begins, after its local header."""
         info, data = self._info, self._file.bytes
         local = data[info.header_offset : info.header_offset + _LOCAL_SIZE].tobytes()
         if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
@@ -210,7 +210,7 @@ class _Member:
         return start
 
     def _check_local(self, local: bytes) -> None:
-        """Compare the header before the member with the directory of the zip."""
+        """Compare the local header of the member with the directory of the zip."""
         info = self._info
         flags, method, packed, size, name_size = _LOCAL.unpack_from(local)
         at = info.header_offset + _LOCAL_SIZE
@@ -233,7 +233,7 @@ class _Member:
                 )
 
     def _why_not(self) -> str:
-        """Say why this cannot be a column; "" if it can."""
+        """Say why the member cannot be a column; "" if it can."""
         info = self._info
         if info.flag_bits & _ENCRYPTED:
             return "is encrypted or a patch; save it again without a password"
@@ -271,7 +271,7 @@ class _Member:
 
     @property
     def field(self) -> Field | None:
-        """The field in its comment, if there is one."""
+        """The field in the comment, if there is one."""
         comment = self._info.comment.decode("utf-8", "replace")
         if not comment.startswith(FIELD_PREFIX):
             return None
@@ -281,7 +281,7 @@ class _Member:
             raise self.error(f"its comment: {e}") from e
 
     def _restored(self, header: NpyHeader) -> NpyHeader:
-        """Give a header the dtype in the comment, if the header itself could not hold it."""
+        """Set the dtype from the comment, if the header could not hold it."""
         field = self.field
         lost = header.dtype.kind == "V" and header.dtype.names is None
         if field is not None and lost and field.dtype.itemsize == header.dtype.itemsize:
@@ -289,7 +289,7 @@ class _Member:
         return header
 
     def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:
-        """Return its columns by name, with another dtype of the same size if given."""
+        """Return the columns by name. ``dtype`` replaces the dtype with one of the same size."""
         header = self.header if dtype is None else replace(self.header, dtype=dtype)
         unzipped = self._unzipped_rows(header.dtype)
         if unzipped is not None:
@@ -304,13 +304,13 @@ class _Member:
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
 
     def _unzipped_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
-        """Return its rows as zipfile and NumPy read them, if that was asked for and works."""
+        """Return the rows as zipfile and NumPy read them; None if not requested or not possible."""
         found = None if self._unzipped is None else self._unzipped.header()
         if self._unzipped is None or found is None:
             return None
         if found.fortran and math.prod(found.shape) * dtype.itemsize > MAX_LOADED:
             return None  # it would be loaded whole
-        # For NumPy, bfloat16 and similar types are opaque bytes.
+        # NumPy reads bfloat16 and similar types as opaque bytes.
         same = found.dtype.kind == "V" or found.dtype == self.header.dtype
         if not same or found.shape != self.header.shape:
             raise self.error(f"NumPy reads {found.shape} of {found.dtype}, not {self.header}")

@@ -1,4 +1,4 @@
-"""Reads the members of a .npz file with zipfile and NumPy, to check what recmap reads."""
+"""Reads the members of a .npz file with zipfile and NumPy, to verify what recmap reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recmap.formats.npy_header import MAX_HEADER, NpyHeader
 
 __all__ = ["UnzippedMember", "ZipReader"]
 
-# Members kept open; each has a window of 32 kB.
+# Members kept open; each has a 32 kB window.
 _OPEN = 256
 _LOCAL_SIZE = 30
 _BROKEN = (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError)
@@ -51,7 +51,7 @@ class ZipReader:
             raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e
 
     def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
-        # zipfile would read all bytes before the offset.
+        # Not through zipfile, which would read all bytes before the offset.
         local = os.pread(self._descriptor, _LOCAL_SIZE, info.header_offset)
         name, extra = struct.unpack_from("<HH", local, 26)
         at = info.header_offset + _LOCAL_SIZE + name + extra + offset
@@ -85,7 +85,7 @@ class UnzippedMember:
         self._reader, self._info = reader, info
 
     def header(self) -> NpyHeader | None:
-        """Read the header; None for a version that NumPy has no public function for."""
+        """Read the header; None for a version that NumPy has no public reader for."""
         file = io.BytesIO(self._reader.read(self._info, 0, MAX_HEADER))
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):

@@ -1,5 +1,5 @@
-"""Zarr: the source, the sink, and what they are made of.
+"""Zarr: the source, the sink and their building blocks.
 
-Only ``sink`` and ``store`` import zarr: a conversion asks ``attributes`` who wrote a folder,
-and needs no zarr for that.
+Only ``sink`` and ``store`` import zarr. A conversion can use ``attributes`` without zarr, to
+check whether recmap wrote a folder.
 """

@@ -1,6 +1,6 @@
-"""The arrays of a Zarr store: their rows, and values whose type Zarr does not have.
+"""The arrays of a Zarr store: their rows, and values of types that Zarr does not have.
 
-Such values are stored as unsigned integers of the same size, or as bytes on one more axis.
+Such values are stored as unsigned integers of the same size, or as bytes along an extra axis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PICKLED", "ZarrRows", "is_pickled", "restored", "stored", "stored_as
 
 PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 
-# Larger row groups are not cached: a read decodes only what it needs of them.
+# Larger row groups are not cached: a read decodes only the chunks it needs.
 _MAX_KEPT = 128 << 20
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -31,8 +31,8 @@ _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 class ZarrRows:
     """Rows of an array, read through the zarr package, which decodes chunks in parallel.
 
-    A row group is all chunks that hold the same rows. Row groups that were read in part are
-    cached, so that the next read does not decode them again.
+    A row group is all chunks that hold the same rows. Row groups that were read only in part
+    are cached, so that the next read does not decode them again.
     """
 
     def __init__(self, path: str, name: str, array: Any) -> None:
@@ -40,14 +40,14 @@ class ZarrRows:
         if is_pickled(array):
             raise self._error(PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
-        # Text of any length.
+        # Variable-length strings.
         self._strings = array.dtype.kind in "OT"
         self.dtype: np.dtype[Any] = np.dtype("O") if self._strings else np.dtype(array.dtype)
         self.chunk_rows = max(1, int(array.chunks[0]))
         self._groups: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._lock = Lock()
         row = self.dtype.itemsize * math.prod(self.shape[1:])
-        # A chunk is stored whole, however few rows there are.
+        # A chunk is stored whole, even if it has few rows.
         self.band_bytes = self.chunk_rows * row
         group = min(self.chunk_rows, self.shape[0]) * row
         self._most = self._asked = _MAX_KEPT // max(group, 1)
@@ -80,7 +80,7 @@ class ZarrRows:
                 upto = min(stop, end)
                 read.append(self._group(group)[start - first : upto - first])
             else:
-                # Whole row groups are not cached: a pass does not read them again.
+                # Whole row groups are not cached, because a pass does not read them again.
                 upto = stop if stop == self.shape[0] else stop - stop % self.chunk_rows
                 read.append(self._load(slice(start, upto)))
             start = upto
@@ -134,13 +134,13 @@ def is_pickled(array: Any) -> bool:
 
 
 def _codec_name(codec: Any) -> str:
-    """Name a codec of numcodecs or of zarr itself."""
+    """Return the name of a codec, from numcodecs or zarr."""
     name = getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec")
     return str(name).lower()
 
 
 def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the dtype that a store holds in place of this one, and any extra axis."""
+    """Return the dtype that a store uses for this one, and the extra axis, if any."""
     known = dtype.kind in "biu" or (dtype.kind in "fc" and dtype.name in _FLOATS)
     dated = dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic"
     if known or dated:
@@ -151,12 +151,12 @@ def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # bfloat16 and similar types have no other byte order.
+    # bfloat16 and similar types have only the native byte order.
     return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
 
 
 def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return values in the dtype in which they are stored."""
+    """Convert values to the dtype they are stored in."""
     dtype, more = stored_as(values.dtype)
     native = np.ascontiguousarray(values, _native(values.dtype))
     if native.dtype == dtype:
@@ -165,7 +165,7 @@ def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def restored(rows: Rows, field: Field) -> Rows:
-    """Give rows the dtype of the field they were stored for, if they can be its values."""
+    """Restore the dtype of the field that rows were stored for, if dtype and shape match."""
     dtype, more = stored_as(field.dtype)
     if (rows.dtype, rows.shape[1:]) != (dtype, (*field.inner, *more)):
         return rows

@@ -1,8 +1,8 @@
-"""The attribute recmap writes to the group of a Zarr store, and what it tells.
+"""The attribute that recmap writes to the group of a Zarr store.
 
-``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}``: the order of
-the columns, their names where a folder cannot have them, and their types where Zarr has none
-(``arrays`` says how such values are stored). It also tells whether recmap wrote a folder.
+``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}`` holds the
+order of the columns, names that a folder cannot have, and types that Zarr does not have
+(``arrays`` describes how their values are stored). It also shows that recmap wrote the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StoredColumn", "column_attributes", "not_ours", "read_columns", "ref
 _KEY = "recmap"
 _GROUP_FILES = {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}
 _ARRAY_FILES = {"zarr.json", ".zarray", ".zattrs"}
-# Chunks are files, or folders of files, named by numbers; those of version 3 lie in "c".
+# Chunks are files, or folders of files, with numbers as names; version 3 puts them in "c".
 _CHUNK = re.compile(r"\d+(\.\d+)*")
 _MAX_SIZE = 256 << 20
 
@@ -48,7 +48,7 @@ def column_attributes(columns: Sequence[StoredColumn]) -> dict[str, Any]:
 
 
 def read_columns(path: str, attributes: Mapping[str, Any]) -> list[StoredColumn]:
-    """Return the columns that the attributes tell; none if recmap did not write the store."""
+    """Return the columns listed in the attributes; none if recmap did not write the store."""
     if _KEY not in attributes:
         return []
     try:
@@ -65,7 +65,7 @@ def read_columns(path: str, attributes: Mapping[str, Any]) -> list[StoredColumn]
 
 
 def refuse_foreign(path: str) -> None:
-    """Raise if a folder that is to be replaced holds what recmap did not write."""
+    """Raise if a folder to be replaced holds anything that recmap did not write."""
     if not os.path.isdir(path):
         return
     found = not_ours(path)
@@ -77,8 +77,9 @@ def refuse_foreign(path: str) -> None:
 
 
 def not_ours(path: str) -> str:
-    """Name the first thing in a folder that is not part of a store recmap wrote; "" if
-    there is none.
+    """Name the first thing in a folder that is not part of a store written by recmap.
+
+    Return "" if there is none.
     """
     if not os.listdir(path):
         return ""
@@ -117,7 +118,7 @@ def _is_known(
 
 
 def _arrays(attributes: Mapping[str, Any]) -> set[str]:
-    """Return the paths of the arrays that recmap says it wrote; none if it does not."""
+    """Return the paths of the arrays listed in the attribute; none without a valid one."""
     arrays: set[str] = set()
     try:
         for column in attributes[_KEY]["columns"]:

@@ -50,14 +50,14 @@ _CODECS: dict[int, dict[str | None, Any]] = {
     },
 }
 _CHUNK, _LEAST_CHUNK = 1 << 20, 1 << 10
-# Bytes of rows that may wait until they fill a chunk, all columns together.
+# Bytes of rows that may wait to fill a chunk, for all columns together.
 _HELD = 32 << 20
-# Codecs take at most 2 GB at once, and smaller chunks are easier to read.
+# Codecs accept at most 2 GB at once, and smaller chunks are easier to read.
 _MAX_ROW = 64 << 20
 
 
 class ZarrSink(Sink):
-    """Writes a group with one array per column; ragged columns are values and offsets.
+    """Writes a group with one array per column; ragged columns become values and offsets.
 
     The folder has a temporary name until it is complete.
     """
@@ -127,7 +127,7 @@ class ZarrSink(Sink):
             self._arrays[name, key].append(rows)
 
     def finish(self) -> str:
-        """Write what is left, and return the temporary name."""
+        """Write the remaining rows, and return the temporary name."""
         if not self._finished:
             for array in self._arrays.values():
                 array.finish()
@@ -139,7 +139,7 @@ class ZarrSink(Sink):
         return self._temporary
 
     def commit(self) -> None:
-        """Finish the store and give it its name. It replaces an older store of recmap's."""
+        """Finish the store and give it its name, replacing an older store written by recmap."""
         self.finish()
         # Replace the target of a link, not the link.
         target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
@@ -161,7 +161,7 @@ class ZarrSink(Sink):
 
 
 def _on_same_file_system(path: str, folder: str) -> str:
-    """Return the folder, or a copy next to ``path`` if it is on another file system."""
+    """Return the folder, or a copy of it next to ``path`` if it is on another file system."""
     parent = os.path.dirname(path) or "."
     os.makedirs(parent, exist_ok=True)
     if os.stat(parent).st_dev == os.stat(folder).st_dev:
@@ -176,7 +176,7 @@ def _on_same_file_system(path: str, folder: str) -> str:
 
 
 class _Array:
-    """An array that grows by whole chunks, so that none is written twice."""
+    """An array that grows by whole chunks, so that no chunk is written twice."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class _Array:
         expected: int | None,
         size: int,
     ) -> None:
-        """Chunks have ``rows`` rows; if that is None, about ``size`` bytes, and no more rows
-        than ``expected``.
+        """Chunks have ``rows`` rows. If that is None, they have about ``size`` bytes and at most
+        ``expected`` rows.
         """
         dtype, more = stored_as(part.dtype) if part.dtype.kind != "S" else (np.dtype("u1"), ())
         inner = (*part.inner, *more)
@@ -204,7 +204,7 @@ class _Array:
             chunks=chunk,
             dtype=dtype,
             compressors=codec,
-            # Zarr would take a chunk of -0j for an empty one.
+            # Otherwise zarr would treat a chunk of -0j as empty.
             config={"write_empty_chunks": True},
         )
 
@@ -215,7 +215,7 @@ class _Array:
             held = np.concatenate(self._pending)
             whole = len(held) - len(held) % self._chunk_rows
             self._write(held[:whole])
-            # A copy, so that the remaining rows do not keep all of them alive.
+            # Copy the remaining rows, so that they do not keep the whole array alive.
             self._pending, self._held = [held[whole:].copy()], len(held) - whole
 
     def _write(self, rows: npt.NDArray[Any]) -> None:
@@ -233,7 +233,7 @@ class _Array:
 def _chunk(
     inner: tuple[int, ...], itemsize: int, rows: int | None, expected: int | None, size: int
 ) -> tuple[int, ...]:
-    """Choose the shape of a chunk: ``size`` bytes of whole rows. Only very large rows are cut."""
+    """Choose a chunk shape of ``size`` bytes in whole rows; only very large rows are split."""
     axes = [max(1, axis) for axis in inner]
     for i in range(len(axes)):
         while axes[i] > 1 and math.prod(axes) * itemsize > _MAX_ROW:
@@ -245,7 +245,7 @@ def _chunk(
 
 
 def _paths(schema: Schema) -> dict[str, str]:
-    """Choose a path for each column: its name, if a folder can have that name."""
+    """Choose a path for each column: its name, if that is a valid folder name."""
     paths: dict[str, str] = {}
     names = {name.casefold() for name in schema}
     for number, name in enumerate(schema):
@@ -259,9 +259,9 @@ def _paths(schema: Schema) -> dict[str, str]:
 
 
 class _TimelessGzip2(numcodecs.GZip):  # type: ignore[misc]
-    """gzip of version 2 without the time of writing, so that equal rows give equal bytes.
+    """The gzip codec of version 2 without a timestamp, so that equal rows give equal bytes.
 
-    The store names it like the original codec.
+    The store lists it under the name of the original codec.
     """
 
     def encode(self, buf: Any) -> bytes:
@@ -269,7 +269,7 @@ class _TimelessGzip2(numcodecs.GZip):  # type: ignore[misc]
 
 
 class _TimelessGzip3(GzipCodec):  # type: ignore[misc]
-    """The same for version 3."""
+    """The gzip codec of version 3 without a timestamp."""
 
     def _encode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         packed = _gzipped(chunk_bytes.as_numpy_array(), self.level)

@@ -26,7 +26,7 @@ __all__ = ["open_zarr"]
 def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     """Open the arrays of equal length, or those in ``names``.
 
-    A store that is a single array is one column, named by its attribute ``name``.
+    A store that is a single array is one column, named after its attribute ``name``.
     """
     packed = sniff(path) if os.path.isfile(path) else None
     if packed is not None and packed.format is None:
@@ -58,7 +58,7 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
         else:
             found |= _columns(path, name, array, None)
     columns = choose_columns(path, found, refused, names)
-    # Reopen by name, so that nothing is left out and warned about again.
+    # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_zarr, path, list(columns))
     return ColumnsSource("zarr", [path], columns, reopen=again)
 

@@ -1,4 +1,4 @@
-"""The arrays of a Zarr store, opened so that a damaged one does not affect the others."""
+"""The arrays of a Zarr store. A damaged array does not affect the others."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NODES = ("zarr.json", ".zarray", ".zgroup")
 
 
 def limit_threads() -> None:
-    """Make zarr start no more threads than recmap does, unless the user set a number.
+    """Limit zarr to as many threads as recmap uses, unless the user set a number.
 
-    By default it starts more than there are CPUs, and fails if they cannot start.
+    By default zarr uses more threads than there are CPUs, and fails if they cannot start.
     """
     if zarr.config.get("threading.max_workers") is None:
         zarr.config.set({"threading.max_workers": thread_count()})
 
 
 class Store:
-    """The attributes of a store, its arrays by path, and why others cannot be opened.
+    """The attributes of a store, its arrays by path, and the reasons others cannot be opened.
 
-    The path of an array that is the whole store is "".
+    If the store is a single array, its path is "".
     """
 
     def __init__(self, path: str) -> None:
@@ -35,8 +35,8 @@ class Store:
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
-            # An absolute path: if the working directory changed, no chunk would be found, and
-            # missing chunks read as zeros.
+            # Use an absolute path: after a change of the working directory, no chunk would be
+            # found, and missing chunks read as zeros.
             node = self._open(os.path.abspath(path))
             self.attributes = dict(node.attrs)
         except Exception as e:  # damaged metadata may raise anything
@@ -51,7 +51,7 @@ class Store:
                 members = node.members(max_depth=None)
                 self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
         except Exception:
-            # The consolidated metadata, or that of any array, is damaged.
+            # The consolidated metadata or the metadata of an array is damaged.
             node = zarr.open(path, mode="r", use_consolidated=False)
             if isinstance(node, zarr.Array):
                 raise
