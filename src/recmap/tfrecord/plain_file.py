@@ -116,7 +116,7 @@ class PlainFile(RecordFile):
         return not index.complete and index.count < rows and index.fault is None
 
     def _found(self, rows: int) -> int:
-        """Return how many of the first ``rows`` records exist; raise if damage precedes them."""
+        """Return how many of the first ``rows`` records exist; raise if damage comes first."""
         index = self.index
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
@@ -129,7 +129,8 @@ class PlainFile(RecordFile):
             index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
         every = 1 if each else index.every
         begin, stop = index.end, min(index.end + size, self.size)
-        # To enter the file, a thread tries every byte of a record, too slow for long records.
+        # A thread that enters the file tries every byte until it finds a record. That is too
+        # slow for long records.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
         request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
