@@ -51,7 +51,7 @@ def sync(path: str) -> None:
 def put_in_place(temporary: str, path: str) -> None:
     """Rename a finished file to its final name.
 
-    If it replaces a file, it takes over the permissions. A link stays a link: its target is
+    If it replaces a file, it gets that file's permissions. A link stays a link: its target is
     replaced.
     """
     target = os.path.realpath(path) if os.path.islink(path) else path

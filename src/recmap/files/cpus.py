@@ -62,7 +62,7 @@ def _parse_threads(text: str) -> int:
 
 
 def thread_share() -> int:
-    """Return how many threads a call may use while others work next to this thread."""
+    """Return how many threads a call may use while other threads work alongside this one."""
     return max(1, thread_count() // getattr(_thread, "beside", 1))
 
 

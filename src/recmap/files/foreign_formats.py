@@ -305,7 +305,7 @@ def _arrow_stream(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _pickle(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise a pickle: it begins with operations valid in pickletools and ends with STOP."""
+    """Recognise a pickle: it begins with valid pickle operations and ends with STOP."""
     if (size and tail[-1:] != b".") or len(head) < 2:
         return None
     found = FileKind(

@@ -28,7 +28,7 @@ from recmap.files.threads import Threads
 
 __all__ = ["Deflater", "inflate_members", "inflater", "member_size"]
 
-# On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has its fast paths only on x86.
+# On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
 # ISA-L compresses 2 to 4 times as fast as zlib at its default level, to about the same size.
 _LEVEL = 3
@@ -208,7 +208,8 @@ def _threads() -> Threads:
     return _make_threads(os.getpid(), pool_size())
 
 
-# Conversions with small budgets have pools of their own, and may run next to others.
+# More than one: conversions with small budgets have their own pools, and may run in parallel
+# with others.
 @lru_cache(maxsize=4)
 def _make_threads(process: int, count: int) -> Threads:
     """Start a pool. A forked process inherits no threads and makes its own."""
