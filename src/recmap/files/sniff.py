@@ -43,7 +43,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_PLACES = [512 << i for i in range(18)]
 _TFRECORD_NAME = re.compile(r"\.(tfrecords?|tfr)(?![a-z])", re.IGNORECASE)
 _HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
-# How to say what a file without a header holds.
+# Options that describe a file without a header, as an example for messages.
 RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 _TFRECORD = FileKind("TFRecord", format="tfrecord")
 _HDF5 = FileKind("HDF5", format="hdf5")
@@ -123,7 +123,7 @@ def named_tfrecord(path: str) -> bool:
     return _TFRECORD_NAME.search(os.path.basename(path)) is not None
 
 
-# How to say what a file without a header holds.
+# Options that describe a file without a header, as an example for messages.
 RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 
 

@@ -124,7 +124,7 @@ class Index:
         """
         if self._rows or (self.count and self.length is None):
             return False
-        # If the other lengths add up to that, all records but the first have the least length.
+        # All records but the first have the least length if their lengths add up to that.
         behind = total - first == (records - 1) * least and first == most
         if self.count == 0 and behind:
             self.length, self.lead = least, most - least

@@ -353,7 +353,7 @@ class PlainFile(RecordFile):
         file = self.file
         if fault.code != _core.FaultCode.data_crc:
             return _core.find_record(file.bytes, fault.offset + 1, self.size)
-        # The length is sound, so the next record begins where it says, unless this record was
+        # The length is sound, so it gives the start of the next record, unless this record was
         # cut short and others were appended.
         length = int.from_bytes(file.bytes[fault.offset : fault.offset + _LENGTH_SIZE], "little")
         after = fault.offset + _core.FRAME_SIZE + length

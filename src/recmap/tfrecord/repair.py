@@ -25,7 +25,7 @@ from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["Repaired", "repair"]
 
-# Bytes handed to the writer at a time.
+# Bytes passed to the writer at a time.
 _PIECE = 4 << 20
 _FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE
 
