@@ -1,9 +1,9 @@
-"""The JSON file beside an array file that describes its columns.
+"""The JSON file next to an array file that describes its columns.
 
-``data.bin.recmap.json`` can be written by people and programs:
-``{"recmap": 1, "fields": {"x": "float32[10]"}}``. A row is its fields end to end. Those that
-recmap writes also hold the size of the data and a checksum of samples, so that the
-description of an older file is not taken for that of its successor.
+People and programs can write ``data.bin.recmap.json``:
+``{"recmap": 1, "fields": {"x": "float32[10]"}}``. A row is its fields, end to end.
+Descriptions written by recmap also have the size of the data and a checksum of samples. So
+the description of an old file is not mistaken for that of the file that replaced it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _SUFFIX = ".recmap.json"
-# A description is a few lines; larger files are not one.
+# A description has a few lines. A larger file is something else.
 _MAX_SIZE = 1 << 20
-# Samples for the checksum, and the bytes of each.
+# Number of samples for the checksum, and the bytes of each.
 _SAMPLES, _SAMPLE_SIZE = 16, 4096
 
 
 @dataclass(frozen=True)
 class Description:
-    """The fields of a row, and the size and checksum of the data, if the file tells them."""
+    """The fields of a row, and the size and checksum of the data if the file has them."""
 
     path: str
     schema: Schema
@@ -46,11 +46,11 @@ class Description:
 
     @property
     def bound(self) -> bool:
-        """Whether it tells which data it belongs to."""
+        """Whether it identifies the data it belongs to."""
         return self.size is not None and self.crc32 is not None
 
     def mismatch(self, data: str) -> str:
-        """Say why this cannot be the description of a file; "" if it can."""
+        """Return why this cannot be the description of a file; "" if it can."""
         size = os.path.getsize(data)
         if self.size is not None and size != self.size:
             return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
@@ -88,7 +88,7 @@ def load_description(path: str) -> Description | None:
 
 
 def is_description(name: str) -> bool:
-    """Tell whether a file is a description, not something else with such a name."""
+    """Return whether a file is a description, not something else with such a name."""
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
     except (OSError, RecursionError, ValueError):

@@ -1,4 +1,4 @@
-"""Write files so that they appear whole or not at all."""
+"""Write files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["make_folder", "put_in_place", "read_whole", "sync", "write_whole", "
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turn an error of the operating system into an OutputError that names the output."""
+    """Turn an operating system error into an OutputError that names the output."""
     try:
         yield
     except RecmapError:
@@ -32,7 +32,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
-    """Make the folder of an output, and refuse a name that no file can have."""
+    """Create the folder of an output, and refuse a name that no file can have."""
     with writing(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with suppress(FileNotFoundError):
@@ -40,7 +40,7 @@ def make_folder(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the list of names in a folder, is on disk."""
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -51,7 +51,8 @@ def sync(path: str) -> None:
 def put_in_place(temporary: str, path: str) -> None:
     """Rename a finished file to its final name.
 
-    A file it replaces passes on its permissions. A link stays a link: its target is replaced.
+    If it replaces a file, it gets that file's permissions. A link stays a link: its target is
+    replaced.
     """
     target = os.path.realpath(path) if os.path.islink(path) else path
     if os.path.isfile(target):
@@ -62,7 +63,7 @@ def put_in_place(temporary: str, path: str) -> None:
         if e.errno != errno.EXDEV:
             remove(temporary)
             raise
-        # A link into another file system: rename within that one.
+        # The link points to another file system, and a rename works only within one.
         near = temporary_path(target)
         try:
             shutil.copy2(temporary, near)
@@ -73,9 +74,9 @@ def put_in_place(temporary: str, path: str) -> None:
 
 
 def read_whole(path: str, most: int) -> str:
-    """Read a text file; a ValueError if it has more than ``most`` bytes or is not UTF-8.
+    """Read a text file; raise a ValueError if it is over ``most`` bytes or not UTF-8.
 
-    Memory is allocated for the file's size: ``file.read(most)`` would allocate ``most`` bytes.
+    This allocates memory for the file's size. ``file.read(most)`` would allocate ``most`` bytes.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -85,7 +86,7 @@ def read_whole(path: str, most: int) -> str:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a text file under a temporary name and rename it; a failure leaves nothing."""
+    """Write a text file under a temporary name and rename it. A failure leaves nothing behind."""
     make_folder(path)
     temporary = temporary_path(path)
     try:

@@ -1,4 +1,4 @@
-"""Reuse memory: a batch that has been freed makes room for the next."""
+"""Reuse the memory of freed batches for the next ones."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import numpy.typing as npt
 
 __all__ = ["Buffers"]
 
-# Below this, malloc reuses memory just as well. Above, new pages cost as much as filling
-# them; but very large buffers are not worth keeping.
+# Below this size, malloc reuses memory just as well. Above it, new pages cost as much as
+# filling them. Very large buffers are not worth keeping.
 _SMALLEST = 1 << 18
 _LARGEST = 1 << 24
 _BYTE = np.dtype(np.uint8)
-# Bytes kept for reuse, at most.
+# The most bytes kept for reuse.
 _KEPT = 1 << 26
 
 
 class Buffers:
     """Makes arrays over buffers that return to the pool when the array is freed.
 
-    Every view holds the array, so none is left then. Arrays begin on a page; those below
-    ``smallest`` or above ``largest`` bytes are NumPy's own. Any thread may use the pool.
+    Every view keeps its array alive, so a buffer returns only when no view is left. Arrays
+    begin on a page boundary. NumPy allocates those below ``smallest`` or above ``largest``
+    bytes. Any thread may use the pool.
     """
 
     def __init__(
@@ -37,27 +38,28 @@ class Buffers:
         self._free: deque[mmap.mmap] = deque()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Make an array with arbitrary content."""
+        """Make an uninitialized array."""
         size = dtype.itemsize * math.prod(shape)
         if not self._smallest <= size <= self._largest or dtype.hasobject:
             return np.empty(shape, dtype)
         try:
             buffer = self._get(size)
-        except OSError:  # out of memory: NumPy raises the usual error
+        except OSError:  # out of memory: let NumPy raise the usual error
             self._free.clear()
             return np.empty(shape, dtype)
-        # Directly over the buffer: views of an array over another array hold only that one.
+        # Build it directly on the buffer. If it were a view of another array, its own views
+        # would keep only that other array alive.
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
         weakref.finalize(array, self._return, buffer).atexit = False
         return array
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
-        """Make an array of ``size`` bytes with arbitrary content."""
+        """Make an uninitialized array of ``size`` bytes."""
         return self.empty((size,), _BYTE)
 
     def _return(self, buffer: mmap.mmap) -> None:
-        # No lock: the garbage collector may call this at any moment. At worst two threads
-        # keep one buffer too many.
+        # No lock, because the garbage collector may call this at any time. At worst, two
+        # threads keep one buffer too many.
         if sum(map(len, tuple(self._free))) + len(buffer) <= self._kept:
             self._free.append(buffer)
 
@@ -66,7 +68,7 @@ class Buffers:
             buffer = self._free.pop()
         except IndexError:
             return mmap.mmap(-1, _rounded(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # A small batch should not hold a buffer that is much too large.
+        # A small batch should not occupy a buffer that is much too large.
         if size <= len(buffer) <= 2 * size:
             return buffer
         return self._get(size)
@@ -76,8 +78,9 @@ class Buffers:
 
 
 def _rounded(size: int) -> int:
-    """Round up by at most an eighth, so that a slightly larger batch fits next time. The extra
-    pages are never touched.
+    """Round up by at most an eighth, so that a slightly larger batch fits next time.
+
+    The extra pages are never touched.
     """
     step = 1 << max(size.bit_length() - 4, 0)
     return -(-size // step) * step

@@ -30,8 +30,8 @@ _thread = threading.local()
 def thread_count() -> int:
     """Return how many threads a call may use.
 
-    These are the CPUs of this process, or the environment variable ``RECMAP_THREADS``, or
-    fewer where a memory budget allows no more.
+    This is the number of CPUs of this process, or the environment variable ``RECMAP_THREADS``.
+    A memory budget may allow fewer.
     """
     share = own_share()
     return _cpus() if share is None else min(share.each, _cpus())
@@ -62,19 +62,17 @@ def _parse_threads(text: str) -> int:
 
 
 def thread_share() -> int:
-    """Return how many threads a call may use if others work beside this thread."""
+    """Return how many threads a call may use while other threads work alongside this one."""
     return max(1, thread_count() // getattr(_thread, "beside", 1))
 
 
 def work_beside(count: int) -> None:
-    """Tell this thread how many do the same work, itself included, so that they share the
-    CPUs.
-    """
+    """Set how many threads do the same work, including this one, so that they share the CPUs."""
     _thread.beside = count
 
 
 class Share(NamedTuple):
-    """The threads that a memory budget allows: each worker, and all of them together."""
+    """The number of threads a memory budget allows, per worker and for all workers together."""
 
     each: int
     together: int
@@ -82,7 +80,7 @@ class Share(NamedTuple):
 
 @contextmanager
 def within(share: Share | None) -> Iterator[None]:
-    """Limit this thread, and those it starts, to a share: every thread at work holds memory."""
+    """Limit this thread, and those it starts, to a share. Every working thread takes memory."""
     before, _thread.share = own_share(), share
     try:
         yield
@@ -98,8 +96,9 @@ def own_share() -> Share | None:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let the whole process use ``count`` threads: a cluster that hands out CPUs does not
-    always tell the operating system.
+    """Let the whole process use ``count`` threads.
+
+    A cluster may assign CPUs to a process without telling the operating system.
     """
     global _allowed  # noqa: PLW0603 - there is one machine
     before, _allowed = _allowed, count

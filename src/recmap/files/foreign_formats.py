@@ -1,6 +1,6 @@
-"""What files of other formats look like, and how to get their data into recmap.
+"""Recognise files of other formats, and advise how to get their data into recmap.
 
-Nothing is unpickled, and only the first bytes, the last ones and the size are looked at.
+This looks only at the first bytes, the last bytes and the size. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from recmap.errors import Message, Option
 
 __all__ = ["ZIP", "FileKind", "pandas_advice", "recognise", "recognise_zip"]
 
-# A pickle of protocol 0 or 1 has no magic. It begins with the opcode of a container, a
-# global, a string or a number.
+# A pickle of protocol 0 or 1 has no magic number. It begins with the opcode of a container,
+# a global, a string or a number.
 _OLD_PICKLES = b"(]}lcVXUSKMJFGIL"
-# Operations after which bytes are taken for a pickle: a whole one without a magic, or the
-# beginning of any.
+# The fewest operations for bytes to count as a pickle: a complete one without a magic number,
+# or the beginning of any.
 _FEWEST_OLD, _FEWEST_OPERATIONS = 4, 8
 
 
@@ -28,10 +28,10 @@ _FEWEST_OLD, _FEWEST_OPERATIONS = 4, 8
 class FileKind:
     """What a file looks like.
 
-    ``format`` is the recmap format that reads it, if there is one. Otherwise ``advice`` says
-    what to do; ``{path}`` in it stands for the quoted name of the file. ``certain`` is false
-    for a guess, such as CSV, that raw numbers could also match. ``packed`` names the
-    compression around it.
+    ``format`` is the recmap format that reads it, if there is one. Otherwise, ``advice`` says
+    what to do, with ``{path}`` for the quoted name of the file. ``certain`` is false for a
+    guess, such as CSV, that raw numbers could also match. ``packed`` names the compression
+    around it.
     """
 
     what: str
@@ -42,8 +42,9 @@ class FileKind:
 
 
 def recognise(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise a file of another format by its first and last bytes and its size, which is
-    0 where it is not known.
+    """Recognise a file of another format by its first and last bytes and its size.
+
+    The size is 0 if unknown.
     """
     for magic, kind in _MAGIC:
         if head.startswith(magic):
@@ -56,7 +57,7 @@ def recognise(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def recognise_zip(names: Sequence[str]) -> FileKind:
-    """Recognise a zip archive by the names in it."""
+    """Recognise the content of a zip archive by the names in it."""
     bases = {name.rsplit("/", 1)[-1] for name in names}
     if "data.pkl" in bases:
         return FileKind(
@@ -77,7 +78,7 @@ def recognise_zip(names: Sequence[str]) -> FileKind:
 
 
 def pandas_advice(call: str) -> str:
-    """Advise to read a file with a pandas call, in which ``{path}`` stands for its name."""
+    """Advise reading a file with a pandas call, with ``{path}`` for its name."""
     return f'Try rm.from_arrays(pandas.{call}.to_dict("series"))'
 
 
@@ -211,7 +212,7 @@ def _tiff(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _other_image(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise images whose magic is too short to be trusted alone."""
+    """Recognise images with a magic number too short to be trusted on its own."""
     del tail
     brands = {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF"}
     if head[4:8] == b"ftyp" and head[8:12] in brands:
@@ -233,7 +234,7 @@ def _tar(head: bytes, tail: bytes, size: int) -> FileKind | None:
         stored = int(head[148:156].strip(b" \0") or b"-1", 8)
     except ValueError:
         return None
-    # The checksum counts its own field as spaces.
+    # The checksum treats its own field as spaces.
     if stored != sum(head[:148]) + sum(head[156:512]) + 8 * 32:
         return None
     return FileKind("a tar archive, such as WebDataset uses", _UNPACK + ": tar -xf {path}")
@@ -262,7 +263,7 @@ def _mat(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _old_mat(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise MATLAB 4: type, rows, columns, whether it is complex, length of the name."""
+    """Recognise MATLAB 4: type, rows, columns, complex flag, length of the name."""
     del tail
     if len(head) < 22:
         return None
@@ -281,7 +282,7 @@ def _old_mat(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _arrow_stream(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise a message: -1, its size, and a flatbuffer whose header is a schema."""
+    """Recognise an Arrow message: -1, its size, and a flatbuffer with a schema header."""
     del tail
     if head[:4] != b"\xff\xff\xff\xff" or len(head) < 32:
         return None
@@ -304,7 +305,7 @@ def _arrow_stream(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _pickle(head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Recognise a pickle: it ends with STOP and begins with operations pickletools knows."""
+    """Recognise a pickle: it begins with valid pickle operations and ends with STOP."""
     if (size and tail[-1:] != b".") or len(head) < 2:
         return None
     found = FileKind(
@@ -321,7 +322,7 @@ def _pickle(head: bytes, tail: bytes, size: int) -> FileKind | None:
         (frame,) = struct.unpack_from("<Q", head, 3)
         return found if frame and (11 + frame <= size if size else frame < 1 << 40) else None
     operations, end = _operations(head)
-    if end is not None:  # a whole pickle, if nothing follows
+    if end is not None:  # a complete pickle, if nothing follows
         enough = operations >= _FEWEST_OLD if old else operations > 1
         return found if enough and end == (size or len(head)) else None
     if size and size <= len(head):
@@ -330,10 +331,9 @@ def _pickle(head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _operations(head: bytes) -> tuple[int, int | None]:
-    """Count the pickle operations that bytes begin with, and find where they stop.
+    """Count the pickle operations at the start of some bytes, and find where they stop.
 
-    The count is 0 if something among them is not an operation; the end is None if there is
-    no STOP.
+    The count is 0 if one of them is not a valid operation. The end is None if there is no STOP.
     """
     import pickletools
 

@@ -1,12 +1,12 @@
-"""gzip and zlib on several CPUs, both ways.
+"""Compress and decompress gzip and zlib on several CPUs.
 
-A stream is cut into blocks at fixed places, and each block is compressed alone, so the
-result does not depend on the number of threads. With gzip every block is a member that can
-also be inflated alone; zlib has no members, and its blocks form one stream.
+A stream is divided into blocks at fixed places, and each block is compressed independently.
+So the result does not depend on the number of threads. With gzip, every block is a member
+that can be inflated independently too. zlib has no members; its blocks form one stream.
 
-The header of a member tells its size in an extra field, so that several members are inflated
-at once: ``IG`` as pgzip and mgzip write it, and ``BC`` of bgzip is read as well. All other
-readers see ordinary members, one after the other.
+The header of a member has its size in an extra field, so that several members can be inflated
+at once. recmap writes ``IG``, like pgzip and mgzip, and also reads bgzip's ``BC``. Other
+readers see ordinary members.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from recmap.files.threads import Threads
 
 __all__ = ["Deflater", "inflate_members", "inflater", "member_size"]
 
-# On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, whose fast paths are written for x86.
+# On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
-# ISA-L compresses 2 to 4 times as fast as zlib does by default, to about the same size.
+# ISA-L compresses 2 to 4 times as fast as zlib at its default level, to about the same size.
 _LEVEL = 3
 _RAW = -15
 _WBITS = {"gzip": 31, "zlib": 15}
@@ -43,33 +43,33 @@ _MAGIC = b"\x1f\x8b\x08"
 _HAS_EXTRA = 4
 _NO_SYSTEM = 255
 _SUBFIELD = struct.Struct("<2sH")
-# By subfield: how the member's size is stored, and what must be added to it.
+# For each subfield, how the member's size is stored, and what to add to it.
 _SIZES = {b"IG": (struct.Struct("<I"), 0), b"BC": (struct.Struct("<H"), 1)}
 _TRAILER = struct.Struct("<II")  # CRC and size of the plain bytes
-# Enough to find the member's size, if the extra field holds little else.
+# Enough to find the member's size, if the extra field contains little else.
 _HEAD_SIZE = 64
 # Larger members are inflated as a stream, to save memory.
 _MAX_MEMBER = 1 << 19
-# Members inflated ahead at first.
+# Initial number of members to inflate ahead.
 _FIRST = 3
 
 
 def inflater(
     compression: Literal["gzip", "zlib"], *, whole: bool = False
 ) -> tuple[Any, type[Exception]]:
-    """Return a new decompressor of one member, and the error it raises.
+    """Return a new decompressor for one member, and the error it raises.
 
-    Say ``whole`` if you give it all of its input in one call, with room for all its output.
+    Set ``whole`` if you pass all of the input in one call, with room for all of the output.
     """
-    # Fed piecewise, ISA-L loses its place near the end of a zlib stream, whose trailer is
-    # shorter than what it reads ahead: up to three bytes behind it vanish, and some streams
-    # seem to end early. gzip members are not affected.
+    # If a zlib stream is passed in pieces, ISA-L loses its place near the end, because the
+    # trailer is shorter than what it reads ahead. Up to three bytes after the stream vanish,
+    # and some streams seem to end early. gzip members are not affected.
     library = _INFLATE if whole or compression == "gzip" else zlib_ng
     return library.decompressobj(wbits=_WBITS[compression]), library.error
 
 
 class Deflater:
-    """Compresses a stream in blocks. The results come in order, a little later."""
+    """Compresses a stream in blocks. The results come in order, with a short delay."""
 
     def __init__(self, compression: Literal["gzip", "zlib"]) -> None:
         self._gzip = compression == "gzip"
@@ -80,7 +80,7 @@ class Deflater:
         self._begun = False
 
     def compress(self, data: Any) -> Iterator[bytes]:
-        """Take bytes and yield what is ready. Waits only if many blocks are not."""
+        """Take bytes and yield what is ready. Wait only if many blocks are unfinished."""
         view = memoryview(data).cast("B")
         if not self._gzip:
             self._adler = isal_zlib.adler32(view, self._adler)
@@ -135,9 +135,9 @@ def _make_member(block: bytes) -> bytes:
 
 
 def _deflate(block: bytes, last: bool) -> bytes:
-    """Compress a block alone, without header or checksum.
+    """Compress one block independently, without header or checksum.
 
-    Unless it is the last of its stream it ends at a whole byte, where the next one follows.
+    Unless it is the last of its stream, it ends on a byte boundary, where the next one follows.
     """
     engine = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
     end = isal_zlib.Z_FINISH if last else isal_zlib.Z_SYNC_FLUSH
@@ -145,8 +145,9 @@ def _deflate(block: bytes, last: bool) -> bytes:
 
 
 def member_size(head: bytes) -> int | None:
-    """Return the size of the member that begins with these bytes, if its header tells one
-    that is small enough to inflate the member at once.
+    """Return the size of the member that begins with these bytes.
+
+    Return None unless the header states a size small enough to inflate the member at once.
     """
     if len(head) < _HEAD.size:
         return None
@@ -166,10 +167,10 @@ def member_size(head: bytes) -> int | None:
 
 
 def inflate_members(file: int, position: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the packed size and the plain bytes of each member from ``position`` on, up to
-    the first that does not tell its size or tells a wrong one.
+    """Yield the packed size and the plain bytes of each member, starting at ``position``.
 
-    A few members are inflated ahead, fewer at first: many callers want only the beginning.
+    Stop at the first member that does not state its size, or states a wrong one. A few members
+    are inflated ahead, fewer at first, because many callers need only the beginning.
     """
     waiting: deque[tuple[int, Future[bytes | None]]] = deque()
     more, most = True, _FIRST
@@ -191,24 +192,25 @@ def inflate_members(file: int, position: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _inflate_member(member: bytes) -> bytes | None:
-    """Return the plain bytes, or None if this is not one whole, sound and small member."""
+    """Return the plain bytes, or None if this is not one complete, sound and small member."""
     size = _TRAILER.unpack(member[-_TRAILER.size :])[1]
     engine, error = inflater("gzip")
     try:
-        # One byte more than expected, to notice a member that goes on.
+        # Ask for one byte more than expected, to detect a member that is longer.
         plain: bytes = engine.decompress(member, min(size, _MAX_MEMBER) + 1)
     except error:
-        return None  # inflating it as a stream tells where it is damaged
+        return None  # inflating it as a stream shows where it is damaged
     return plain if engine.eof and not engine.unused_data and len(plain) == size else None
 
 
 def _threads() -> Threads:
-    """Return the pool for all streams of this process, a thread per CPU."""
+    """Return the pool for all streams of this process, with one thread per CPU."""
     return _make_threads(os.getpid(), pool_size())
 
 
-# Conversions with small budgets, which have pools of their own, may run beside others.
+# More than one: conversions with small budgets have their own pools, and may run in parallel
+# with others.
 @lru_cache(maxsize=4)
 def _make_threads(process: int, count: int) -> Threads:
-    """Start a pool. A fork inherits no threads, and makes its own."""
+    """Start a pool. A forked process inherits no threads and makes its own."""
     return Threads(count, f"recmap-deflate-{process}")

@@ -1,7 +1,7 @@
 """Inflate what can still be read of a damaged gzip or zlib stream.
 
-A decompressor that meets damage discards what it inflated in the same call. So the member is
-inflated again, in ever smaller steps towards the damage, ignoring the checksum at its end.
+When a decompressor reaches damage, it discards what it inflated in the same call. So the member
+is inflated again, in smaller and smaller steps towards the damage, and its checksum is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 __all__ = ["Rescue", "find_member"]
 
 _RAW = -15
-# Bytes read and inflated per call; where one size fails, the next smaller one continues.
+# Bytes read and inflated per call. Where one size fails, the next smaller one continues.
 _STEPS = ((1 << 17, 3 << 16), (1 << 10, 1 << 10), (1, 1))
 _MAGIC = b"\x1f\x8b\x08"
 _HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
@@ -22,7 +22,7 @@ _TRAILER = {"gzip": 8, "zlib": 4}
 # Far more than any header takes.
 _HEADER_SIZE = 1 << 17
 _SEARCH_SIZE = 1 << 20
-# Compressed bytes inflated to see whether a member begins here.
+# Compressed bytes inflated to check whether a member begins here.
 _TRIED = 1 << 10
 
 
@@ -88,7 +88,7 @@ def _is_member(file: int, begin: int) -> bool:
     try:
         return bool(engine.decompress(data[header : header + _TRIED], _TRIED)) or engine.eof
     except zlib.error:
-        # The damage may lie within these bytes.
+        # The damage may be within these bytes.
         return _inflates_some(data[header : header + _TRIED])
 
 
@@ -101,7 +101,7 @@ def _inflates_some(data: bytes) -> bool:
 
 
 def _header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
-    """Return the bytes in front of the compressed data; None if the header makes no sense."""
+    """Return the size of the header before the compressed data; None if it is invalid."""
     if compression == "zlib":
         return 2 if len(data) > 2 and not data[1] & 0x20 else None
     if len(data) < 10 or data[:3] != _MAGIC or data[3] & _RESERVED:

@@ -24,11 +24,11 @@ __all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-# Bytes of mapped pages that a sequential read keeps behind it.
+# Bytes of mapped pages that a sequential read keeps in memory.
 _WINDOW_SIZE = 256 << 20
-# Files that a dataset keeps mapped while it reads one after the other.
+# Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 128
-# Files held for random access take at most half of the mappings that the system allows a
+# Files held for random access use at most half of the mappings that the system allows a
 # process, and at most this many.
 _MOST_HELD = 1 << 15
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
@@ -39,13 +39,13 @@ _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 class MappedFile:
     """A whole file as an array of bytes, without an open descriptor.
 
-    Views of it stay valid after the object is gone, unless the file is truncated.
+    Views stay valid after the object is gone, unless the file is truncated.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Absolute: the process may change its working folder.
+            # Make it absolute, because the process may change its working directory.
             place = os.fsencode(os.path.abspath(path))
             self._mapping = _core.Mapping(place, os.fsencode(path))
         except FileNotFoundError:
@@ -57,8 +57,9 @@ class MappedFile:
         self._begin = _address(self.bytes)
 
     def check_size(self, expected: int | None = None) -> None:
-        """Raise if the file is shorter than ``expected``, or than it was when it was mapped:
-        touching what is gone would kill the process. A new file of the same name does not
+        """Raise if the file is shorter than ``expected``, or than when it was mapped.
+
+        Touching the missing part would kill the process. A new file of the same name does not
         matter.
         """
         size = self._mapping.current_size()
@@ -70,18 +71,18 @@ class MappedFile:
     def check_sizes(files: Sequence[MappedFile], *, by_page: bool = False) -> None:
         """Raise if one of several files is shorter than it was.
 
-        ``by_page`` is faster, and enough where checksums are compared: the missing end of a
-        page reads as zeros.
+        ``by_page`` is faster, and sufficient where checksums are compared, because the missing
+        end of a page reads as zeros.
         """
         shrunk = _core.first_shrunk([file._mapping for file in files], by_page)  # noqa: SLF001
         if shrunk is not None:
             files[shrunk].check_size()
 
     def will_read(self, begin: int, end: int) -> None:
-        """Release the pages far behind a span that is about to be read.
+        """Release the pages far before a span that is about to be read.
 
-        So a pass over a large file holds only a window of it in memory. A small file stays
-        mapped, which makes the next pass faster.
+        A pass over a large file then keeps only a window of it in memory. The pages of a small
+        file stay mapped, which makes the next pass faster.
         """
         low, high = self._window
         if not low <= begin <= high:  # not in order
@@ -98,14 +99,14 @@ class MappedFile:
             self._mapping.release_pages(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
-        """Return an array whose rows begin at ``offset`` and lie ``stride`` bytes apart."""
+        """Return an array with rows that begin at ``offset`` and are ``stride`` bytes apart."""
         inner = np.empty(shape[1:], dtype).strides
         return np.ndarray(shape, dtype, buffer=self.bytes, offset=offset, strides=(stride, *inner))
 
     def array(
         self, offset: int, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C"
     ) -> npt.NDArray[Any]:
-        """Return an array that lies in the file at ``offset``."""
+        """Return the array that is stored in the file at ``offset``."""
         dtype = np.dtype(dtype)
         needed = offset + math.prod(shape) * dtype.itemsize
         if needed > self.size:
@@ -129,12 +130,12 @@ class MappedFile:
 
 
 class Guard:
-    """A context in which a file that is truncated during a read becomes an error.
+    """A context that turns the truncation of a file during a read into an error.
 
     The size of a file is checked before it is read, but another program may truncate it
     afterwards. Inside a guard, this thread then reads zeros instead of being killed, and
-    leaving the guard raises the error; discard what was read inside. Outside of a guard, as
-    in an array that the user holds, touching what is gone still kills the process.
+    leaving the guard raises the error. Discard what was read inside. Outside a guard, such as
+    in an array that the user holds, touching the missing part still kills the process.
     """
 
     __slots__ = ("_cuts",)
@@ -155,7 +156,7 @@ class Guard:
 
 
 def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return the same function, run inside a guard."""
+    """Wrap a function so that it runs inside a guard."""
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:
@@ -166,7 +167,7 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _is_bad_address(error: BaseException | None) -> bool:
-    """Tell whether the system could not read the memory it was given."""
+    """Return whether the system could not read the memory passed to it."""
     return isinstance(error, OSError) and error.errno == errno.EFAULT
 
 
@@ -210,8 +211,9 @@ class MappedFiles:
             return MappedFile(path)
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:
-        """Map all of these files for as long as the result lives; None if the process holds too
-        many already.
+        """Map all of these files for as long as the result lives.
+
+        Return None if the process would hold too many.
         """
         held = HeldFiles()
         if not _held.take(len(paths)):
@@ -231,7 +233,7 @@ class HeldFiles(list[MappedFile]):
 
 
 class _Allowance:
-    """The number of held files that the whole process is allowed."""
+    """Limits the number of held files in the whole process."""
 
     def __init__(self) -> None:
         self._taken = 0
@@ -251,7 +253,7 @@ class _Allowance:
 
 
 def _address(array: npt.NDArray[Any]) -> int:
-    """Return where an array begins in memory. Every read asks, and ``ctypes`` is slower."""
+    """Return where an array begins in memory. Every read calls this, and ``ctypes`` is slower."""
     address: int = array.__array_interface__["data"][0]
     return address
 

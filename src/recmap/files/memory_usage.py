@@ -13,8 +13,9 @@ _STATM = "/proc/self/statm"
 
 
 def anonymous_memory() -> int:
-    """Return the bytes this process holds, without mapped files; 0 where the system does not
-    tell.
+    """Return the bytes this process holds, without mapped files.
+
+    Return 0 where the system does not report it.
     """
     if not os.path.exists(_STATM):
         return 0
@@ -24,8 +25,9 @@ def anonymous_memory() -> int:
 
 
 def give_back() -> None:
-    """Return freed memory to the system. glibc may keep as much again as is in use, if threads
-    free what others allocated.
+    """Return freed memory to the system.
+
+    If threads free what others allocated, glibc may keep as much freed memory as is in use.
     """
     trim = _trim()
     if trim is not None:

@@ -1,4 +1,4 @@
-"""Output files, which get their name only when they are complete."""
+"""Output files, which get their final name only when they are complete."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = [
 Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
-# Smaller writes are joined before they are handed over.
+# Smaller writes are joined before they go to the spooler.
 _PIECE = 1 << 20
-# Writes that wait for the thread, at most.
+# The most writes that wait for the thread.
 _WAITING = 2
 # Disk space is reserved this far ahead.
 _RESERVE = 64 << 20
 
 
 def choose_compression(path: str, asked: Compression) -> Compression:
-    """Choose how to compress a file: as asked, else by the end of its name."""
+    """Choose how to compress a file: as asked, or else by its suffix."""
     by_name: dict[str, Compression] = {".gz": "gzip", ".zlib": "zlib"}
     return asked or by_name.get(os.path.splitext(path)[1].lower())
 
@@ -47,12 +47,12 @@ def choose_compression(path: str, asked: Compression) -> Compression:
 class Spooler:
     """Writes in a background thread, so that encoding and writing overlap.
 
-    Only a few writes wait at a time. An error is raised in the caller's thread at its next
+    Only a few writes wait at a time. An error is raised in the caller's thread, on its next
     call.
     """
 
     def __init__(self) -> None:
-        # Unlike Queue, these are safe to use from the garbage collector.
+        # Unlike Queue, SimpleQueue is safe to use from the garbage collector.
         self._pieces: SimpleQueue[tuple[OutputFile, Buffer] | None] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(_WAITING):
@@ -60,7 +60,7 @@ class Spooler:
         self._error: BaseException | None = None
         self._abandoned: Sequence[OutputFile] = ()
         self._thread = start_thread(self._run, name="recmap-writer")
-        # Without a thread, the caller writes.
+        # If no thread could be started, the caller writes.
         self._stopped = self._thread is None
 
     def put(self, file: OutputFile, piece: Buffer) -> None:
@@ -77,7 +77,7 @@ class Spooler:
         self._raise()
 
     def stop(self) -> None:
-        """Wait until the thread has ended, and ignore errors."""
+        """Wait until the thread has ended. Ignore errors."""
         if self._thread is not None and self._thread.is_alive():
             self._pieces.put(None)
             self._thread.join()
@@ -86,8 +86,8 @@ class Spooler:
     def abandon(self, files: Sequence[OutputFile]) -> None:
         """Remove all of these files without waiting.
 
-        The garbage collector calls this, perhaps in a thread that holds a lock, perhaps in
-        the spooler's own.
+        The garbage collector calls this, perhaps in a thread that holds a lock, or in the
+        spooler's own thread.
         """
         for file in files:
             if self._stopped:
@@ -105,7 +105,7 @@ class Spooler:
     def _run(self) -> None:
         while (item := self._pieces.get()) is not None:
             self._room.put(None)
-            # After an error the queue is emptied, so that no caller waits for room.
+            # After an error, keep emptying the queue, so that no caller waits for room.
             if self._error is None and not self._abandoned:
                 self._write(*item)
             del item  # free it before waiting for the next
@@ -120,12 +120,12 @@ class Spooler:
 
 
 class OutputFile:
-    """A file under a temporary name, until commit() gives it its final one."""
+    """A file with a temporary name until commit() gives it the final one."""
 
     def __init__(
         self, path: str, compression: Compression, spooler: Spooler, *, unnamed: bool = False
     ) -> None:
-        """An ``unnamed`` file is gone when it is closed or the process ends."""
+        """Create the file. An ``unnamed`` one is gone when it is closed or the process ends."""
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
@@ -141,13 +141,13 @@ class OutputFile:
         self._spooler = spooler
         self._pieces: list[Buffer] = []
         self._held = 0
-        # Bytes in the file, and up to where disk space is reserved; None if the file system
-        # cannot reserve any.
+        # Bytes in the file, and where the reserved disk space ends; None if the file system
+        # cannot reserve space.
         self.written = 0
         self._reserved: int | None = 0
 
     def write(self, piece: Buffer) -> None:
-        """Append; small writes are joined first."""
+        """Append bytes. Small writes are joined first."""
         if len(piece) >= _PIECE:
             self.flush()
             self._spooler.put(self, piece)
@@ -158,7 +158,7 @@ class OutputFile:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what is held."""
+        """Pass the collected bytes to the spooler."""
         pieces, self._pieces, self._held = self._pieces, [], 0
         if pieces:
             gathered = np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
@@ -189,21 +189,21 @@ class OutputFile:
         self._reserved = self.written + ahead if fits else None
 
     def write_at(self, offset: int, data: bytes) -> None:
-        """Overwrite bytes; the spooler must have been closed."""
+        """Overwrite bytes. Close the spooler first."""
         os.pwrite(self._file.fileno(), data, offset)
 
     def reader(self) -> IO[bytes]:
-        """Return the file, to be read from the beginning; the spooler must have been closed."""
+        """Return the file, ready to be read from the beginning. Close the spooler first."""
         self._file.seek(0)
         return self._file
 
     def finish(self, durable: bool) -> None:
-        """Write the end of the stream and close the file; the spooler must have been closed."""
+        """Write the end of the stream and close the file. Close the spooler first."""
         if self._deflater is not None:
             for part in self._deflater.finish():
                 self._write_all(part)
         with writing(self.path):
-            if self._reserved:  # release what was not used
+            if self._reserved:  # release the unused space
                 os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
             if durable:
                 os.fsync(self._file.fileno())
@@ -223,7 +223,7 @@ class OutputFile:
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
-    """Raise if there is something at ``path`` that must not be overwritten."""
+    """Raise if something at ``path`` must not be overwritten."""
     if os.path.exists(path) and not overwrite:
         raise OutputExistsError(
             Message(

@@ -1,4 +1,4 @@
-"""Find the files that a path, a pattern, a folder or a list stands for."""
+"""Find the files for a path, a pattern, a folder or a list."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
 # More files than any folder should hold.
 MOST_SHARDS = 1_000_000
-# A file with one of these names makes a folder a Zarr store, of version 3 or 2.
+# A folder with one of these files is a Zarr store, of version 3 or 2.
 _STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-# Files beside the data that are not data.
+# Suffixes of files next to the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
 def as_path(path: Any, name: str = "path") -> str:
-    """Return a path as text, with ``~`` expanded. ``name`` is the option it was given as."""
+    """Return a path as text, with ``~`` expanded. ``name`` is the option it came from."""
     if not isinstance(path, str | bytes | os.PathLike):
         file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
         raise OptionTypeError(
@@ -69,7 +69,7 @@ def as_paths(paths: Any) -> str | list[str]:
     if isinstance(paths, str | bytes | os.PathLike):
         return as_path(paths)
     if hasattr(paths, "__array__"):
-        # Otherwise the columns of a table, or the rows of an array, would be taken for paths.
+        # Otherwise, the columns of a table or the rows of an array would be taken for paths.
         table = hasattr(paths, "columns")
         if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
             columns = "df" if table else '{"data": array}'
@@ -83,9 +83,9 @@ def as_paths(paths: Any) -> str | list[str]:
 
 
 def expand(paths: PathsLike) -> list[str]:
-    """Return the files, those of a pattern or folder sorted by name and without hidden ones.
+    """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used as it is, even if it looks like a pattern.
+    A path that exists is used literally, even if it looks like a pattern.
     """
     given = as_paths(paths)
     if isinstance(given, str):
@@ -97,7 +97,7 @@ def expand(paths: PathsLike) -> list[str]:
 
 
 def absolute(paths: PathsLike) -> PathsLike:
-    """Return the paths or patterns as absolute ones, for a process in another folder."""
+    """Make the paths or patterns absolute, for a process in another folder."""
     given = as_paths(paths)
     return os.path.abspath(given) if isinstance(given, str) else list(map(os.path.abspath, given))
 
@@ -119,7 +119,7 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _no_files(path: str) -> str:
-    """Say why a folder holds no data."""
+    """Explain why a folder has no data."""
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
@@ -142,7 +142,7 @@ def shard_names(stem: str, suffix: str, count: int) -> list[str]:
 
 
 def size_on_disk(path: str) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
+    """Return the size in bytes of a file, or of all files in a folder."""
     if not os.path.isdir(path):
         return os.path.getsize(path)
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
@@ -150,7 +150,7 @@ def size_on_disk(path: str) -> int:
 
 
 def is_store(path: str) -> bool:
-    """Tell whether a folder is a Zarr store."""
+    """Return whether a folder is a Zarr store."""
     return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
 
 

@@ -17,17 +17,17 @@ __all__ = ["read_ahead"]
 
 _T = TypeVar("_T")
 
-# Seconds to wait at exit for threads in the middle of a read: one that returns from native
-# code after the interpreter has ended aborts the process.
+# Seconds to wait at exit for threads in the middle of a read. A thread that returns from
+# native code after the interpreter has ended aborts the process.
 _GRACE = 5.0
-# The running threads, and what tells each to end.
+# The running threads, and how to signal each to end.
 _reading: dict[threading.Thread, tuple[threading.Event, SimpleQueue[None]]] = {}
 
 
 def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
-    """Yield the same items, and make up to ``depth`` of the next ones meanwhile.
+    """Yield the same items, while a thread makes up to ``depth`` of the next ones.
 
-    What the iterator raises is raised here. The thread ends soon after this generator does.
+    Errors of the iterator are raised here. The thread ends soon after this generator does.
     """
     ready: SimpleQueue[list[_T] | BaseException] = SimpleQueue()
     room: SimpleQueue[None] = SimpleQueue()
@@ -47,8 +47,7 @@ def read_ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
             room.put(None)
             yield made.pop()  # keeps no reference here
     finally:
-        # The garbage collector may run this in a thread that holds a lock, so nothing here
-        # waits.
+        # Do not wait here: the garbage collector may run this in a thread that holds a lock.
         stop.set()
         room.put(None)
 
@@ -87,5 +86,5 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
-# A fork has none of these threads.
+# A forked process has none of these threads.
 os.register_at_fork(after_in_child=_reading.clear)

@@ -1,7 +1,7 @@
-"""Tell what a file is: by its content, and by its name only where the content says nothing.
+"""Detect what a file is by its content, and by its name only where the content is ambiguous.
 
-Everything that opens a file asks here, so that every call and every command describes an
-unknown file in the same words. Only a few kilobytes are read or inflated.
+Everything that opens a file uses this module, so that every call and every command describes
+an unknown file in the same words. Only a few kilobytes are read or inflated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "unknown_format",
 ]
 
-# Bytes looked at from the beginning.
+# Bytes to look at from the beginning.
 _HEAD = 1 << 13
 # A damaged TFRecord file is recognised by a sound record within its first bytes.
 _SEARCH = 16 << 20
@@ -43,7 +43,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_PLACES = [512 << i for i in range(18)]
 _TFRECORD_NAME = re.compile(r"\.(tfrecords?|tfr)(?![a-z])", re.IGNORECASE)
 _HINTED = (("float32", 4), ("float64", 8), ("int16", 2))
-# How to say what a file without a header holds.
+# Options that describe a file without a header, as an example for messages.
 RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 _TFRECORD = FileKind("TFRecord", format="tfrecord")
 _HDF5 = FileKind("HDF5", format="hdf5")
@@ -52,7 +52,7 @@ _NPZ = FileKind("npz", format="npz")
 
 
 def sniff(path: str) -> FileKind | None:
-    """Tell what the content of a file looks like; None if it looks like nothing known."""
+    """Return what the content of a file looks like; None if it is unknown."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         # Reading a pipe or a device could block forever.
@@ -74,7 +74,7 @@ def sniff(path: str) -> FileKind | None:
 def unknown_format(path: str, found: FileKind | None, records: bool = False) -> UnknownFormatError:
     """Make the error for a file that recmap does not read.
 
-    With ``records``, the caller has already searched it for TFRecord records.
+    With ``records``, the caller has already searched the file for TFRecord records.
     """
     if found is None and records:
         return UnknownFormatError(
@@ -108,8 +108,9 @@ def unknown_format(path: str, found: FileKind | None, records: bool = False) -> 
 
 
 def holds_records(path: str) -> bool:
-    """Tell whether the first megabytes of a file hold a sound record, though it does not
-    begin with one.
+    """Return whether the first megabytes of a file contain a sound record.
+
+    The file need not begin with one.
     """
     content = MappedFile(path).bytes
     stop = min(len(content), _SEARCH)
@@ -118,25 +119,25 @@ def holds_records(path: str) -> bool:
 
 
 def named_tfrecord(path: str) -> bool:
-    """Tell whether a name says TFRecord: ``x.tfrecord``, ``x.tfrecord-00000-of-00010``."""
+    """Return whether a name says TFRecord: ``x.tfrecord``, ``x.tfrecord-00000-of-00010``."""
     return _TFRECORD_NAME.search(os.path.basename(path)) is not None
 
 
-# How to say what a file without a header holds.
+# Options that describe a file without a header, as an example for messages.
 RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 
 
 def size_hint(size: int) -> str:
-    """Say how many numbers of common types a file of this size would hold."""
+    """Describe how many numbers of common types a file of this size would hold."""
     fits = [f"{size // width:,} of {name}" for name, width in _HINTED if size and size % width == 0]
     return f"its {size:,} bytes would be {', '.join(fits)}" if fits else f"it has {size:,} bytes"
 
 
 def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
-    """Tell what a file with this head, tail and size is.
+    """Return what a file with this head, tail and size is.
 
-    For the inside of a compressed file, ``path`` is the name it would have unpacked, and the
-    size is 0: not known.
+    For the content of a compressed file, ``path`` is the name it would have when unpacked, and
+    the size is 0, for unknown.
     """
     if _is_record(head):
         return _TFRECORD
@@ -150,7 +151,7 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
 
 
 def _is_record(head: bytes) -> bool:
-    """Tell whether bytes begin with the length of a record and its CRC."""
+    """Return whether the bytes begin with the length of a record and its CRC."""
     if len(head) < _core.HEADER_SIZE:
         return False
     first = _core.scan(np.frombuffer(head, np.uint8), _core.ScanRequest(limit=1))
@@ -173,7 +174,7 @@ def _zip(path: str) -> FileKind:
 
 
 def _packed(path: str, head: bytes, size: int) -> FileKind | None:
-    """Recognise a compressed file, and what its beginning tells about the content."""
+    """Recognise a compressed file, and its content as far as the beginning shows it."""
     for name, magic, command, unpack in _PACKERS:
         if not magic.match(head):
             continue
@@ -192,7 +193,7 @@ def _packed(path: str, head: bytes, size: int) -> FileKind | None:
             then = "try " + inner.advice[4:].replace("{path}", quoted)
         what = f"{inner.what}, compressed with {name}" if inner else f"data compressed with {name}"
         how = f" ({command} > {quoted})" if command else ""
-        # A few raw numbers can look like the beginning of a stream that was cut.
+        # A few raw numbers can look like the beginning of a truncated stream.
         certain = whole or named or size > len(head)
         advice = f"Decompress it first{how}, then {then}"
         return FileKind(what, advice, certain=certain, packed=name)
@@ -224,7 +225,7 @@ def _unxz(head: bytes) -> tuple[bytes | None, bool]:
     try:
         return engine.decompress(head, _HEAD), engine.eof
     except lzma.LZMAError:
-        return b"", True  # a large dictionary, or damage: its magic is long enough
+        return b"", True  # a large dictionary or damage, but the magic number is long enough
 
 
 def _unread(head: bytes) -> tuple[bytes | None, bool]:
@@ -233,8 +234,9 @@ def _unread(head: bytes) -> tuple[bytes | None, bool]:
 
 
 _PACKED_ENDS = (".gz", ".gzip", ".bz2", ".xz", ".zst", ".lz4", ".sz", ".7z", ".zlib")
-# By name: how such a file begins, the command that unpacks it, and a function that unpacks
-# its beginning: the plain bytes (None if it is no such file) and whether they are all.
+# For each name: how such a file begins, the command that unpacks it, and a function that
+# unpacks its beginning. The function returns the plain bytes (None if the file is something
+# else) and whether they are complete.
 _PACKERS: Sequence[
     tuple[str, re.Pattern[bytes], str, Callable[[bytes], tuple[bytes | None, bool]]]
 ] = (

@@ -1,8 +1,8 @@
-"""Temporary files: names that say which process owns them.
+"""Temporary files, with names that say which process owns them.
 
-An output is written under a hidden name beside its final one. The name holds the machine,
-the number and the start of the process, so that a later run can remove what a process that
-was killed left behind, and never what a running one still needs.
+An output is written under a hidden name next to its final one. The name contains the machine,
+the number and the start of the process. So a later run can remove what a killed process left
+behind, and never what a running process still needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OWNER = re.compile(
     r"(?P<machine>\w+)-(?P<number>\d{1,18})-"
     r"((?P<started>[0-9a-f]{8})-[0-9a-f]{8}|[0-9a-f]{12})"
 )
-# What a caller may put between the file's name and the owner.
+# Suffixes that a caller may put between the file's name and the owner.
 _PURPOSE = re.compile(r"\.(recmap|running|shuffle|member|(write|gone)-[0-9a-f]{12})\Z")
 # Longest name, in bytes, that leaves room for the owner within the usual limit of 255.
 _MAX_NAME = 180
@@ -49,8 +49,8 @@ _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=N
 class Process:
     """A process on one of the machines that share the storage.
 
-    The system reuses process numbers, so ``started`` identifies the moment at which this
-    one started. It is empty where the system does not tell.
+    The system reuses process numbers, so ``started`` identifies when this process started. It
+    is empty where the system does not report it.
     """
 
     machine: str
@@ -65,15 +65,15 @@ def this_process() -> Process:
 
 @lru_cache(maxsize=1)
 def _identify(number: int, host: str) -> Process:
-    # A readable beginning, and a digest because the hosts of a cluster may share it.
+    # Use a readable beginning and a digest: hosts of a cluster may share the beginning.
     shown = re.sub(r"\W", "_", host, flags=re.ASCII)[:11]
     return Process(f"{shown}_{_digest(host)}", number, _start_of(number) or "")
 
 
 def runs(process: Process) -> bool | None:
-    """Tell whether a process of this machine still runs.
+    """Return whether a process of this machine is still running.
 
-    None means that a process with this number runs, but it may be a different one.
+    None means that a process with this number is running, but it may be a different one.
     """
     if process.number < 1:
         return False
@@ -90,8 +90,9 @@ def runs(process: Process) -> bool | None:
 
 
 def _start_of(number: int) -> str | None:
-    """Return a short digest of the moment a process started: empty if the system does not
-    tell, None if the process has ended.
+    """Return a short digest of the time a process started.
+
+    It is empty if the system does not report it, and None if the process has ended.
     """
     moment = (
         _start_from_proc(number) if os.path.exists("/proc/self/stat") else _start_from_ps(number)
@@ -106,7 +107,7 @@ def _start_from_proc(number: int) -> str | None:
             state, *rest = stat.read().rpartition(")")[2].split()
         if state in "ZX":  # ended, but its parent has not collected it
             return None
-        # In ticks since boot, so that setting the clock changes nothing.
+        # The start is in ticks since boot, so that setting the clock does not change it.
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as boot:
             return f"{boot.read().strip()} {rest[18]}"
     except (OSError, ValueError, IndexError):
@@ -138,7 +139,7 @@ def acting_for(process: Process) -> Iterator[None]:
 
 
 def temporary_path(path: str, mark: str = "") -> str:
-    """Make up a unique hidden name beside a path, which names the owning process.
+    """Make a unique hidden name next to a path. It identifies the owning process.
 
     >>> process_of(temporary_path("out/x.npy", mark=".shuffle")) == this_process()
     True
@@ -152,7 +153,7 @@ def temporary_path(path: str, mark: str = "") -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name that leaves room for more: a long one becomes its beginning and a digest.
+    """Shorten a name to leave room for more: a long one becomes its beginning and a digest.
 
     >>> short_name("x.npy"), len(short_name("x" * 250))
     ('x.npy', 180)

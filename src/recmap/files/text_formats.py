@@ -9,13 +9,14 @@ from recmap.files.foreign_formats import FileKind, pandas_advice
 
 __all__ = ["guess_text"]
 
-# Share of ASCII in text that is not UTF-8.
+# The least share of ASCII in text that is not UTF-8.
 _MOSTLY_ASCII = 0.7
 
 
 def guess_text(path: str, head: bytes, size: int) -> FileKind | None:
-    """Guess the format of a file that begins with ``head``; None if that is not text. The size
-    is 0 where it is not known.
+    """Guess the format of a file that begins with ``head``; None if that is not text.
+
+    The size is 0 if unknown.
     """
     text, encoding = _decoded(head, size)
     if text is None:
@@ -84,14 +85,14 @@ def _decoded(head: bytes, size: int) -> tuple[str | None, str | None]:
 
 
 def _is_space(character: str) -> bool:
-    """Tell whether a character is white space or invisible, such as a zero-width joiner."""
+    """Return whether a character is white space or invisible, such as a zero-width joiner."""
     if character in "\t\n\r\f\v\x1b":
         return True
     return unicodedata.category(character) in ("Cf", "Zl", "Zp", "Zs")
 
 
 def _is_table(lines: list[str], delimiter: str) -> bool:
-    """Tell whether all lines have the same number of values, two or more."""
+    """Return whether all lines have the same number of values, two or more."""
     if len(lines) < 2:
         return False
     import csv

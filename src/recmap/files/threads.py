@@ -1,4 +1,4 @@
-"""Start threads, or do without where the system refuses."""
+"""Start threads, or do without them if the system refuses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _starting = threading.Lock()
 class Threads(ThreadPoolExecutor):
     """A pool that makes do with fewer threads if the system refuses more.
 
-    Without any, the caller does the work. All work runs inside a guard, so that a mapped file
-    that is truncated meanwhile raises an error.
+    If there are none, the caller does the work. All work runs inside a guard, so truncating a
+    mapped file in the meantime raises an error.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
@@ -38,7 +38,7 @@ class Threads(ThreadPoolExecutor):
         done.set_running_or_notify_cancel()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as e:  # raised when the result is asked for
+        except BaseException as e:  # raised when the caller gets the result
             done.set_exception(e)
         return done
 
@@ -48,7 +48,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
-    """Start a daemon thread; None if the system refuses."""
+    """Start a daemon thread; return None if the system refuses."""
     limited = _limited(target, own_share())
     thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
@@ -75,14 +75,15 @@ def _none_if_refused() -> Iterator[None]:
 
 @contextmanager
 def _small_stack() -> Iterator[None]:
-    """Make stacks small where the memory of the process is limited: the whole stack counts,
-    8 MB by default, whether it is used or not.
+    """Make stacks small where the memory of the process is limited.
+
+    The whole stack counts, 8 MB by default, whether it is used or not.
     """
     limits = (resource.RLIMIT_DATA, resource.RLIMIT_AS)
     if all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in limits):
         yield
         return
-    with _starting:  # the size is global
+    with _starting:  # the stack size is global
         before = threading.stack_size(_STACK)
         try:
             yield

@@ -1,7 +1,7 @@
 """The plain bytes of a compressed file, inflated piece by piece.
 
-``inflate`` yields them in order, member by member, and goes on behind damage where it can.
-``ByteStream`` holds as many of them as a reader needs at once.
+``inflate`` yields them in order, member by member, and resumes after damage where it can.
+``ByteStream`` holds as many of them as a reader needs at a time.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 # Larger buffers leave the CPU cache and make inflating 12% slower.
 _READ_SIZE = 1 << 17
 _OUT_SIZE = 3 << 16
-# Looking for members behind damage may read the file this many times over.
+# The search for members after damage may reread up to this many times the file's size.
 _MAX_REREAD = 4
-# Held while searching for the next sound record: larger records are not found.
+# Bytes held while searching for the next sound record. Larger records are not found.
 _SEARCH_SIZE = 16 << 20
-# The first allocation of a stream.
+# Size of a stream's first allocation.
 _FIRST_SIZE = 1 << 20
-# Pieces, mostly of up to 256 KB, inflated while records are decoded.
+# Pieces to inflate ahead while records are decoded. Most have at most 256 KB.
 _PIECES_AHEAD = 8
 
 
 def check_compression(path: str, asked: CompressionOption) -> Compression:
-    """Return how a file is compressed; an error if that is not what was asked for."""
+    """Return how a file is compressed; raise if that is not what was asked for."""
     if asked not in ("auto", "gzip", "zlib", None):
         raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
     with open(path, "rb") as file:
@@ -61,10 +61,10 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
 
 
 def _detect(head: bytes) -> Compression:
-    """Tell how a file that begins with these bytes is compressed.
+    """Detect how a file is compressed from its first bytes.
 
-    A plain file begins with the length of a record, which may look like the magic of gzip;
-    the CRC behind it tells them apart.
+    A plain file begins with the length of a record, which may look like gzip's magic number.
+    The CRC that follows tells them apart.
     """
     first = _core.scan(np.frombuffer(head, np.uint8), _core.ScanRequest(limit=1))
     sound = first.records == 1 or (first.fault and first.fault.code == _core.FaultCode.data_cut)
@@ -76,7 +76,7 @@ def _detect(head: bytes) -> Compression:
 
 
 def _begins(data: bytes, compression: Literal["gzip", "zlib"]) -> bool:
-    """Tell whether these can be the first bytes of a stream."""
+    """Return whether a compressed stream can begin with these bytes."""
     if compression == "gzip":
         return data[:3] == _GZIP_MAGIC[: len(data)] and len(data) > 0
     window = len(data) >= 2 and data[0] & 0x0F == 8 and data[0] >> 4 <= 7
@@ -86,8 +86,9 @@ def _begins(data: bytes, compression: Literal["gzip", "zlib"]) -> bool:
 class Piece(NamedTuple):
     """Plain bytes from one member.
 
-    ``begin`` is where the member begins in the file, if these are its first bytes; ``end`` is
-    how far the file has been read; ``failure`` is what is wrong with the stream behind them.
+    ``begin`` is where the member begins in the file if these are its first bytes, else None.
+    ``end`` is how far the file has been read. ``failure`` is what is wrong with the stream
+    after these bytes.
     """
 
     plain: bytes
@@ -98,7 +99,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class _Member:
-    """The member being inflated: where it begins, and how many plain bytes it has given."""
+    """The member being inflated: where it begins, and how many plain bytes it has yielded."""
 
     begin: int
     plain: int = 0
@@ -107,11 +108,11 @@ class _Member:
 def inflate(
     path: str, compression: Literal["gzip", "zlib"], position: int = 0, *, salvage: bool = False
 ) -> Iterator[Piece]:
-    """Yield the plain bytes of a file from the member at ``position`` on.
+    """Yield the plain bytes of a file, starting with the member at ``position``.
 
     Where the stream is damaged, everything that can still be inflated is followed by an empty
-    piece that says what is wrong. That is the last one, unless ``salvage`` finds a member
-    behind the damage.
+    piece with the failure. That piece is the last one, unless ``salvage`` finds a member after
+    the damage.
     """
     with open(path, "rb", buffering=0) as file:
         size, reread = os.fstat(file.fileno()).st_size, 0
@@ -128,8 +129,8 @@ def inflate(
                 member.plain += len(plain)
             end, begin = rescue.position, None
             if salvage and compression == "gzip":
-                # What was inflated may be noise that reaches into the next members, so search
-                # from the beginning of this one; but do not read the file over and over.
+                # What was inflated may be noise that extends into the next members, so search
+                # from the beginning of this one, but limit how much is read again.
                 reread += end - member.begin
                 trusted = rescue.ended or reread > _MAX_REREAD * size
                 begin = find_member(file.fileno(), end if trusted else member.begin + 1)
@@ -142,10 +143,10 @@ def inflate(
 def _inflate_sound(
     file: FileIO, path: str, compression: Literal["gzip", "zlib"], position: int, member: _Member
 ) -> Iterator[Piece]:
-    """Yield the plain bytes up to the first damage, which is raised."""
+    """Yield the plain bytes up to the first damage, then raise."""
     file.seek(position)
     engine, error = inflater(compression)
-    # Where the header of a member told a wrong size, it is inflated as a stream.
+    # A member at ``distrusted`` is inflated as a stream: the size in its header may be wrong.
     fresh, pending, distrusted = True, b"", -1
     while True:
         data = pending or file.read(_READ_SIZE)
@@ -154,7 +155,7 @@ def _inflate_sound(
         if fresh and position > 0:
             if not data:
                 return
-            # Zeros behind a gzip member are padding, as on tapes.
+            # Zeros after a gzip member are padding, as on tapes.
             pending = data.lstrip(b"\0") if compression == "gzip" else data
             if len(pending) < len(data):
                 position += len(data) - len(pending)
@@ -169,7 +170,7 @@ def _inflate_sound(
             for size, plain in inflate_members(file.fileno(), position):
                 yield Piece(plain, position, position + size)
                 position += size
-            # The next member does not tell its size, is damaged, or does not exist.
+            # The next member does not state its size, is damaged, or does not exist.
             file.seek(position)
             pending, distrusted = b"", position
             continue
@@ -191,24 +192,24 @@ def _inflate_sound(
 
 @dataclass(frozen=True)
 class Entry:
-    """A member at which a file can be entered, and the plain bytes in front of it."""
+    """A member where reading can start, and the number of plain bytes before it."""
 
     position: int = 0
     base: int = 0
 
 
 class ByteStream:
-    """A moving window over the plain bytes: ``held`` are those from ``base`` on.
+    """A moving window over the plain bytes: ``held`` begins at ``base``.
 
-    A damaged stream ends at the damage, or goes on behind it with ``skip``. ``failures`` lists
-    what is wrong and where in the plain bytes.
+    A damaged stream ends at the damage, or continues after it with ``skip``. ``failures`` lists
+    what is wrong, and where in the plain bytes.
     """
 
     def __init__(
         self, path: str, compression: Literal["gzip", "zlib"], skip: bool, entry: Entry
     ) -> None:
         self.base = entry.base
-        # Bytes of the file that have been inflated.
+        # Compressed bytes of the file that have been inflated.
         self.passed = entry.position
         self.ended = False
         self.failures: list[tuple[int, CompressionError]] = []
@@ -220,14 +221,17 @@ class ByteStream:
         self._begun = self._ahead = False
 
     def fill(self, size: int) -> bool:
-        """Inflate until ``size`` bytes are held or the stream ends; False if nothing is held."""
+        """Inflate until ``size`` bytes are held or the stream ends.
+
+        Return False if nothing is held.
+        """
         if len(self.held) < size and not self.ended:
             if self._begun and not self._ahead:
-                # Not for the first bytes: often nothing else is read.
+                # Start the thread only on the second call: often only the first bytes are read.
                 self._pieces, self._ahead = read_ahead(self._pieces, _PIECES_AHEAD), True
             self._begun = True
         while len(self.held) < size and not self.ended:
-            # A record may claim any size, so memory grows step by step.
+            # A damaged record may claim any size, so memory grows step by step.
             self._extend(min(size, max(2 * len(self.held), _FIRST_SIZE)))
         return len(self.held) > 0
 
@@ -243,7 +247,7 @@ class ByteStream:
         self.held.flags.writeable = False
 
     def _next_piece(self, at: int) -> bool:
-        """Take the next piece, which lies ``at`` bytes behind ``base``; False at the end."""
+        """Take the next piece, which begins ``at`` bytes after ``base``; False at the end."""
         piece = next(self._pieces, None)
         while piece is not None and piece.failure is not None:
             self.failures.append((self.base + at, piece.failure))
@@ -270,9 +274,10 @@ class ByteStream:
         return self._entries[0]
 
     def end_of_record(self, offset: int) -> int | None:
-        """Return where the record at an offset ends, all of which is held.
+        """Return where the record at an offset ends. All of it must be held.
 
-        None if its length cannot be trusted: no record begins there, nor does the stream end.
+        Return None if its length cannot be trusted, because neither a record nor the end of
+        the stream follows.
         """
         length = int.from_bytes(self.held[offset : offset + 8], "little")
         after = offset + _core.FRAME_SIZE + length
@@ -283,13 +288,13 @@ class ByteStream:
         return after if fault is None or fault.code == _core.FaultCode.data_cut else None
 
     def seek_record(self) -> bool:
-        """Move to the next sound record; False if none is in what is held."""
+        """Move to the next sound record; return False if the held bytes contain none."""
         size = len(self.held)
         at = _core.find_record(self.held, 0, size)
         if at < size or self.ended:
             self.drop(at)
             return at < size
-        # A record may begin near the end of what is held.
+        # A record may begin near the end of the held bytes.
         self.drop(max(0, size - _SEARCH_SIZE))
         self.fill(len(self.held) + _SEARCH_SIZE)
         return False

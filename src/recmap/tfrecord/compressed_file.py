@@ -1,7 +1,7 @@
 """The rows of one compressed file, read as a stream.
 
-Only one window of the stream is held, so rows in order are read in one pass. To go back, a
-new pass starts at the last gzip member that is known to begin before the row.
+Only one window of the stream is held. Rows in order are read in one pass. To go back, a new
+pass starts at the last gzip member known to begin before the row.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from recmap.tfrecord.record_stream import START, Place, RecordStream
 
 __all__ = ["CompressedFile"]
 
-# Inflated at most to find the first record.
+# Limit on the bytes inflated to find the first record.
 _MAX_FIRST_RECORD = 128 << 20
 
 
 class _Rows(NamedTuple):
-    """A window whose records are all good rows, and the number of the first."""
+    """A window with only good rows, and the number of the first."""
 
     first: int
     window: Window
 
     @property
     def stop(self) -> int:
-        """The row behind the last."""
+        """The number of the last row plus one."""
         return self.first + len(self.window.offsets)
 
 
 class CompressedFile(RecordFile):
     """A file compressed with gzip or zlib.
 
-    Any thread may read. They share one pass over the stream, under a lock.
+    Any thread may read. All threads share one pass over the stream, under a lock.
     """
 
     compression: Literal["gzip", "zlib"]
@@ -62,16 +62,17 @@ class CompressedFile(RecordFile):
         self.compression = compression
         self._stream = RecordStream(path, compression, verify)
         self._count = count
-        # Numbers of intact records that do not decode and are skipped; damaged ones do not count.
+        # Records to skip because they do not decode, numbered among the sound ones.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._skip = False
         self._lock = RLock()
-        # The pass: windows to come, sound records and rows before them, and the last window.
+        # The current pass: the windows to come, the sound records and rows before them, and
+        # the last window read.
         self._windows: Iterator[tuple[Entry, Window]] | None = None
         self._records_passed = self._rows_passed = 0
         self._held: _Rows | None = None
         self._process = os.getpid()
-        # The pass that a sample began, and the estimate it gave.
+        # The pass that a sample began, and its estimate.
         self._sampled: Iterator[tuple[Entry, Window]] | None = None
         self._row_bytes: int | None = None
         # Where passes can start, in order.
@@ -104,9 +105,9 @@ class CompressedFile(RecordFile):
     def read(
         self, decoder: ExampleDecoder, start: int, stop: int, limit: int | None = None
     ) -> Batch:
-        """Read rows ``start`` to ``stop``, fewer if the file ends before.
+        """Read rows ``start`` to ``stop``, or fewer if the file ends first.
 
-        With ``limit``, return only rows of one window, which need not be joined.
+        With ``limit``, return rows of one window only, so that nothing has to be joined.
         """
         parts = []
         max_record = _core.MAX_MESSAGE_SIZE if limit is None else limit
@@ -135,7 +136,7 @@ class CompressedFile(RecordFile):
         return {name: column[order] for name, column in batch.items()}
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
-        """Return an upper bound for the memory of each row, which takes a pass of its own."""
+        """Return an upper bound for the memory of each row. This takes a pass of its own."""
         wanted, order = np.unique(rows, return_inverse=True)
         sizes = np.zeros(len(wanted), np.int64)
         with self._lock:
@@ -145,8 +146,9 @@ class CompressedFile(RecordFile):
         return sizes[order]
 
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
-        """Return the first row that is too large, if the rows have not been counted yet, and
-        count them. Afterwards, telling would take another pass: None.
+        """Count the rows, and return the first that is too large and its size.
+
+        If the rows have already been counted, return None: finding out takes another pass.
         """
         with self._lock:
             try:
@@ -157,9 +159,9 @@ class CompressedFile(RecordFile):
         return None
 
     def _rows_with(self, wanted: npt.NDArray[np.int64]) -> Iterator[tuple[_Rows, slice]]:
-        """Yield the windows that hold these ascending rows, and which of them each holds."""
+        """Yield each window that holds some of these ascending rows, and which ones it holds."""
         done = 0
-        # A lookup per window: the next row may be far away.
+        # Look up each window: the next row may be far away.
         while done < len(wanted):
             here = next(self._rows_from(int(wanted[done]), _core.MAX_MESSAGE_SIZE), None)
             if here is None:
@@ -180,8 +182,9 @@ class CompressedFile(RecordFile):
     def _decode(
         self, decoder: ExampleDecoder, here: _Rows, chosen: Any, *, partial: bool = False
     ) -> Batch:
-        """Decode the chosen rows of a window. If ``partial``, the rows in front of a bad one
-        are enough: the next read reports it.
+        """Decode the chosen rows of a window.
+
+        If ``partial``, stop before a bad row; the next read reports it.
         """
         offsets = np.ascontiguousarray(here.window.offsets[chosen])
 
@@ -205,9 +208,9 @@ class CompressedFile(RecordFile):
     def _rows_from(self, row: int, max_record: int) -> Iterator[_Rows]:
         """Yield windows of rows, beginning with the one that holds ``row``.
 
-        Nothing here names the window: it would be held while the next one is made.
+        No local variable refers to a window: it would stay alive while the next one is made.
         """
-        # A fork inherits the pass, but not the thread that reads ahead.
+        # A forked process inherits the pass, but not the thread that reads ahead.
         if self._process != os.getpid():
             self.release()
             self._process = os.getpid()
@@ -221,7 +224,7 @@ class CompressedFile(RecordFile):
                 yield self._held
 
     def _place_before(self, row: int) -> Place:
-        """Return the last known place from which a pass reaches a row."""
+        """Return the last known place at or before a row where a pass can start."""
         return self._places[bisect_right(self._places, row, key=lambda place: place.row) - 1]
 
     def _start_pass(self, place: Place) -> None:
@@ -233,10 +236,10 @@ class CompressedFile(RecordFile):
         self._records_passed = self._rows_passed = place.row
 
     def _advance(self, max_record: int) -> bool:
-        """Go to the next window; False at the end.
+        """Move to the next window; return False at the end.
 
-        After an error the next read starts a new pass, except after a record that is too
-        large: it may be asked for again with more memory.
+        After an error, the next read starts a new pass. A record that is too large is the
+        exception: the caller may ask for it again with more memory.
         """
         if self._held is not None and self._held.window.needed > max_record:
             size = self._held.window.needed
@@ -263,8 +266,8 @@ class CompressedFile(RecordFile):
 
     def _remember(self, place: Place) -> None:
         last = self._places[-1]
-        # With records left out, row numbers are not record numbers. Within one member, a
-        # later place is reached no sooner than the first.
+        # If records are left out, row numbers differ from record numbers. A second place in
+        # the same member saves nothing: the member is inflated from its beginning.
         if not self._skip and place.row > last.row and place.entry.base > last.entry.base:
             self._places.append(place)
 
@@ -273,22 +276,23 @@ class CompressedFile(RecordFile):
             self._windows = self._held = self._sampled = None
 
     def row_bytes(self) -> int:
-        """Estimate the bytes of a record, inflated; 1 or more."""
+        """Estimate the inflated size of a record in bytes; at least 1."""
         if self._row_bytes is None:
             for _ in self.sample(1, self._skip):
                 pass
         return self._row_bytes or 1
 
     def leave_out(self, bad: npt.NDArray[np.int64], count: int) -> None:
-        """Leave these records, numbered among the sound ones, out of every pass; ``count``
-        remain.
+        """Leave these records out of every pass. ``count`` rows remain.
+
+        The records are numbered among the sound ones.
         """
         self._bad, self._count, self._skip = bad, count, True
         self.release()
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
         """Yield the records of the first window."""
-        del spots  # only the beginning can be reached without inflating everything
+        del spots  # other places cannot be reached without inflating everything before them
         self.check_before_read()
         windows, seen = self._stream.windows(skip), list[tuple[Entry, Window]]()
         for entry, window in windows:
@@ -315,7 +319,7 @@ class CompressedFile(RecordFile):
                 if len(held) >= min(wanted, _MAX_FIRST_RECORD):
                     break
         except (CompressionError, OSError):
-            pass  # reading the rows reports it
+            pass  # reading the rows reports the error
         data = np.frombuffer(bytes(held[:wanted]), np.uint8)
         found = _core.scan(data, _core.ScanRequest(limit=1))
         return data[: found.end] if found.records else None

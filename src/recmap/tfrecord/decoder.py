@@ -1,4 +1,4 @@
-"""Decode the records of a TFRecord file into columns, by a schema."""
+"""Decode the records of a TFRecord file into columns, according to a schema."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = [
 Kind = _core.Kind
 Records = _core.Records
 
-# A field with this prefix is read from the feature lists, if records also have a feature of
-# the same name.
+# Prefix of a field that is read from the feature lists, used where records also have a
+# feature of the same name.
 LISTS = "feature_lists/"
 
 Offsets = npt.NDArray[np.uint64]
@@ -64,7 +64,7 @@ _CODES = {
 
 
 def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
-    """Return the native core's name for a dtype; ``opaque`` if only raw bytes can hold it."""
+    """Return the native core's code for a dtype; ``opaque`` if only raw bytes can hold it."""
     if dtype.kind == "S":
         return _core.Dtype.bytes
     if dtype.kind in "mM":
@@ -88,10 +88,10 @@ def split_name(name: str) -> tuple[str, _core.Place]:
 
 
 class Descriptions(Protocol):
-    """Checks the descriptions of columns that records begin with."""
+    """Checks the column descriptions found at the start of records."""
 
     def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raise if one of these disagrees. Each comes with the first row that has it."""
+        """Raise if a description disagrees. Each comes with the first row that has it."""
         ...
 
     def select(self, names: Sequence[str]) -> Descriptions:
@@ -100,7 +100,7 @@ class Descriptions(Protocol):
 
 
 class Decoder(Protocol[_Rows_co]):
-    """Turns records into rows of some form, by a schema."""
+    """Turns records into rows of some form, according to a schema."""
 
     @property
     def schema(self) -> Schema: ...
@@ -113,8 +113,9 @@ class Decoder(Protocol[_Rows_co]):
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[_Rows_co, _core.Fault | None]:
-        """Decode records, or return the fault of the first bad one. ``where`` tells the file and
-        the number of each.
+        """Decode records, or return the fault of the first bad one.
+
+        ``where`` returns the file of a record and its number there.
         """
         ...
 
@@ -122,11 +123,11 @@ class Decoder(Protocol[_Rows_co]):
 class ExampleDecoder:
     """Decodes tf.train.Examples and SequenceExamples into the fields of a schema.
 
-    ``places`` says which of a record's two maps holds a field, where that is known; other
-    fields are searched for in both. ``kinds`` says which kind of list must hold a field. With
-    ``unknown``, the schema should have all features of the records, and those it lacks are
-    reported there. ``described`` checks the descriptions of columns that records begin with.
-    ``opened`` is for advice in errors.
+    ``places`` says which of a record's two maps holds a field. Fields not listed there are
+    searched for in both. ``kinds`` says which kind of list must hold a field. ``unknown``
+    collects the features that the schema lacks, if it should have all of them. ``described``
+    checks the column descriptions found at the start of records. ``opened`` is used for advice
+    in errors.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class ExampleDecoder:
         self.columns = _core.Columns()
         self.columns.count_unknown = unknown is not None
         self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
-        # Computed once: it is needed for every row that is read alone.
+        # Computed once: every read of a single row needs it.
         self._dense = {
             name: (field.inner, field.dtype)
             for name, field in schema.items()
@@ -194,10 +195,10 @@ class ExampleDecoder:
         rows: int = 0,
         memory: Allocate | None = None,
     ) -> tuple[dict[str, Parts], _core.Fault | None]:
-        """Decode what columns are assembled from, with the values in memory from ``memory``.
+        """Decode the parts that columns are assembled from, into memory from ``memory``.
 
-        Fields with one of ``pads`` become arrays of ``rows`` rows each. Nothing is returned if
-        a record is bad.
+        Fields with an entry in ``pads`` become arrays of ``rows`` rows each. If a record is
+        bad, no parts are returned.
         """
         count = len(records)
         dense = {
@@ -221,11 +222,11 @@ class ExampleDecoder:
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
     def error(self, fault: _core.Fault, file: str, record: int) -> DataError:
-        """The error for a fault in one record of a file."""
+        """Make the error for a fault in one record of a file."""
         return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
 
     def select(self, names: Sequence[str]) -> ExampleDecoder:
-        """Return a decoder of these fields only. It ignores all others, known or not."""
+        """Return a decoder for these fields only. It ignores all others, known or not."""
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
         return ExampleDecoder(schema, self.places, self.kinds, None, described, self.opened)
@@ -240,7 +241,7 @@ class ExampleDecoder:
         return faults
 
     def met(self, described: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raise if records describe other columns. Each description comes with its row."""
+        """Raise if records describe different columns. Each description comes with its row."""
         if described and self.described is not None:
             self.described.met(described, where)
 
@@ -252,7 +253,7 @@ def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:
 
 
 def is_array(slot: _core.Slot, field: Field) -> bool:
-    """Tell whether the payload at this slot is the field's row as it is in memory."""
+    """Return whether the payload at this slot has the same bytes as the field's row in memory."""
     if field.row_bytes is None or slot.size != field.row_bytes or slot.size == 0:
         return False
     return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)

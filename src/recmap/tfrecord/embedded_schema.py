@@ -1,8 +1,8 @@
-"""The schema that is embedded in the first record of a file.
+"""The schema embedded in the first record of a file.
 
-Most dtypes and shapes cannot be inferred from records. So that they survive a copy of the
-file, its first record begins with a field that describes them. No tf.train message defines
-that field, and every protobuf reader skips it. docs/format.md has the bytes.
+Most dtypes and shapes cannot be inferred from records. To keep them when the file is copied,
+its first record begins with a field that describes them. No tf.train message defines that
+field, so every protobuf reader skips it. docs/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ Bytes = npt.NDArray[np.uint8]
 _TAG = 14 << 3 | 2
 _HEAD = struct.Struct("<8sI")  # magic, CRC32C of the JSON
 _MAGIC = b"RECMAPSC"
-# No schema takes more; one that claims to is not read.
+# No real schema is larger. One that claims to be is not read.
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
 _MAX_FILLED = 1 << 20
 _MAX_TEXT = 1 << 16
-# Descriptions that are remembered as checked.
+# Number of checked descriptions to remember.
 _REMEMBERED = 64
 
 
 def description(schema: Schema, align: int = 0) -> bytes:
     """Make the field that describes these columns.
 
-    With ``align`` its size is a multiple of that, so that what follows stays aligned; spaces
-    at the end of the JSON fill it up.
+    With ``align``, its size is a multiple of that, so that what follows stays aligned. Spaces
+    at the end of the JSON pad it.
     """
     text = json.dumps({"schema": schema_texts(schema)}, separators=(",", ":")).encode()
     made = _field(text)
     while align and len(made) % align:
         text += b" " * (-len(made) % align)
-        # If the varint of the length grew by a byte, another round is needed.
+        # Padding may lengthen the varint of the length by a byte, which takes another round.
         made = _field(text)
     return made
 
@@ -83,7 +83,7 @@ def _text(field: Field) -> str:
         same = again.fill is field.fill is None or _fill(again) == _fill(field)
     except OptionError:
         same = False
-    # A fill that cannot be written as text, such as some bytes, is left out.
+    # Leave out a fill that cannot be written as text, such as some byte strings.
     return text if same else str(Field(field.dtype, field.shape))
 
 
@@ -95,7 +95,7 @@ def _fill(field: Field) -> bytes | None:
 
 
 def parse_schema(texts: Any) -> Schema:
-    """Make a schema from untrusted texts; a ValueError if they are not one."""
+    """Make a schema from untrusted texts; raise a ValueError if they are invalid."""
     if not isinstance(texts, dict) or not texts:
         raise ValueError("no fields")
     if not all(isinstance(text, str) and len(text) < _MAX_TEXT for text in texts.values()):
@@ -115,7 +115,7 @@ def parse_schema(texts: Any) -> Schema:
 
 
 def read_description(record: Bytes, path: str) -> Schema | None:
-    """Read the schema that a record's data begins with; None if it does not begin with one.
+    """Read the schema at the start of a record's data; None if there is none.
 
     The beginning of a long record is enough.
     """
@@ -143,7 +143,10 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
 
 
 def _parse_texts(content: bytes) -> dict[str, str]:
-    """Return the fields of an untrusted description as text; a ValueError if it is damaged."""
+    """Return the fields of an untrusted description as text.
+
+    Raise a ValueError if it is damaged.
+    """
     return schema_texts(_parse(content))
 
 
@@ -161,8 +164,9 @@ def _parse(content: bytes) -> Schema:
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
-    """Return what follows the tag and the size of the field, and the size; nothing if the
-    record begins with another field.
+    """Return the bytes after the field's tag and size, and the size.
+
+    The bytes are empty if the record begins with another field.
     """
     size = 0
     if len(record) and record[0] == _TAG:
@@ -176,9 +180,9 @@ def _content(record: Bytes) -> tuple[Bytes, int]:
 class EmbeddedSchemas:
     """Checks that schemas embedded in later records agree with the one in use.
 
-    A file made of several (``cat a.tfrecord b.tfrecord``) has one wherever another began.
-    ``texts`` are the types in use by field, and ``origin`` tells where they come from. With
-    ``skip``, damaged schemas are ignored.
+    A concatenated file (``cat a.tfrecord b.tfrecord``) has one at the start of each original
+    file. ``texts`` maps each field to the type in use, and ``origin`` says where the types come
+    from. With ``skip``, damaged schemas are ignored.
     """
 
     def __init__(self, texts: Mapping[str, str], origin: str, *, skip: bool = False) -> None:
@@ -194,7 +198,7 @@ class EmbeddedSchemas:
         return EmbeddedSchemas(texts, self._origin, skip=self._skip)
 
     def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raise if one of these disagrees. Each comes with the first row that has it."""
+        """Raise if a schema disagrees. Each comes with the first row that has it."""
         for content, row in sorted(found, key=lambda one: one[1]):
             if content in self._checked:
                 continue
@@ -225,14 +229,14 @@ class EmbeddedSchemas:
 def check_claims(
     schema: Schema, frame: Bytes, where: str, path: str, *, may_lack: bool = False
 ) -> None:
-    """Raise if the first record of a file, given with its framing, cannot have a schema.
+    """Raise if the first record of a file, given with its framing, cannot fit a schema.
 
-    So no memory is allocated for what a schema merely claims, and no column consists of
-    missing values only. With ``may_lack``, features may be missing.
+    This check prevents allocating memory for what a schema merely claims, and columns that
+    consist only of missing values. With ``may_lack``, features may be missing.
     """
     facts = _core.inspect(frame, np.zeros(1, np.uint64), False)
     if facts.not_example is not None:
-        return  # reading reports it
+        return  # reading reports the fault
     keys = {(in_lists, key) for in_lists, key, _ in facts.features}
     size = len(frame)
     for name, field in schema.items():

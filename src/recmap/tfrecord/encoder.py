@@ -36,16 +36,18 @@ _KINDS = {
     "bytes_list": Kind.bytes,
 }
 _STEPS = "feature_list"
-# Integers other than int64 go into an int64_list up to this many per row, those of one byte
-# only alone: labels and sizes do, images and audio do not.
+# Integers other than int64 go into an int64_list if a row has at most this many; one-byte
+# integers only if a row has one. This fits labels and sizes, but not images and audio.
 _FEW = 16
 _INTS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a field is stored: ``float_list``, ``int64_list``, ``bytes_list`` (byte strings) or
-    ``raw`` (one string of the values' bytes), and whether as the steps of a feature list.
+    """How a field is stored, and whether as the steps of a feature list.
+
+    ``list`` is ``float_list``, ``int64_list``, ``bytes_list`` (byte strings) or ``raw`` (one
+    string with the bytes of all values).
     """
 
     list: str
@@ -60,10 +62,10 @@ class Encoding:
 
 
 def choose_encoding(name: str, field: Field, asked: Any = None) -> Encoding:
-    """Choose how to store a field: as asked, else so that no bit is lost.
+    """Choose how to store a field: as asked, or else without losing a bit.
 
-    float32 goes into a float_list; int64, and other integers with few values or ragged rows,
-    into an int64_list; everything else is stored as raw bytes.
+    float32 goes into a float_list. int64 goes into an int64_list, and so do other integers
+    with few values or ragged rows. Everything else is stored as raw bytes.
     """
     in_lists = field.ragged == 2 or name.startswith(LISTS)
     wanted = asked
@@ -92,7 +94,7 @@ def _default(field: Field) -> str:
 
 
 def _is_int(field: Field) -> bool:
-    # Only raw bytes keep another byte order.
+    # Only raw bytes can keep a foreign byte order.
     return field.dtype.isnative and field.dtype.name in _INTS
 
 
@@ -118,7 +120,7 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
 
 
 def little_endian(schema: Schema) -> Schema:
-    """Return the schema with every field in the byte order of this machine."""
+    """Return the schema with every field in this machine's byte order."""
     return Schema(
         {
             name: field
@@ -155,7 +157,7 @@ class Encoder:
         if len(set(keys)) != len(keys):
             raise OptionError("two fields of the schema have the same key in a record")
         inferable = all(_is_inferable(field, self.encoding[name]) for name, field in schema.items())
-        #: What the first record of a file begins with: the types that records do not tell.
+        #: The first bytes of a file's first record: the types that records do not show.
         self.lead = description(schema, self.align) if describe and not inferable else b""
 
     def _check_align(self) -> None:
@@ -172,10 +174,10 @@ class Encoder:
     def encode(
         self, batch: Batch, rows: int, first_row: int, *, begins: bool = False
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-        """Return the records of a batch, and their offsets with the end of the last.
+        """Return the records of a batch, and their offsets followed by the end of the last.
 
-        ``first_row`` is the number of the batch's first row, for errors. ``begins`` says that
-        this batch begins a file.
+        ``first_row`` is the number of the batch's first row, for errors. ``begins`` means that
+        this batch is the first of a file.
         """
         least = sum(field.row_bytes or 0 for field in self.schema.values())
         if least > _core.MAX_MESSAGE_SIZE:
@@ -191,12 +193,13 @@ class Encoder:
         return records, offsets
 
     def fixed_fields(self) -> tuple[str, ...]:
-        """Return the fields whose payloads lie at the same place in every record, given that
-        all records have one size.
+        """Return the fields with a payload at the same place in every record.
+
+        This assumes that all records have the same size.
         """
         varying = [name for name in self._order if not self._is_fixed(name)]
-        # With one varying field, records of one size mean that it does not vary. Padding keeps
-        # what follows in place. Otherwise, what follows the first varying field moves.
+        # If only one field can vary, records of the same size mean that it does not. Padding
+        # keeps later fields in place. Otherwise, everything after the first varying field moves.
         firm = bool(self.align) or len(varying) <= 1
         before = self._order if firm else self._order[: self._order.index(varying[0])]
         return tuple(name for name in before if self._is_fixed(name))
@@ -223,8 +226,9 @@ class Encoder:
 
 
 def _is_inferable(field: Field, encoding: Encoding) -> bool:
-    """Tell whether the type of a field can be inferred from records: one value, or a fixed
-    number of two or more, of the dtype that its list has.
+    """Return whether the type of a field can be inferred from records.
+
+    It can if a row has one value, or a fixed number of two or more, of its list's own dtype.
     """
     usual = {"float_list": "float32", "int64_list": "int64", "bytes_list": "bytes"}
     plain = str(Field(field.dtype)) == usual.get(encoding.list)
@@ -244,8 +248,9 @@ def _key(name: str) -> str:
 
 
 def _rank(name: str) -> tuple[int, ...]:
-    """Return a sort key that orders keys as protobuf's Python does: by their bytes, and the
-    longer first if one begins with the other.
+    """Return a sort key that orders keys as protobuf's Python implementation does.
+
+    Keys are ordered by their bytes. If one key is a prefix of another, the longer comes first.
     """
     return (*_key(name).encode(), 256)
 
@@ -276,7 +281,7 @@ def _add(
 
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
-    """Return the rows as bytes, copied only if a row is not contiguous."""
+    """Return the rows as bytes. They are copied only if a row is not contiguous."""
     per_row = column.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
     if rows == 0 or per_row == 0:
         return np.empty((rows, per_row), np.uint8)
@@ -286,7 +291,7 @@ def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:
 
 
 def _regular(name: str, field: Field, column: Ragged, axis: int) -> Ragged:
-    """Return what lies below a fixed axis, which every item must fill."""
+    """Return what is below a fixed axis. Raise unless every item fills the axis."""
     wrong = np.flatnonzero(column.lengths != axis)
     if len(wrong):
         raise ColumnError(

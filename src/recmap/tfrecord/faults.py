@@ -27,7 +27,7 @@ KIND_NAMES = {
     _core.Kind.int64.value: "int64_list",
 }
 
-# The type that reads any such list.
+# The type that reads any list of this kind.
 _TYPES = {
     _core.Kind.bytes.value: "bytes[*]",
     _core.Kind.float.value: "float32[*]",
@@ -46,7 +46,7 @@ _NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features, FaultCode.too_large}
 
 
 def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
-    """Say what is wrong, without where."""
+    """Describe what is wrong, but not where."""
     expected, found = fault.expected, fault.found
     name = _field_name(fault, schema)
     wanted = f"the field is {schema[name]}" if schema is not None and name is not None else ""
@@ -86,8 +86,9 @@ def fault_error(
     opened: Opened | None = None,
     kinds: Collection[str] = (),
 ) -> DataError:
-    """Make the error for a fault in one record of a file. ``kinds`` are the fields known to be
-    stored in one kind of list.
+    """Make the error for a fault in one record of a file.
+
+    ``kinds`` are the fields known to be stored in one kind of list.
     """
     name = _field_name(fault, schema)
     place = f"{file}: record {record:,} at byte {fault.offset:,}"
@@ -130,8 +131,10 @@ def _field_name(fault: _core.Fault, schema: Schema | None) -> str | None:
 
 
 class Opened(NamedTuple):
-    """How files were opened: all fields that are read, those given with ``fields=``, and
-    whether all others were asked for too. Advice about one field must keep the others.
+    """How files were opened, so that advice about one field keeps the others.
+
+    It holds all fields that are read, those given with ``fields=``, and whether all others
+    were asked for too.
     """
 
     names: Sequence[str]
@@ -156,7 +159,7 @@ class Opened(NamedTuple):
 
 
 def ragged_text(field: Field) -> str:
-    """Write the field with rows of any length."""
+    """Return the field as text, with rows of any length."""
     below = field.shape[1:]
     return str(Field(field.dtype, (None, *(below if 0 not in below else ()))))
 
@@ -176,7 +179,7 @@ def _remedy(
         case FaultCode.wrong_count | FaultCode.not_multiple:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)
-            if text == str(field):  # already given: the bytes are not numbers of this dtype
+            if text == str(field):  # already set, so the bytes are not numbers of this dtype
                 return Message("read the bytes as they are, ", typed("bytes[*]"))
             return Message("for lengths that differ, ", typed(text))
         case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:

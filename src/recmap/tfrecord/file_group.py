@@ -18,7 +18,7 @@ from recmap.tfrecord.record_file import RecordFile
 
 __all__ = ["FileGroup", "FileGroups"]
 
-# Files that are mapped at once for a span of rows, at most.
+# The most files mapped at once for a span of rows.
 _MAX_SPAN_FILES = 64
 
 _T = TypeVar("_T")
@@ -26,8 +26,9 @@ _Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 class FileGroup:
-    """Files whose records are all known, mapped as long as this object lives. Their rows are
-    numbered through, beginning with the first file.
+    """Fully indexed files that stay mapped as long as this object lives.
+
+    Their rows are numbered consecutively, beginning with the first file.
     """
 
     def __init__(self, files: Sequence[PlainFile], mapped: Sequence[MappedFile]) -> None:
@@ -35,7 +36,7 @@ class FileGroup:
         self._starts = np.cumsum([0, *(file.count() for file in files)], dtype=np.int64)
         self._files = _core.Files()
         for file, mapping in zip(files, mapped, strict=True):
-            if mapping.size < file.size:  # it was replaced
+            if mapping.size < file.size:  # the file was replaced
                 mapping.check_size(file.size)
             with file.index.lock:
                 index = file.index
@@ -43,9 +44,9 @@ class FileGroup:
         self._unchecked = set(range(len(files)))
 
     def gather(self, decoder: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
-        """Read rows by number, decoded in one call, each into its place.
+        """Read rows by number, and decode each into its place in one call.
 
-        ``ask`` the system to load the records ahead if the rows are in no order.
+        With ``ask``, ask the system to load the records ahead if the rows are not in order.
         """
         numbers, owners = self._owned(rows)
         read = [0] if owners is None else np.flatnonzero(np.bincount(owners)).tolist()
@@ -55,7 +56,7 @@ class FileGroup:
             owner = 0 if owners is None else owners[row]
             return self._plain[owner].path, int(numbers[row])
 
-        # More threads than this thread's share: they mostly wait for the disk.
+        # Use more threads than this thread's share: they mostly wait for the disk.
         files, threads = self._files, thread_count() if len(rows) > 1 else 1
         if ask:
             _core.prefetch_records(files, owners, numbers)
@@ -69,14 +70,14 @@ class FileGroup:
         raise decoder.error(fault, path, record)
 
     def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
-        """Return the number of each row in its file, and the file; None if there is only one."""
+        """Return each row's number in its file, and the files; None if there is only one file."""
         if len(self._plain) == 1:
             return rows, None
         owners = np.searchsorted(self._starts, rows, side="right") - 1
         return rows - self._starts[owners], owners.astype(np.uint32)
 
     def _check(self, files: Sequence[int], *, by_page: bool) -> None:
-        """Raise if one of these files has shrunk, or fails the check that was put off."""
+        """Raise if one of these files has shrunk, or fails its deferred check."""
         MappedFile.check_sizes([self._mapped[i] for i in files], by_page=by_page)
         for i in self._unchecked.intersection(files):
             self._plain[i].check_before_read()
@@ -84,7 +85,7 @@ class FileGroup:
 
 
 class FileGroups:
-    """Makes groups of the files of a source, once their records are known."""
+    """Groups the files of a source once their records are known."""
 
     def __init__(self, files: Sequence[RecordFile], mapped: MappedFiles) -> None:
         self._record_files, self._mapped = files, mapped
@@ -92,11 +93,12 @@ class FileGroups:
         self._lock = RLock()
 
     def __reduce__(self) -> tuple[type[FileGroups], tuple[Any, ...]]:
-        return FileGroups, (self._record_files, self._mapped)  # another process maps them itself
+        return FileGroups, (self._record_files, self._mapped)  # another process maps its own
 
     def all(self) -> FileGroup | None:
-        """Return the group of all files, which stays mapped; None if some are compressed or
-        not known yet, or they are too many.
+        """Return the group of all files, which stays mapped.
+
+        Return None if a file is compressed or not fully indexed yet, or if there are too many.
         """
         with self._lock:
             if self._all is None:
@@ -109,8 +111,9 @@ class FileGroups:
             return self._all
 
     def span(self, first: int, last: int) -> FileGroup | None:
-        """Return a group of the files from ``first`` to ``last``, whose records are all known;
-        None if some are compressed, or they are too many.
+        """Return a group of the files from ``first`` to ``last``, which must be fully indexed.
+
+        Return None if a file is compressed, or if there are too many.
         """
         files = self._record_files[first : last + 1]
         plain = None if len(files) > _MAX_SPAN_FILES else _plain_files(files)
@@ -118,6 +121,6 @@ class FileGroups:
 
 
 def _plain_files(files: Sequence[RecordFile]) -> list[PlainFile] | None:
-    """Return the files, if all of them are plain."""
+    """Return the files if all of them are plain, else None."""
     plain = [file for file in files if isinstance(file, PlainFile)]
     return plain if len(plain) == len(files) else None

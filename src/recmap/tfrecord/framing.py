@@ -1,4 +1,4 @@
-"""Read and write raw records, whatever they hold."""
+"""Read and write raw records, whatever they contain."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from recmap.tfrecord.record_file import RecordFile, Window
 
 __all__ = ["open_record_file", "records", "write_records"]
 
-# Bytes of records that are framed at once.
+# Bytes of records framed at once.
 _FRAME_AT_ONCE = 1 << 20
 
 
 def open_record_file(
     path: str, verify: bool, compression: CompressionOption = "auto"
 ) -> RecordFile:
-    """Open one file without an index; an UnknownFormatError if it is not a TFRecord file."""
+    """Open one file without an index.
+
+    Raise an UnknownFormatError if it is not a TFRecord file.
+    """
     _check_content(path)
     found = check_compression(path, compression)
     if found is None:
@@ -85,8 +88,8 @@ def records(
 ) -> Iterator[bytes] | Iterator[memoryview]:
     """Iterate over the raw records of files, for records that are not Examples.
 
-    With ``view`` they are memoryviews of the mapped file, which stay valid as long as you
-    hold them.
+    With ``view``, each record is a memoryview of the mapped file. It stays valid as long as
+    you hold it.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("raw.tfrecord", [b"one", b"two"])
@@ -110,7 +113,7 @@ def records(
 def _views(window: Window) -> Iterator[memoryview]:
     data = window.bytes.data
     starts = window.offsets.tolist()
-    # Records lie end to end, so each ends 4 bytes, its CRC, before the next begins.
+    # Records are stored end to end. The data of each ends 4 bytes (its CRC) before the next.
     ends = [*starts[1:], window.scan.end] if starts else []
     for start, end in zip(starts, ends, strict=True):
         yield data[start + 12 : end - 4]
@@ -123,10 +126,10 @@ def write_records(
     compression: Compression = None,
     overwrite: bool = False,
 ) -> int:
-    """Write raw records to a file, which appears when all are written; return their number.
+    """Write raw records to a file, and return their number.
 
-    The file is compressed if ``compression`` says so, or if its name ends with ``.gz`` or
-    ``.zlib``.
+    The file appears once all records are written. It is compressed if ``compression`` says so,
+    or if its name ends with ``.gz`` or ``.zlib``.
     """
     target = as_path(path)
     refuse_existing(target, check_flag("overwrite", overwrite))

@@ -1,4 +1,4 @@
-"""Where the records of a file lie."""
+"""Where the records of a file are."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["ANCHOR_EVERY", "LARGE_RECORD", "MAX_ANCHORS", "Found", "Index", "Off
 
 Offsets = npt.NDArray[np.uint64]
 
-# One record in this many is an anchor; the others are reached by walking from there. Every
-# large record is one: each step of a walk would read another page.
+# One record in this many is an anchor; the others are reached by walking from an anchor.
+# Every large record is an anchor, because each step of a walk would read another page.
 ANCHOR_EVERY = 4
 LARGE_RECORD = 4096
 # With more anchors than this (16 MB), every second one is dropped.
 MAX_ANCHORS = 1 << 20
-# Arrays of anchors that are kept apart before they are joined.
+# Number of anchor arrays to collect before joining them.
 _MAX_ARRAYS = 1024
 
 
 class Found(Protocol):
-    """Records that lie end to end, as a Scan of the native core tells them."""
+    """Records stored end to end, as reported by a Scan of the native core."""
 
     @property
     def begin(self) -> int: ...
@@ -58,10 +58,10 @@ class Found(Protocol):
 class Index:
     """The records found so far, as anchors from which all others are reached.
 
-    A file whose records all have one size needs no anchors: record ``i`` is at ``i * stride``.
+    If all records have the same size, no anchors are needed: record ``i`` is at ``i * stride``.
     The first record may be longer by ``lead`` bytes, which describe the columns; the others
-    then lie that much further on. ``end`` is where the scan goes on. ``complete`` means that
-    the whole file has been scanned, and ``fault`` says why the scan cannot go on.
+    then begin that much later. ``end`` is where the scan resumes. ``complete`` means that the
+    whole file has been scanned, and ``fault`` says why the scan cannot continue.
     """
 
     count: int = 0
@@ -73,11 +73,11 @@ class Index:
     every: int = ANCHOR_EVERY
     _rows: list[Offsets] = field(default_factory=list)
     _offsets: list[Offsets] = field(default_factory=list)
-    # The length of the longest record; None if it is not known.
+    # The length of the longest record; None if unknown.
     longest: int | None = field(default=0, compare=False)
-    # Hold it to add to the index, or to read it while others may add.
+    # Hold this lock to add to the index, or to read it while other threads may add.
     lock: RLock = field(default_factory=RLock, repr=False, compare=False)
-    # Rows behind a gap. Their anchors must stay: no walk reaches them.
+    # The first row after each gap. Their anchors must stay: no walk crosses a gap.
     _after_gap: set[int] = field(default_factory=set)
     lead: int = 0
     _anchored: int = field(default=0, compare=False)
@@ -117,13 +117,14 @@ class Index:
         return offsets
 
     def _stays_uniform(self, records: int, first: int, least: int, most: int, total: int) -> bool:
-        """Tell whether all records still have one length, the very first perhaps a greater
-        one, after adding ``records`` of ``total`` bytes, the first of which has ``first``.
-        Remember that length if so.
+        """Return whether all records still have one length, and remember it if so.
+
+        The very first record of the file may be longer. The ``records`` to be added have
+        ``total`` bytes, and the first of them has ``first``.
         """
         if self._rows or (self.count and self.length is None):
             return False
-        # All but the first have the least length if their lengths add up to it.
+        # All records but the first have the least length if their lengths add up to that.
         behind = total - first == (records - 1) * least and first == most
         if self.count == 0 and behind:
             self.length, self.lead = least, most - least
@@ -135,12 +136,13 @@ class Index:
         return self.length == least
 
     def begin(self, length: int) -> None:
-        """Choose how many records there are per anchor, by the length of the first."""
+        """Choose the number of records per anchor by the length of the first record."""
         self.every = 1 if length >= LARGE_RECORD else ANCHOR_EVERY
 
     def add(self, scan: Found, keep: int = 1) -> None:
-        """Add records that were found at ``end``, or behind a gap that follows it, with every
-        ``keep``-th of their anchors.
+        """Add records found at ``end``, or after a gap that follows it.
+
+        Keep every ``keep``-th of their anchors.
         """
         if scan.records:
             gap = scan.begin != self.end
@@ -151,7 +153,7 @@ class Index:
                 scan.records, scan.first_length, scan.min_length, scan.max_length, total
             ):
                 self._leave_uniform()
-                # A copy: a view would keep all of them in memory.
+                # Copy: a view would keep all anchors of the scan in memory.
                 offsets = scan.anchor_offsets[::keep].copy()
                 self._add_anchors(scan.anchor_rows[::keep] + np.uint64(self.count), offsets)
                 self._thin()
@@ -163,8 +165,9 @@ class Index:
         self.longest = None if self.longest is None else max(self.longest, length)
 
     def add_written(self, offsets: Offsets) -> None:
-        """Add records that were written at ``end``: the offset of each from there, and of
-        the end of the last.
+        """Add records that were written at ``end``.
+
+        ``offsets`` are relative to ``end``: one per record, and the end of the last.
         """
         lengths = np.diff(offsets) - np.uint64(_core.FRAME_SIZE)
         if not len(lengths):
@@ -186,7 +189,7 @@ class Index:
         self.end += int(offsets[-1])
 
     def add_good(self, scan: _core.Scan, good: npt.NDArray[np.bool_]) -> None:
-        """Add the ``good`` records of a scan that has an anchor at every record."""
+        """Add the ``good`` records of a scan with an anchor at every record."""
         if self.count == 0 and scan.records:
             first, *others = scan.anchor_offsets[:2].tolist()
             self.begin((others[0] if others else scan.end) - first - _core.FRAME_SIZE)
@@ -194,7 +197,7 @@ class Index:
             self.add(scan, self.every)
             return
         numbers = np.flatnonzero(good)
-        # A walk reaches a record only from the one right before it.
+        # A walk reaches a record only from the one immediately before it.
         gap = np.diff(numbers, prepend=-2) != 1
         anchored = gap | (np.arange(len(numbers)) % self.every == 0)
         self._leave_uniform()
@@ -234,8 +237,9 @@ class Index:
         return keep | np.isin(rows, gaps)
 
     def span(self, start: int, stop: int, most: int) -> Index:
-        """Return an index that reaches the records from ``start`` to ``stop``, with about
-        ``most`` anchors. This one must be complete.
+        """Return an index of the records from ``start`` to ``stop``, with about ``most`` anchors.
+
+        This index must be complete.
         """
         rows, offsets = self.anchors
         first = max(int(np.searchsorted(rows, np.uint64(start), side="right")) - 1, 0)
@@ -258,7 +262,7 @@ class Index:
     def offsets(
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, _core.Fault | None]:
-        """Return the offsets of records by number, all of which must have been found."""
+        """Return the offsets of records by number. All of them must have been found."""
         files = _core.Files()
         with self.lock:
             if self.stride is not None:

@@ -37,11 +37,11 @@ __all__ = ["index"]
 
 
 def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = None) -> list[str]:
-    """Write an index beside each file, and return the names of the indexes.
+    """Write an index next to each file, and return the names of the indexes.
 
-    This checks every record, and the schema in the index holds for all of them. With
-    ``text``, write ``file.idx`` instead, the list of offsets and sizes that DALI and the
-    ``tfrecord`` package read; then records may hold anything.
+    This checks every record. The schema in the index fits all of them. With ``text``, write
+    ``file.idx`` instead, the list of offsets and sizes that DALI and the ``tfrecord`` package
+    read. The records may then contain anything.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)
@@ -76,7 +76,7 @@ def _index(path: str, scan: ScanProgress) -> str:
 
 @guarded
 def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[str, str]]:
-    """Check every record, and find a schema that holds for all of them."""
+    """Check every record, and find a schema that fits all of them."""
     summary = sample([file], False)
     stored = _stored(file, summary)
     unknown = UnknownFeatures("")
@@ -92,7 +92,7 @@ def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[
         except FieldMismatchError:
             if written:
                 raise  # the file would contradict an index with another schema
-            summary = sample([file], False)  # other data than the index was made from
+            summary = sample([file], False)  # the data has changed since the index was made
     decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
     decoder, _ = survey(file, decoder, summary, False, scan.of(file, skip=False))
     return decoder, summary.encoding()
@@ -101,8 +101,10 @@ def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[
 def _stored(
     file: RecordFile, summary: Summary
 ) -> tuple[Schema, dict[str, str], Types | None] | None:
-    """Return the schema the file was written with, or that of an older index if it may still
-    be right; the encoding of its fields, as far as it is known; and the stored types.
+    """Return the stored schema, the encoding of its fields as far as known, and the types.
+
+    The schema is the one the file was written with, or else that of an older index if it may
+    still be right.
     """
     indexed = stored_schema(file.path)
     types = stored_types(file, None, Manifests(), skip=False)
@@ -114,8 +116,8 @@ def _stored(
     inferred = set(summary.schema())
     if summary.rows == 0 or set(indexed[0]) == inferred:
         return (*indexed, None)
-    # A ragged field also fits records that lack it, so fields that the sample does not have
-    # are kept only if the index matches the data.
+    # A ragged field also fits records that lack it. So fields missing from the sample are kept
+    # only if the index matches the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)
         current = inferred < set(indexed[0]) and load_sidecar(file.path) is not None

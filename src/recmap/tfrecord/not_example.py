@@ -29,7 +29,7 @@ _WIRE_TYPES = {0: "varint", 1: "64-bit", 2: "bytes", 5: "32-bit"}
 
 
 def describe_record(record: npt.NDArray[np.uint8]) -> str:
-    """Say what the bytes of a record look like.
+    """Describe what the bytes of a record look like.
 
     >>> describe_record(np.frombuffer(b'{"a": 1}', np.uint8))
     'it looks like JSON'
@@ -67,8 +67,9 @@ def _describe_bytes(data: bytes) -> str:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, wire type and content of each field of a message; a ValueError if the
-    bytes are not one. Groups, which are obsolete, are not supported.
+    """Yield the number, wire type and content of each field of a message.
+
+    Raise a ValueError if the bytes are not a message. Groups are obsolete and not supported.
     """
     at = 0
     while at < len(data):
@@ -101,7 +102,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _is_elwc(data: bytes) -> bool:
-    """Tell whether the bytes are Examples (field 1) and perhaps a context (field 2)."""
+    """Return whether the bytes are Examples (field 1), with or without a context (field 2)."""
     try:
         parts = [(number, content) for number, kind, content in _fields(data) if kind == 2]
         whole = len(parts) == sum(1 for _ in _fields(data))
@@ -112,7 +113,7 @@ def _is_elwc(data: bytes) -> bool:
 
 
 def _features(example: bytes) -> int:
-    """Count the features of an Example; a ValueError if the bytes are not one."""
+    """Count the features of an Example; raise a ValueError if the bytes are not one."""
     count = 0
     for number, kind, features in _fields(example):
         if (number, kind) != (1, 2):

@@ -16,8 +16,10 @@ __all__ = ["PaddedDecoder"]
 
 
 class PaddedDecoder:
-    """Decodes records as ``decoder`` does, but pads the fields of ``pads`` to rows of one
-    length, in an array per ``size`` rows, with memory from ``memory``.
+    """Decodes records as ``decoder`` does, but pads the fields in ``pads``.
+
+    Each ``size`` rows of a padded field become one array of equally long rows, in memory from
+    ``memory``.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Find the records of one file by scanning several spans of it in parallel.
 
-A scan enters its span at the first record whose CRCs match. That may lie inside another
-record, since a record may hold a TFRecord file. So the result counts only if the scan of the
-span before ends exactly where it begins; otherwise the span is scanned again from there.
+A scan enters its span at the first record with matching CRCs. That record may be inside
+another one, since a record may contain a TFRecord file. So a result counts only if the scan of
+the previous span ends exactly where this one begins. Otherwise the span is scanned again from
+that end.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index
 
 __all__ = ["ScannedSpan", "choose_every", "join_spans", "scan_span"]
 
-# Bytes scanned before their pages are given back.
+# Bytes scanned before their pages are released.
 _WINDOW_SIZE = 64 << 20
 
 
 @dataclass(frozen=True)
 class ScannedSpan:
-    """Records that lie end to end, one in ``every`` an anchor. Records of one length need no
-    anchors, which makes the result small to send.
+    """Records stored end to end. One in ``every`` is an anchor.
+
+    Records of one length need no anchors, which keeps the result small to send.
     """
 
     begin: int
@@ -38,7 +40,7 @@ class ScannedSpan:
     every: int
     rows: Offsets
     offsets: Offsets
-    #: Whether the scan met no damage at ``end``.
+    #: Whether there is no damage at ``end``.
     sound: bool
 
     @property
@@ -61,8 +63,9 @@ class ScannedSpan:
 
 
 def choose_every(size: int, record_size: int) -> int:
-    """Choose how many records there are per anchor, so that a file of ``size`` bytes does not
-    have too many anchors.
+    """Choose the number of records per anchor.
+
+    A file of ``size`` bytes must not get too many anchors.
     """
     every = 1 if record_size >= LARGE_RECORD else ANCHOR_EVERY
     while size // max(record_size, _core.FRAME_SIZE) // every > MAX_ANCHORS:
@@ -72,9 +75,9 @@ def choose_every(size: int, record_size: int) -> int:
 
 @guarded
 def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) -> ScannedSpan:
-    """Find the records that begin from ``begin`` to ``stop``.
+    """Find the records that begin between ``begin`` and ``stop``.
 
-    Search for the first one, unless the file has been ``entered``: then it is at ``begin``.
+    If ``entered``, the first record is at ``begin``. Otherwise, search for it.
     """
     file = MappedFile(path)
     at = begin if entered else _core.find_record(file.bytes, begin, stop)
@@ -119,8 +122,8 @@ def join_spans(
 ) -> Index:
     """Make the index of a file of ``size`` bytes from scans of the spans that end at ``stops``.
 
-    ``find_again`` scans from a record to such a stop. The index is not complete if a record
-    is damaged: a scan that goes on from its end reports how.
+    ``find_again`` scans from a record to one of these stops. If a record is damaged, the index
+    is not complete; a scan that resumes at its end reports the damage.
     """
     index = Index(every=every)
     for stop, span in zip(stops, found, strict=True):

@@ -1,4 +1,4 @@
-"""Describe fields for TensorFlow's parser, as data that is printed or turned into a spec."""
+"""Describe fields for TensorFlow's parser, as data to print or to turn into a spec."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Parsing", "parsing_of"]
 
 @dataclass(frozen=True)
 class Parsing:
-    """One feature of a parsing spec: ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or
-    ``steps`` of a feature list (FixedLenSequenceFeature).
+    """One feature of a parsing spec.
 
-    ``shape`` is the shape below the ragged axis or the steps. ``raw`` values are one byte
-    string, which must be decoded.
+    It is ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or ``steps`` of a feature list
+    (FixedLenSequenceFeature). ``shape`` is the shape below the ragged axis or the steps.
+    ``raw`` values are one byte string, which must be decoded.
     """
 
     form: Literal["fixed", "ragged", "steps"]
@@ -28,7 +28,7 @@ class Parsing:
 
 
 def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
-    """Return how to parse a field that is stored in lists of a kind."""
+    """Return how to parse a field stored in lists of this kind."""
     raw = kind == _core.Kind.bytes and not field.is_bytes
     if in_lists and (field.ragged < 2 or raw):
         below = field.inner if field.ragged else field.inner[1:]

@@ -1,4 +1,4 @@
-"""The rows of one file that is not compressed, mapped into memory."""
+"""The rows of one uncompressed file, mapped into memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["PlainFile"]
 
 _T = TypeVar("_T")
 
-# Bytes scanned for records at a time. When the rows are read next, the span is so small
-# that the CPU cache still holds it.
+# Bytes scanned for records at a time. The second size applies if the rows are read next: the
+# CPU cache still holds a span this small.
 _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
-# The same for windows, which hold the offset of every record.
+# Bytes scanned at a time for windows, which hold the offset of every record.
 _WINDOW_SIZE = 16 << 20
 _LONG_RECORD = 16 << 10
-# The length that a record begins with.
+# Bytes of the length at the start of a record.
 _LENGTH_SIZE = 8
 # What a sample takes from the beginning and from each other spot, and how far it searches
 # for a record there.
@@ -49,15 +49,15 @@ class _Span(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The row behind the last."""
+        """The number of the last row plus one."""
         return self.first + len(self.offsets)
 
 
 class PlainFile(RecordFile):
-    """A file that is not compressed.
+    """An uncompressed file.
 
-    Its records are found as they are needed: reading the first rows of a large file does not
-    touch the rest.
+    Records are found only when needed: reading the first rows of a large file does not touch
+    the rest.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PlainFile(RecordFile):
         self.size = os.path.getsize(path)
         self._files = files or MappedFiles()
         self.index = index or Index()
-        # The spans found last, for reading on in order.
+        # The spans found last, for the next reads in order.
         self._ahead: list[_Span] = []
         if self.size == 0:
             self.index.complete = True
@@ -86,10 +86,10 @@ class PlainFile(RecordFile):
         return file
 
     def mapped(self) -> MappedFile:
-        """Map the file, without the check that was put off.
+        """Map the file, without the deferred check.
 
-        Raises if it is shorter than when it was opened: touching what is gone would kill the
-        process.
+        Raise if the file is shorter than when it was opened: touching the missing part would
+        kill the process.
         """
         file = self._files.open(self.path)
         file.check_size(self.size)
@@ -102,7 +102,7 @@ class PlainFile(RecordFile):
         return self.index.count
 
     def ensure(self, rows: int) -> int:
-        """Find that many records; return how many there are, at most ``rows``."""
+        """Find up to ``rows`` records, and return how many exist."""
         index = self.index
         with index.lock:
             while self._must_scan(rows):
@@ -111,25 +111,26 @@ class PlainFile(RecordFile):
         return self._found(rows)
 
     def _must_scan(self, rows: int) -> bool:
-        """Tell whether finding that many records takes another scan, and it can be done."""
+        """Return whether finding ``rows`` records takes another scan, and a scan is possible."""
         index = self.index
         return not index.complete and index.count < rows and index.fault is None
 
     def _found(self, rows: int) -> int:
-        """Return how many of that many records exist; raise if damage is in front of them."""
+        """Return how many of the first ``rows`` records exist; raise if damage comes first."""
         index = self.index
         if index.count < rows and index.fault is not None:
             raise fault_error(index.fault, self.path, index.count)
         return min(rows, index.count)
 
     def _scan_on(self, size: int, *, each: bool = False) -> _core.Scan:
-        """Scan ``size`` more bytes for records; with ``each``, the result has every offset."""
+        """Scan ``size`` more bytes for records; with ``each``, return every offset."""
         index, file = self.index, self.file
         if index.count == 0:
             index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
         every = 1 if each else index.every
         begin, stop = index.end, min(index.end + size, self.size)
-        # A thread enters the file by trying every byte of a record: too slow for long ones.
+        # A thread that enters the file tries every byte until it finds a record. That is too
+        # slow for long records.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
         request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
@@ -149,15 +150,17 @@ class PlainFile(RecordFile):
         return self.ensure(_core.NO_LIMIT)
 
     def read(self, decoder: Decoder[_T], start: int, stop: int, limit: int | None = None) -> _T:
-        """Read rows ``start`` to ``stop``, fewer if the file ends before or if they would take
-        more than ``limit`` bytes of memory.
+        """Read rows ``start`` to ``stop``.
+
+        Return fewer if the file ends first, or if they would take more than ``limit`` bytes of
+        memory.
         """
         file, offsets = self.file, self._offsets_ahead(start, stop, limit)
         if offsets is None:
             try:
                 stop = self.ensure(stop)
             except CorruptRecordError:
-                # The next read reports damage behind these rows.
+                # The next read reports damage after these rows.
                 if limit is None or self.index.count <= start:
                     raise
                 stop = self.index.count
@@ -174,7 +177,7 @@ class PlainFile(RecordFile):
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """Return the offsets of rows that follow those found last, else None.
 
-        With ``limit``, stop after about so many bytes of the file.
+        With ``limit``, stop after about ``limit`` bytes of the file.
         """
         index, ahead = self.index, self._ahead
         with index.lock:
@@ -184,14 +187,14 @@ class PlainFile(RecordFile):
             if not first <= start <= index.count or (index.complete and not ahead):
                 return None
             if index.count == 0 or index.stride is not None:
-                # Records of one size: their offsets are computed.
+                # The offsets of records of one size are computed instead.
                 while self._must_scan(stop):
                     self._scan_on(_AHEAD_SIZE)
                 return None
             enough = self.size if limit is None else index.end + limit
             while self._must_scan(stop) and (index.end <= enough or index.count <= start):
                 self._scan_ahead()
-            # The next read reports damage behind these rows.
+            # The next read reports damage after these rows.
             some = limit is not None and index.count > start
             stop = min(stop, index.count) if some else self._found(stop)
             found = [
@@ -204,7 +207,7 @@ class PlainFile(RecordFile):
     def gather(self, decoder: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
-        # More threads than this thread's share: they mostly wait for the disk.
+        # Use more threads than this thread's share: they mostly wait for the disk.
         return self._decode(decoder, file, self._offsets(file, rows), rows, thread_count())
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
@@ -213,8 +216,9 @@ class PlainFile(RecordFile):
         return record_sizes(decoder.schema, file.bytes, self._offsets(file, rows))
 
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
-        """Return the largest row and its size in memory, if that is more than ``above``; None
-        also if not all records have been found.
+        """Return the largest row and its size in memory, if that is more than ``above``.
+
+        Also return None if not all records have been found.
         """
         index = self.index
         fixed, each = size_bound(decoder.schema)
@@ -244,7 +248,7 @@ class PlainFile(RecordFile):
     ) -> _T:
         """Decode the records at these offsets. ``rows`` are their numbers, or the first.
 
-        If ``partial``, the rows in front of a bad one are enough: the next read reports it.
+        If ``partial``, stop before a bad row; the next read reports it.
         """
 
         def where(row: int) -> tuple[str, int]:
@@ -269,10 +273,10 @@ class PlainFile(RecordFile):
     def columns(
         self, decoder: ExampleDecoder, mapped: frozenset[str] | None = None
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the columns that lie in the file as arrays, as views of it.
+        """Return the columns that are stored as arrays, as views of the file.
 
-        Finding out takes a look at every record, which checks its CRC, unless an index has
-        told which columns are ``mapped``.
+        Unless an index lists the ``mapped`` columns, this looks at every record and checks its
+        CRC.
         """
         file = self.file
         slots, holds = self.slots(decoder, mapped)
@@ -287,8 +291,9 @@ class PlainFile(RecordFile):
     def slots(
         self, decoder: ExampleDecoder, mapped: frozenset[str] | None = None
     ) -> tuple[Sequence[_core.Slot], Sequence[bool]]:
-        """Return where each column's payload lies in the first record, and whether it lies at
-        the same place in all records.
+        """Return the place of each column's payload in the first record.
+
+        Also return whether it has the same place in all records.
         """
         file = self.file
         count, stride = self.count(), self.index.stride
@@ -314,10 +319,10 @@ class PlainFile(RecordFile):
         return slots, holds
 
     def windows(self, skip: bool) -> Iterator[Window]:
-        """Yield all records in order, with their CRCs checked if the file was opened to verify.
+        """Yield all records in order. Check their CRCs if the file was opened with ``verify``.
 
-        Damage is left out and listed in the windows if ``skip``. Otherwise it is raised after
-        the records in front of it. The index does not change.
+        With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
+        after the records that precede it. The index does not change.
         """
         file = self.file
         begin, record = 0, 0
@@ -344,12 +349,12 @@ class PlainFile(RecordFile):
             begin = next_begin
 
     def _end_of_damage(self, fault: _core.Fault) -> int:
-        """Find where to go on behind a fault."""
+        """Find where to resume after a fault."""
         file = self.file
         if fault.code != _core.FaultCode.data_crc:
             return _core.find_record(file.bytes, fault.offset + 1, self.size)
-        # The length is sound, so it tells where the next record begins, unless this one was
-        # cut and others were appended.
+        # The length is sound, so it gives the start of the next record, unless this record was
+        # cut short and others were appended.
         length = int.from_bytes(file.bytes[fault.offset : fault.offset + _LENGTH_SIZE], "little")
         after = fault.offset + _core.FRAME_SIZE + length
         if after == self.size or self._is_header(after):
@@ -361,12 +366,13 @@ class PlainFile(RecordFile):
         return fault is None or fault.code == _core.FaultCode.data_cut
 
     def use(self, index: Index) -> None:
-        """Replace the index by one that was made elsewhere."""
+        """Replace the index with one that was made elsewhere."""
         self.index = index
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
-        """Yield some records: the first, and a few from each of ``spots`` places spread over
-        the file. With ``skip``, search behind damage too.
+        """Yield the first records, and a few from each of ``spots`` places across the file.
+
+        With ``skip``, search after damage too.
         """
         file, size = self.file, self.size
         request = _core.ScanRequest(0, min(size, _HEAD_BYTES), limit=_HEAD_ROWS, anchor_every=1)

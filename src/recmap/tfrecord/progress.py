@@ -14,9 +14,9 @@ __all__ = ["ScanProgress"]
 
 
 class ScanProgress:
-    """Hands out the windows of files to one or more threads, and reports the bytes read.
+    """Yields the windows of files to one or more threads, and reports the bytes read.
 
-    Use it as a context manager: leaving it stops the scans of all threads, and ends the line
+    Use it as a context manager: leaving it stops the scans of all threads and ends the line
     of a progress bar.
     """
 
@@ -29,13 +29,13 @@ class ScanProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stopped = True  # after an error the other threads need not go on
+        self._stopped = True  # after an error, the other threads can stop
         if kind is None:
             self._counter.finish()
         self._counter.close()
 
     def windows(self, file: str) -> Iterator[Window]:
-        """Yield all records of a file whose CRCs match, and the damage between them."""
+        """Yield all records of a file with matching CRCs, and the damage between them."""
         return self.of(open_record_file(file, verify=True), skip=True)
 
     def of(self, file: RecordFile, skip: bool) -> Generator[Window, None, None]:
@@ -49,6 +49,6 @@ class ScanProgress:
                 self._counter.add(0, window.passed - counted)
                 counted = window.passed
         except GeneratorExit:
-            self._counter.add(0, -counted)  # it will be scanned again, or not at all
+            self._counter.add(0, -counted)  # the file is scanned again, or not at all
             raise
         self._counter.add(0, os.path.getsize(file.path) - counted)

@@ -24,11 +24,11 @@ __all__ = ["BeforeRead", "RecordFile", "Window"]
 class Window:
     """Consecutive records in a buffer.
 
-    ``offsets`` tells where they begin in ``bytes``, and ``record`` is the number of the first
-    among all records of the file, damaged ones included; None if it is not known. ``base`` is
-    the place of ``bytes`` in the plain data. ``skipped`` lists damage behind the records.
-    ``needed`` is the size of the record that follows, if it does not fit, and ``passed`` is
-    how many bytes of the file have been read.
+    ``offsets`` are where they begin in ``bytes``. ``record`` is the number of the first among
+    all records of the file, damaged ones included; None if unknown. ``base`` is the place of
+    ``bytes`` in the plain data. ``skipped`` lists damage after the records. ``needed`` is the
+    size of the next record if it does not fit. ``passed`` is the number of bytes read from the
+    file.
     """
 
     bytes: npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ class Window:
 
 
 class BeforeRead(Protocol):
-    """A check that is put off until a file is first read."""
+    """A check that is deferred until a file is first read."""
 
     def check(self, file: RecordFile) -> None:
         """Raise if the file must not be read."""
@@ -58,14 +58,14 @@ class RecordFile(ABC):
     before_read: BeforeRead | None = None
 
     def check_before_read(self) -> None:
-        """Run the check that was put off, once."""
+        """Run the deferred check, once."""
         if self.before_read is not None:
             self.before_read.check(self)
             self.before_read = None
 
     @abstractmethod
     def known_count(self) -> int | None:
-        """Return the number of rows, if it is known without reading on."""
+        """Return the number of rows, if it is known without reading further."""
 
     @abstractmethod
     def found_rows(self) -> int:
@@ -73,61 +73,64 @@ class RecordFile(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Return the number of rows, reading on to the end if necessary."""
+        """Return the number of rows, reading to the end if necessary."""
 
     @abstractmethod
     def read(
         self, decoder: ExampleDecoder, start: int, stop: int, limit: int | None = None
     ) -> Batch:
-        """Read rows ``start`` to ``stop``, fewer if the file ends before.
+        """Read rows ``start`` to ``stop``, or fewer if the file ends first.
 
-        With ``limit``, stop early instead of returning more than so many bytes of memory.
+        With ``limit``, stop early rather than use more than ``limit`` bytes of memory.
         """
 
     @abstractmethod
     def gather(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> Batch:
-        """Read rows by number, all of which must exist."""
+        """Read rows by number. All of them must exist."""
 
     @abstractmethod
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
-        """Return an upper bound for the memory that each of these rows takes."""
+        """Return an upper bound for the memory of each of these rows."""
 
     @abstractmethod
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
-        """Return a row that takes more than ``above`` bytes of memory, and its size; None if
-        there is none, or telling would cost another pass over the file.
+        """Return a row that takes more than ``above`` bytes of memory, and its size.
+
+        Return None if there is none, or if finding out would take another pass over the file.
         """
 
     @abstractmethod
     def row_bytes(self) -> int:
-        """Estimate the bytes of a record, 1 or more."""
+        """Estimate the size of a record in bytes; at least 1."""
 
     @abstractmethod
     def windows(self, skip: bool) -> Iterator[Window]:
         """Yield all records in order.
 
-        Damage is left out and listed in the windows if ``skip``. Otherwise it is raised after
-        the records in front of it.
+        With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
+        after the records that precede it.
         """
 
     @abstractmethod
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
-        """Yield some records: the first, and a few from each of ``spots`` places where that
-        is cheap. With ``skip``, search behind damage too.
+        """Yield the first records, and where that is cheap a few from each of ``spots`` places.
+
+        With ``skip``, search after damage too.
         """
 
     @abstractmethod
     def first_record(self) -> npt.NDArray[np.uint8] | None:
-        """Return the first record with its framing; None if it cannot be read, which reading
-        the file will report.
+        """Return the first record with its framing.
+
+        Return None if it cannot be read. Reading the file then reports why.
         """
 
     @abstractmethod
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
     ) -> Exception:
-        """Make the error for a fault in a window whose bytes lie at ``base``."""
+        """Make the error for a fault in a window with bytes at ``base``."""
 
     def release(self) -> None:
-        """Release what is held for the next rows."""
+        """Free everything held for the next rows."""
         return

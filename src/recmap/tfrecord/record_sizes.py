@@ -1,4 +1,4 @@
-"""Estimate the memory that records take once decoded, without decoding them."""
+"""Estimate the memory of decoded records without decoding them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recmap.tfrecord.decoder import split_name
 
 __all__ = ["record_sizes", "size_bound"]
 
-# The fewest bytes of a string or step in a record; in memory it also takes an offset.
+# The fewest bytes of a string or step in a record. In memory, each also takes an offset.
 _LEAST_ITEM = 2
-# Records with a larger bound are inspected: the bound is far above what most take.
+# Records with a larger bound are inspected, because the bound is far too high for most.
 _LARGE = 1 << 20
 _LENGTH_SIZE = 8
 
 
 def size_bound(schema: Schema) -> tuple[int, int]:
-    """Return the bytes that every record takes, and those that each byte of it may take."""
+    """Return the memory every record takes, and the most that each of its bytes may add."""
     fixed, each = 0, 0
     for field in schema.values():
         if field.row_bytes is not None:
@@ -33,7 +33,7 @@ def size_bound(schema: Schema) -> tuple[int, int]:
 
 
 def _bytes_per_byte(field: Field) -> int:
-    # An integer takes one byte or more in a record.
+    # An integer may take a single byte in a record.
     values = field.dtype.itemsize if field.dtype.kind in "biumM" and not field.is_bytes else 1
     listed = field.ragged > 1 or (field.is_bytes and bool(field.shape))
     return max(values, OFFSET // _LEAST_ITEM if listed else 1)
@@ -59,9 +59,9 @@ def record_sizes(
 def _inspected_size(
     schema: Schema, data: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: int
 ) -> int:
-    """Return what the values of one record take, in the fields that are read."""
+    """Return the memory of one record's values, in the fields that are read."""
     if int(offset[0]) + _core.FRAME_SIZE + length > len(data):
-        return length  # cut: reading reports it
+        return length  # the record is cut short; reading reports it
     facts: dict[str, list[_core.FeatureFacts]] = {}
     for _, key, feature in _core.inspect(data, offset, False).features:
         facts.setdefault(key, []).append(feature)

@@ -44,10 +44,10 @@ class RecordStream:
         self.verify = verify
 
     def windows(self, skip: bool, place: Place = START) -> Iterator[tuple[Entry, Window]]:
-        """Yield all records from a place on, each window with the entry before it.
+        """Yield all records from a place to the end, each window with the entry before it.
 
-        Damage is left out and listed in the windows if ``skip``. Otherwise it is raised after
-        the records in front of it.
+        With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
+        after the records that precede it.
         """
         stream = ByteStream(self.path, self.compression, skip, place.entry)
         stream.fill(place.base - stream.base)
@@ -99,7 +99,7 @@ class RecordStream:
         )
 
     def _broken(self, stream: ByteStream, record: int) -> CompressionError:
-        """Make the error for a damaged stream whose records are sound up to this one."""
+        """Make the error for a damaged stream with sound records up to this one."""
         failure = stream.failures[0][1]
         return CompressionError(
             Message(
@@ -112,7 +112,7 @@ class RecordStream:
         )
 
     def _take_failures(self, stream: ByteStream, record: int, upto: int | None) -> list[Skipped]:
-        """Remove from the stream, and return, its failures up to a place, or all."""
+        """Remove and return the stream's failures up to a place, or all of them."""
         passed = [f for f in stream.failures if upto is None or f[0] <= upto]
         del stream.failures[: len(passed)]
         return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
@@ -120,7 +120,7 @@ class RecordStream:
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder | None
     ) -> Exception:
-        """Make the error for a fault in a window that lies at ``base``."""
+        """Make the error for a fault in a window at ``base``."""
         error = (decoder.error if decoder else fault_error)(fault, self.path, record)
         place = f"at byte {fault.offset:,}"
         text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
@@ -132,5 +132,5 @@ class RecordStream:
 
 
 def _may_continue(fault: _core.Fault) -> bool:
-    """Tell whether a record is cut, but could be whole with more of the stream."""
+    """Return whether a record is cut short, but could be complete with more of the stream."""
     return fault.code in _CUT and 0 <= fault.expected <= _core.MAX_MESSAGE_SIZE

@@ -25,7 +25,7 @@ from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["Repaired", "repair"]
 
-# Bytes handed to the writer at a time.
+# Bytes passed to the writer at a time.
 _PIECE = 4 << 20
 _FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE
 
@@ -55,11 +55,11 @@ def repair(
     durable: bool = True,
     progress: ProgressOption = None,
 ) -> Repaired:
-    """Copy the records whose CRCs match to a new file, byte for byte, and report the damage.
+    """Copy the records with matching CRCs to a new file, byte for byte, and report the damage.
 
-    Records may hold anything. Several files become one, which is compressed if its name ends
-    with ``.gz`` or ``.zlib``, and appears when it is complete. If the first record is damaged
-    but the description of the columns in it is not, the first sound record gets it.
+    Records may contain anything. Several files become one. It is compressed if its name ends
+    with ``.gz`` or ``.zlib``, and appears once it is complete. If the first record is damaged
+    but its description of the columns is intact, the first sound record gets the description.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("damaged.tfrecord", [b"one", b"two", b"three"])
@@ -120,8 +120,10 @@ def _copy_files(files: list[str], scan: ScanProgress, output: OutputFile, done: 
 
 
 def _copy_first(window: Window, file: str, output: OutputFile) -> None:
-    """Write the first sound records. The very first gets the description of the columns, if
-    the damaged record before it had one.
+    """Write the first sound records.
+
+    If the damaged record before them described the columns, the very first gets that
+    description.
     """
     begin, second = int(window.offsets[0]), window.scan.end
     if len(window.offsets) > 1:
@@ -146,7 +148,7 @@ def _description(record: npt.NDArray[np.uint8], file: str) -> Schema | None:
 
 
 def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool:
-    """Tell whether a record has no description yet, and has the columns of a schema."""
+    """Return whether a record has the columns of a schema, but no description yet."""
     try:
         if read_description(record, file) is not None:
             return False
@@ -157,7 +159,7 @@ def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool
 
 
 def _copy(window: Window, output: OutputFile, begin: int | None = None) -> None:
-    """Write the records with their framing from ``begin`` on: they lie end to end."""
+    """Write the records and their framing from ``begin``. They are stored end to end."""
     if not len(window.offsets):
         return
     begin, end = int(window.offsets[0]) if begin is None else begin, window.scan.end

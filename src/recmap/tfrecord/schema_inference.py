@@ -19,7 +19,7 @@ _DTYPES = {_core.Kind.bytes: "bytes", _core.Kind.float: "float32", _core.Kind.in
 
 
 class Seen(NamedTuple):
-    """The record in which something was seen. Its number is not always known."""
+    """The record in which something was seen. Its number may be unknown."""
 
     file: str
     record: int | None
@@ -54,7 +54,7 @@ class FeatureSummary:
         self.string_size_bits |= facts.string_size_bits
 
     def hint(self) -> str | None:
-        """Suggest what raw bytes might be."""
+        """Suggest what the raw bytes might be."""
         if not self.string_size or self.string_size[1] == 0:
             return None
         low, high = self.string_size
@@ -70,7 +70,7 @@ class FeatureSummary:
         return f"{size}, always a multiple of {width}: perhaps {' or '.join(texts)}"
 
     def describe(self) -> str:
-        """Say what the feature holds."""
+        """Describe what the feature contains."""
         lists = "/".join(KIND_NAMES[kind.value] for kind in self.kinds) or "no kind set"
         text = f"feature list of {lists}" if self.in_lists else lists
         if self.values:
@@ -90,15 +90,16 @@ class Summary:
     features: dict[str, FeatureSummary] = field(default_factory=dict)
 
     def add(self, facts: _core.Facts, where: Callable[[int], Seen]) -> None:
-        """Add what was found in some records; ``where`` tells which they are."""
+        """Add what was found in some records. ``where`` identifies each record."""
         self.rows += facts.rows
         for in_lists, key, feature in facts.features:
             name = self._name(in_lists, key)
             self.features.setdefault(name, FeatureSummary(in_lists)).add(feature, where)
 
     def _name(self, in_lists: bool, key: str) -> str:
-        """Return the name of the field that reads a feature. If both maps of a record have the
-        key, the one in the feature lists gets a prefix.
+        """Return the name of the field that reads a feature.
+
+        If both maps of a record have the key, the one in the feature lists gets a prefix.
         """
         known = self.features.get(key)
         if in_lists:
@@ -108,7 +109,7 @@ class Summary:
         return key
 
     def fits(self, facts: _core.Facts) -> bool:
-        """Tell whether each feature has one kind, the same as before."""
+        """Return whether each feature has only one kind, the same as before."""
         for in_lists, key, feature in facts.features:
             known = self.features.get(self._name(in_lists, key))
             kinds = {kind for kind, _ in feature.kinds} | set(known.kinds if known else ())
@@ -133,7 +134,7 @@ class Summary:
         }
 
     def schema(self, names: Iterable[str] | None = None) -> Schema:
-        """Return the narrowest fields that hold what was seen."""
+        """Return the narrowest fields that can hold what was seen."""
         wanted = self.features if names is None else list(names)
         fields = {}
         for name in wanted:
@@ -144,7 +145,7 @@ class Summary:
         return Schema(fields)
 
     def describe(self) -> str:
-        """Say in one line what the records hold."""
+        """Describe in one line what the records contain."""
         parts = [f"{name!r} ({feature.describe()})" for name, feature in self.features.items()]
         return "; ".join(parts) or "no features"
 
@@ -168,7 +169,7 @@ def _infer(name: str, feature: FeatureSummary, rows: int, others: list[str]) -> 
     low, high = feature.values or (0, 0)
     fixed = low == high and low > 0
     if feature.in_lists:
-        # Feature lists are sequences, even if those seen all have one length.
+        # Feature lists are sequences, even if all those seen have the same length.
         inner: tuple[int | None, ...] = () if fixed and low == 1 else (low if fixed else None,)
         return Field(dtype, (None, *inner))
     if not fixed or feature.rows != rows:
@@ -183,9 +184,9 @@ def _wider(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, i
 
 
 def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
-    """Return a schema that reads the rows of all of these, or None if there is none.
+    """Return a schema that can read the rows of all of these, or None if none can.
 
-    A field that some lack, or whose first axis differs, becomes ragged.
+    A field becomes ragged if some schemas lack it, or if its first axis differs.
     """
     names = dict.fromkeys(name for schema in schemas for name in schema)
     fields = {}

@@ -1,8 +1,8 @@
-"""The index file beside a TFRecord file.
+"""The index file next to a TFRecord file.
 
-It is hidden, so that no pattern for the data matches it. docs/format.md describes it. It is
-never required, and never used unless it was made from this very data: the size is compared
-when the index is loaded, and sampled blocks at once or when the data is first read.
+It is hidden, so that no pattern for the data matches it. docs/format.md specifies it. It is
+optional, and used only if it was made from exactly this data. The size is compared when the
+index is loaded. Sampled blocks are compared then, or when the data is first read.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ __all__ = [
 
 _MAGIC = b"RECMAPIX"
 _VERSION = 2
-# Blocks sampled for the fingerprint, by version. Version 1 also had the time of change.
+# Blocks sampled for the fingerprint, by version. Version 1 also had the modification time.
 _VERSIONS = {1: 16, 2: 64}
 _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the anchors
-# Smaller indexes are read whole.
+# Smaller indexes are read into memory instead of mapped.
 _SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What identifies the content of a file: its size, and a CRC of blocks spread over it.
+    """Identifies the content of a file by its size and a CRC of blocks spread over it.
 
-    A small file is covered completely. Name and time of change do not count, so a copy
+    The blocks cover all of a small file. Name and modification time do not count, so a copy
     matches too.
     """
 
@@ -77,25 +77,25 @@ class Fingerprint:
         return cls(size, crc, samples)
 
     def fits(self, path: str) -> bool:
-        """Tell whether the file at a path has this fingerprint."""
+        """Return whether the file at a path has this fingerprint."""
         return os.path.getsize(path) == self.size and Fingerprint.of(path, self.samples) == self
 
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What an index tells about a file: its records, its schema, and what was checked."""
+    """The content of an index: a file's records, its schema, and what was checked."""
 
     index: Index
     schema: Schema
     # How each field is stored: float_list, raw, ...
     encoding: Mapping[str, str]
-    # All CRCs were checked, or computed by recmap.
+    # Whether all CRCs were checked, or computed by recmap.
     verified: bool
-    # Fields whose payloads lie at the same place in every record.
+    # Fields with a payload at the same place in every record.
     mapped: tuple[str, ...]
-    # Of the file it was made from; None if it has not been saved.
+    # The fingerprint of the file the index was made from; None until it is saved.
     fingerprint: Fingerprint | None = None
-    # recmap wrote the file itself, not only its index.
+    # Whether recmap wrote the file itself, not only its index.
     written: bool = False
 
 
@@ -106,7 +106,7 @@ def sidecar_path(path: str) -> str:
 
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
-    """Write the index of the file at ``path``, beside it or ``beside`` another path."""
+    """Write the index of the file at ``path`` next to it, or ``beside`` another path."""
     rows, offsets = sidecar.index.anchors
     fingerprint = Fingerprint.of(path)
     info = {
@@ -139,9 +139,9 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
 
 
 def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
-    """Load the index beside a file; None if there is none that matches it.
+    """Load the index next to a file; return None if there is none that matches it.
 
-    Without ``check`` only the size of the file is compared; check the fingerprint later.
+    Without ``check``, only the size of the file is compared. Check the fingerprint later.
     """
     target = sidecar_path(path)
     try:
@@ -174,14 +174,14 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         return None
 
 
-# The files of a dataset mostly share one schema.
+# Cached, because most files of a dataset share one schema.
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
     return parse_schema(dict(fields)) if fields else Schema({})
 
 
 def is_written(path: str) -> bool:
-    """Tell whether recmap wrote this file and nothing has changed it since."""
+    """Return whether recmap wrote this file and nothing has changed it since."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaleIndexWarning)
         sidecar = load_sidecar(path)
@@ -189,7 +189,7 @@ def is_written(path: str) -> bool:
 
 
 def remove_sidecar(path: str) -> None:
-    """Remove the index beside a file, if there is one."""
+    """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
         with open(target, "rb") as file:
@@ -201,7 +201,7 @@ def remove_sidecar(path: str) -> None:
 
 
 def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
-    """Return schema and encoding from the index beside a file, even if the data has changed.
+    """Return schema and encoding from the index next to a file, even if the data has changed.
 
     The types of raw bytes may be stored nowhere else, so a new index keeps them if the
     records still fit.
@@ -214,8 +214,9 @@ def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
 
 
 def _content(target: str) -> npt.NDArray[np.uint8]:
-    """Return the bytes of an index, mapped if it is large. Neither way holds a descriptor:
-    a dataset of many files would need too many.
+    """Return the bytes of an index, mapped if it is large.
+
+    No descriptor stays open: a dataset of many files would need too many.
     """
     with open(target, "rb", buffering=0) as file:
         content = file.read(_SMALL)
@@ -244,9 +245,7 @@ def _parse(
 
 
 def _check_info(info: Any) -> None:
-    """Raise a ValueError if values have the wrong types: a matching CRC does not make them
-    trustworthy.
-    """
+    """Raise a ValueError if values are invalid. A matching CRC does not make them trustworthy."""
     for name, most in (("records", 1 << 62), ("marks", 1 << 40)):
         if type(info[name]) is not int or not 0 <= info[name] < most:
             raise ValueError(f"{name} is {info[name]!r}")

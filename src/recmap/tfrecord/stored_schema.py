@@ -1,7 +1,7 @@
 """The schema that a file was written with, wherever it is stored.
 
-It may be in the first record, in the index beside the file, or in the manifest of its folder.
-One of them is enough, and they must agree.
+It may be in the first record, in the index next to the file, or in the manifest of its folder.
+One of them is enough. If there are several, they must agree.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _MAX_MANIFEST = 256 << 20
 class Types:
     """A stored schema, and where it was found, for messages.
 
-    It is ``firm`` if the writer of the file stored it; an index may have been made later, by
-    looking at the records.
+    It is ``firm`` if the writer of the file stored it. An index may have been made later, from
+    the records.
     """
 
     schema: Schema
@@ -70,13 +70,14 @@ class Types:
 
     @property
     def place(self) -> str:
-        """Where it was found, in words that do not depend on the file being named before."""
+        """Where it was found, for a message that does not name the file elsewhere."""
         return self.where.replace(_ITS_FIRST, f"the first record of {self.file}")
 
 
 def described_by(types: Types | None, names: Collection[str], skip: bool) -> EmbeddedSchemas | None:
-    """Return a check for schemas embedded in records, if the writer stored the types of these
-    fields. Inferred types read any values.
+    """Return a check for embedded schemas, if the writer stored the types of these fields.
+
+    Inferred types need no check: they read any values.
     """
     if types is None or not types.firm:
         return None
@@ -85,7 +86,7 @@ def described_by(types: Types | None, names: Collection[str], skip: bool) -> Emb
 
 
 def same_types(a: Schema, b: Schema) -> bool:
-    """Tell whether two schemas are equal but for the order of their fields."""
+    """Return whether two schemas are equal, apart from the order of their fields."""
     return a == b or schema_texts(a) == schema_texts(b)
 
 
@@ -96,8 +97,9 @@ def stored_types(
     *,
     skip: bool,
 ) -> Types | None:
-    """Return the types of a file; None if they are stored nowhere. With ``skip``, a damaged
-    description is ignored.
+    """Return the types of a file; None if they are not stored anywhere.
+
+    With ``skip``, a damaged description is ignored.
     """
     path, frame = file.path, file.first_record()
     embedded = None if frame is None else _embedded(frame, path, skip)
@@ -110,7 +112,7 @@ def stored_types(
     found = [types for types in (embedded, indexed, listed) if types is not None]
     for other in found[1:]:
         if other is indexed and _has_all(indexed.schema, found[0].schema):
-            continue  # an index knows all records, which may have more features
+            continue  # an index covers all records, and later ones may have more features
         if not same_types(found[0].schema, other.schema):
             raise _conflict(found[0], other)
     if indexed is not None and found[0] is not indexed:
@@ -119,14 +121,15 @@ def stored_types(
 
 
 def _has_all(schema: Schema, fields: Schema) -> bool:
-    """Tell whether a schema has these fields, perhaps among others."""
+    """Return whether a schema has these fields, perhaps among others."""
     texts = schema_texts(schema)
     return all(texts.get(name) == text for name, text in schema_texts(fields).items())
 
 
 def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
-    """Return the types in the index of a file; None if there is no index, or it knows none
-    because the file has no rows.
+    """Return the types in the index of a file.
+
+    Return None if there is no index, or if it has no types because the file has no rows.
     """
     if sidecar is None or not sidecar.schema:
         return None
@@ -142,8 +145,8 @@ def written_types(
 ) -> Types | None:
     """Return the types that the writer of the files stored; None if there are none.
 
-    ``found`` are the types of the files checked on opening, ``later`` those in the indexes of
-    the files that are checked when they are first read.
+    ``found`` are the types of the files checked on opening. ``later`` are those in the indexes
+    of the files that are checked when they are first read.
     """
     stored = [types for types in (*found.values(), *later.values()) if types is not None]
     firm = next((types for types in stored if types.firm), None)
@@ -208,15 +211,16 @@ def _conflict(one: Types, other: Types) -> FieldMismatchError:
 
 
 class Manifests:
-    """The manifests of folders, each read once. They are not trusted: one that makes no sense
-    is ignored.
+    """The manifests of folders, each read once.
+
+    They are not trusted: an invalid manifest is ignored.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Schema, dict[str, int | None]] | None] = {}
 
     def types(self, path: str) -> Types | None:
-        """Return the types of a file, if the manifest beside it lists it."""
+        """Return the types of a file, if the manifest in its folder lists it."""
         folder, name = os.path.split(path)
         if folder not in self._known:
             self._known[folder] = _read(os.path.join(folder, _MANIFEST))
@@ -260,13 +264,13 @@ def _size(state: Any) -> int | None:
 
 
 class FirstRead:
-    """The check of a file when it is first read, if many were opened together."""
+    """Checks a file when it is first read, if many were opened together."""
 
     def __init__(self, path: str, fingerprint: Fingerprint | None, expected: Types | None) -> None:
         self._path, self._fingerprint, self._expected = path, fingerprint, expected
 
     def check(self, file: RecordFile) -> None:
-        """Raise if the index belongs to other data, or if the file describes other columns."""
+        """Raise if the index belongs to different data, or the file describes other columns."""
         if self._fingerprint is not None and not self._fingerprint.fits(self._path):
             raise IndexFileError(
                 f"{sidecar_path(self._path)} was made from other data of the same size; run "

@@ -1,7 +1,7 @@
 """Look at records before rows are read.
 
-A sample is enough to infer a schema. All are checked to leave out the bad ones, or to write
-an index.
+A sample is enough to infer a schema. Leaving out bad records, or writing an index, takes a
+check of all records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["sample", "survey"]
 
 # Places in a dataset from which records are sampled.
 _SPOTS = 16
-# Faults that no schema would mend.
+# Faults that no schema can fix.
 _BROKEN = {
     _core.FaultCode.malformed,
     _core.FaultCode.no_features,
@@ -39,12 +39,12 @@ _BROKEN = {
     _core.FaultCode.wrong_kind,
 }
 _NOT_EXAMPLE = {_core.FaultCode.malformed, _core.FaultCode.no_features}
-# Records for which a schema is widened before the others are checked again.
+# Number of records to widen a schema for before the others are checked again.
 _AT_ONCE = 256
 
 
 def sample(files: Sequence[RecordFile], skip: bool) -> Summary:
-    """Summarize records from the beginning and from places spread over the files."""
+    """Summarize records from the beginning of the files and from places spread over them."""
     summary = Summary()
     step = max(1, len(files) // _SPOTS)
     chosen = [*files[::step], files[-1]] if len(files) > 1 else files
@@ -73,7 +73,7 @@ def _inspect(summary: Summary, path: str, window: Window, skip: bool) -> None:
             return
         if not skip and bad.code in _NOT_EXAMPLE:
             raise _not_example(path, window, bad)
-        # Damaged data, not another kind of record: reading reports it.
+        # This is damaged data, not another kind of record. Reading reports it.
         offsets = np.delete(offsets, bad.row)
 
 
@@ -110,13 +110,13 @@ def survey(
     windows: Iterable[Window] | None = None,
     fixed: Schema | None = None,
 ) -> tuple[ExampleDecoder, list[Skipped]]:
-    """Check every record of a file, and let the file remember what was found.
+    """Check every record of a file, and keep the result in the ``file`` object.
 
-    With ``summary``, the schema was inferred from it, except for ``fixed`` fields, and is
-    widened for records that do not fit or have more features. Without, a record that does not
-    fit is bad. Bad records are left out if ``skip``, else raised. ``windows`` are those of the
-    file, if its progress is watched. Return a decoder that fits all other records, and what
-    was left out.
+    With ``summary``, the schema was inferred from it, except for the ``fixed`` fields. It is
+    widened for records that do not fit or have more features. Without ``summary``, a record
+    that does not fit is bad. Bad records are left out with ``skip``, and raised otherwise.
+    Pass the file's ``windows`` to report progress. Return a decoder that fits all other
+    records, and what was left out.
     """
     skipped: list[Skipped] = []
     index, bad_rows, seen = Index(), [], 0
@@ -150,7 +150,7 @@ def _check(
     summary: Summary | None,
     fixed: Schema,
 ) -> tuple[ExampleDecoder, list[tuple[int, _core.Fault]]]:
-    """Widen the decoder for the records of a window; return it, and the faults that remain."""
+    """Widen the decoder for the records of a window; return it and the remaining faults."""
 
     def check() -> Sequence[_core.Fault]:
         return decoder.check(window.bytes, window.offsets, False, thread_count(), where)
@@ -189,9 +189,9 @@ def _check(
 
 
 def _learn(path: str, window: Window, row: int, summary: Summary) -> _core.Fault | None:
-    """Add a record to the summary, if it is sound and no feature changes its kind in it.
+    """Add a record to the summary, if it is sound and none of its features changes kind.
 
-    Return what is wrong with it if it is not an Example.
+    If it is not an Example, return its fault.
     """
     offset = window.offsets[row : row + 1]
     facts = _core.inspect(window.bytes, offset, False)

@@ -14,7 +14,7 @@ from recmap.native import _core
 
 __all__ = ["read_text_index", "write_text_index"]
 
-# Records whose lengths are compared at a time.
+# Number of record lengths to compare at a time.
 _CHECKED_AT_ONCE = 1 << 16
 
 
@@ -29,7 +29,7 @@ def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
 def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Read the offsets of the records of a file with these bytes.
 
-    An IndexFileError if a record is not where the index says, or not as long.
+    Raise an IndexFileError if a record is not where the index says, or has another size.
     """
     try:
         with open(path, encoding="ascii", errors="replace") as file:
@@ -46,7 +46,7 @@ def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.ui
     size = np.uint64(len(data))
     begins = np.append(offsets, size)
     ends = np.append(np.uint64(0), offsets + sizes)
-    # Sums of huge sizes wrap around.
+    # Sums of huge sizes wrap around, so check each number too.
     inside = bool((offsets < size).all() and (sizes >= _core.FRAME_SIZE).all())
     if not np.array_equal(begins, ends) or not inside:
         raise _no_index_of(path, f"its {len(table):,} records do not fill {size:,} bytes")

@@ -1,8 +1,8 @@
 """Features that records have but the schema lacks.
 
 A schema inferred from a sample may lack a feature that only other records have. Every read
-counts such features: it warns once, and raises if the rows are about to be written, since the
-feature would be lost.
+counts such features and warns once. It raises if the rows are about to be written, because
+the feature would be lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["UnknownFeatures", "Where", "refuse_unknown_features"]
 Where: TypeAlias = Callable[[int], tuple[str, int]]
 """Tells the file of a decoded row, and its number among the records of the file."""
 
-# Names listed in a message.
+# The most names listed in a message.
 _NAMED = 5
 
 
@@ -36,7 +36,7 @@ _mode = _Mode()
 
 @contextmanager
 def refuse_unknown_features() -> Iterator[None]:
-    """Make unknown features an error in this thread, because its rows will be written."""
+    """Make unknown features an error in this thread. Use it if the rows will be written."""
     before, _mode.strict = _mode.strict, True
     try:
         yield
@@ -45,7 +45,7 @@ def refuse_unknown_features() -> Iterator[None]:
 
 
 class UnknownFeatures:
-    """The unknown features of one dataset so far. ``origin`` tells where its schema is from."""
+    """The unknown features seen in one dataset. ``origin`` says where its schema is from."""
 
     def __init__(self, origin: str, warned: bool = False) -> None:
         self._origin, self._warned = origin, warned
@@ -57,7 +57,7 @@ class UnknownFeatures:
 
     @property
     def rows(self) -> dict[str, int]:
-        """The number of records that have each of them, among those read."""
+        """For each unknown feature, the number of records read that have it."""
         with self._lock:
             return dict(self._rows)
 
@@ -107,7 +107,7 @@ def _text(key: bytes) -> str:
 
 
 def _outside() -> int:
-    """Return the stack level of the code that called recmap, for a warning of our caller."""
+    """Return the ``stacklevel`` that attributes a warning to the code that called recmap."""
     frame, level = sys._getframe(1), 1  # noqa: SLF001
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
         frame, level = frame.f_back, level + 1

@@ -18,8 +18,9 @@ __all__ = ["Verified", "verify_records"]
 
 @dataclass
 class Verified:
-    """What a check found: sound records or rows, the damage, and the files whose format has no
-    checksums, so that only their structure could be checked.
+    """What a check found: sound records or rows, damage, and files without checksums.
+
+    If a file's format has no checksums, only its structure was checked.
     """
 
     files: int = 0
@@ -30,7 +31,7 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged."""
+        """True if nothing is damaged."""
         return not self.damage
 
     def __str__(self) -> str:
@@ -51,8 +52,9 @@ class Verified:
 def verify_records(
     files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
 ) -> Verified:
-    """Check both CRCs of every record of TFRecord files, ``workers`` files at a time. Damage
-    does not end the check.
+    """Check both CRCs of every record of TFRecord files, ``workers`` files at a time.
+
+    The check continues after damage.
     """
     result = Verified()
     pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
