@@ -101,7 +101,7 @@ class Budget:
         )
 
     def check(self, memory: int | str) -> None:
-        """Raise if ``memory``, as the user gave it, is too little for any row."""
+        """Raise if the budget is too small for a row; ``memory`` is the value the user gave."""
         if self._row_memory < self.copies * _MIN_SLAB or self.limit < self.row_bytes:
             least = self.needed(max(_MIN_SLAB, self.row_bytes))
             raise MemoryLimitError(

@@ -56,7 +56,7 @@ class PreviousOutput:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The files as a manifest lists them."""
+        """The files, in the form a manifest lists them."""
         return [{"file": name, "state": state} for name, state in self._states.items()]
 
     def owns(self, path: str) -> bool:

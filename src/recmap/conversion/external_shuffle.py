@@ -65,7 +65,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
 
 
 class _Shuffled(ReorderedSource):
-    """All rows of a source in a random order."""
+    """All rows of a source in random order."""
 
     def __init__(self, source: Source, order: Permutation) -> None:
         super().__init__(source)

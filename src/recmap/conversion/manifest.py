@@ -166,7 +166,7 @@ class Manifest:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Hold the run lock, so that no other thread or process writes to the same place."""
+        """Hold the run lock, so that no other thread or process writes to the same output."""
         key = os.path.realpath(self.path)
         with _RUNNING_LOCK:
             if key in _RUNNING:

@@ -12,7 +12,7 @@ __all__ = ["RunLock"]
 
 
 class RunLock:
-    """A file that exists for as long as a conversion runs.
+    """A file that exists while a conversion runs.
 
     Tasks on other machines stop when it disappears. If it is missing, the conversion itself
     concludes that another one has taken over the output.
@@ -24,7 +24,7 @@ class RunLock:
         self._lost = False
 
     def acquire(self) -> None:
-        """Create the file, and its folder."""
+        """Create the file, and its folder if necessary."""
         folder = os.path.dirname(self.path) or "."
         with writing(folder):
             os.makedirs(folder, exist_ok=True)

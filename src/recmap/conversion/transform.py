@@ -214,7 +214,7 @@ def _fill_before(fill: bytes, old: Field, new: Field) -> bytes | None:
 
 
 def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that a column is cast to, or raise if NumPy cannot cast it."""
+    """Return the dtype to cast a column to, or raise if NumPy cannot cast it."""
     try:
         new = Field(dtype).dtype
         # Raw bytes are not numbers, and a date without a unit means nothing.

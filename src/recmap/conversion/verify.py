@@ -55,7 +55,7 @@ class RecordCheck:
             )
 
     def finish(self, path: str, name: str, rows: int) -> None:
-        """Check the rest of the file, and the number of records."""
+        """Check the rest of the file and the number of records."""
         self.follow(path, os.path.getsize(path), name, last=True)
         if self._records != rows:
             raise VerificationError(
@@ -97,7 +97,7 @@ def _reopened(path: str, format: str, schema: Schema) -> Source:
 def check_values(
     path: str, name: str, format: str, source: Source, start: int, stop: int, budget: Budget
 ) -> None:
-    """Compare every value of a file with the rows it was made from."""
+    """Compare every value of a file with the rows of the source."""
     # Read both with the libraries of their formats: recmap's own readers would repeat their
     # own mistakes.
     written = _reopened(path, format, source.schema).reference()

@@ -248,7 +248,7 @@ class Dataset(Verbs):
         return save(self._opened, dst, **options)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows in order, each a dict."""
+        """Iterate over the rows in order; each row is a dict."""
         return iterate_rows(self._source)
 
     def __repr__(self) -> str:

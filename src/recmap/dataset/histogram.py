@@ -28,7 +28,7 @@ class Histogram:
 
     @property
     def edges(self) -> list[float]:
-        """Where each bin begins, and where the last one ends."""
+        """The start of each bin, and the end of the last one."""
         most = sys.float_info.max
         first = round(self.start / self.width)
         ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Bins:
-    """At most 32 bins, with the smallest power of two as width that covers all values.
+    """At most 32 bins. Their width is the smallest power of two that covers all values.
 
     Bins begin at multiples of their width, so two of them merge exactly into one of twice the
     width, and the result does not depend on the order of the values.
@@ -71,7 +71,7 @@ class Bins:
         self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
 
     def result(self) -> Histogram | None:
-        """Return the bins from the first to the last with values; None if there are no values."""
+        """Return the bins from the first to the last nonempty one; None if there are no values."""
         if not len(self._counts):
             return None
         width = math.ldexp(1.0, self._exponent)

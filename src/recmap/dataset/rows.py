@@ -54,7 +54,7 @@ def get_rows(source: Source, key: Any) -> Batch:
 
 
 def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield all rows in order, each a dict."""
+    """Yield all rows in order, as dicts."""
     for batch in read_batches(source, 1024):
         for i in range(measure(batch)[0]):
             yield {name: column[i] for name, column in batch.items()}

@@ -235,7 +235,7 @@ class _Cluster(NamedTuple):
 
 
 def _parse_engine(engine: Any) -> _Cluster | None:
-    """Parse ``engine=``; None for this machine."""
+    """Parse ``engine=``; return None for this machine."""
     if isinstance(engine, str) and engine == "local":
         return None
     name, colon, address = engine.partition(":") if isinstance(engine, str) else ("", "", "")

@@ -36,7 +36,7 @@ _MOST_SWAPS = 1000
 
 
 class Part(ReorderedSource):
-    """Some rows of a source, chosen by a split."""
+    """The rows of a source that a split assigned to one part."""
 
     def __init__(self, source: Source, order: Order) -> None:
         super().__init__(source)

@@ -22,7 +22,7 @@ _STEP = 1 << 16
 
 @dataclass(frozen=True)
 class Numbers:
-    """Statistics of some numbers.
+    """Statistics of a set of numbers.
 
     NaN and NaT are counted in ``nan`` and left out of ``min``, ``max``, ``mean`` and ``std``,
     as in ``np.nanmean``; the histogram leaves out infinities, too. For integers, ``min``,

@@ -32,7 +32,7 @@ Allocate: TypeAlias = Callable[[int], npt.NDArray[np.uint8]]
 
 
 class PadSpec(NamedTuple):
-    """How the rows of a ragged column become rows of one length."""
+    """How to pad the rows of a ragged column to one length."""
 
     #: None means the longest row of each array.
     width: int | None

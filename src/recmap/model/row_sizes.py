@@ -22,7 +22,7 @@ OFFSET = 8
 # The overhead of a string in bytes while it is a Python object, which it is when it comes from
 # an array of strings.
 STRING = 128
-# Rows whose sizes are compared at a time.
+# The number of rows to compare at a time.
 _BLOCK_ROWS = 1 << 16
 
 

@@ -14,7 +14,7 @@ from recmap.model.ragged import Column
 __all__ = ["Batch", "FieldsLike", "Schema"]
 
 Batch: TypeAlias = dict[str, Column]
-"""Columns of equal length by name."""
+"""A dict of columns of equal length."""
 
 # Keys are names or an ellipsis. Mapping is invariant in its keys, so no narrower type fits both.
 FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"

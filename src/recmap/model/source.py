@@ -109,7 +109,7 @@ class Partition(Protocol):
 
     @property
     def unit(self) -> int:
-        """The number of rows that are best read together."""
+        """The number of rows that it is best to read together."""
         ...
 
     def part(self, start: int, stop: int) -> Partition:
@@ -120,7 +120,7 @@ class Partition(Protocol):
 
 
 class Source(ABC):
-    """Rows that can be read by span and by number."""
+    """Reads rows, by span or by number."""
 
     @property
     @abstractmethod
@@ -176,7 +176,7 @@ class Source(ABC):
 
     @property
     def in_order(self) -> bool:
-        """Whether reading from 0 to the end reads every row of the files in file order."""
+        """Whether reading all rows in order reads every row of the files in file order."""
         return True
 
     @property
@@ -195,7 +195,7 @@ class Source(ABC):
         return {}
 
     def known_rows(self) -> int | None:
-        """Return the number of rows, or None if they have not been counted yet."""
+        """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
 
     def row_bytes(self) -> int:
@@ -411,7 +411,7 @@ class SelectedSource(WrappedSource):
     """Some columns of a source, possibly renamed."""
 
     def __init__(self, source: Source, names: Mapping[str, str]) -> None:
-        """``names`` maps each new name to the name of the column in ``source``."""
+        """Select and rename columns: ``names`` maps each new name to its name in ``source``."""
         super().__init__(source)
         self._names = dict(names)
         self._schema = Schema({new: source.schema[old] for new, old in names.items()})
