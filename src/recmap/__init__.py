@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
 else:
-    # Where names are found.
+    # The modules that define the public names.
     _LATE = {
         "ColumnView": "recmap.dataset.column_view",
         "Dataset": "recmap.dataset.dataset",
@@ -84,7 +84,7 @@ else:
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202
-        """Import a name when it is first used: no program uses them all."""
+        """Import a name on first use, to keep ``import recmap`` fast."""
         from importlib import import_module
 
         if name in _LATE_MODULES:
@@ -92,7 +92,7 @@ else:
         elif name in _LATE:
             found = getattr(import_module(_LATE[name]), name)
         else:
-            # With both of them Python says which name may have been meant.
+            # Given name and obj, Python suggests the name that was probably meant.
             raise AttributeError(
                 f"module 'recmap' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
             )
@@ -100,7 +100,7 @@ else:
         return found
 
     def __dir__():  # noqa: ANN202
-        # Completion offers what is documented.
+        # Offer only documented names for tab completion.
         return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})
 
 

@@ -1,32 +1,34 @@
 """Every error recmap raises.
 
 RecmapError
-├── OptionError (ValueError)             an argument that cannot mean anything
-│   ├── OptionTypeError (TypeError)      an argument of a type that makes no sense there
-│   ├── FieldTextError                   a field such as "float32[10" that cannot be read
-│   └── MemoryLimitError                 a row takes more memory than may be used
+├── OptionError (ValueError)             an argument has an invalid value
+│   ├── OptionTypeError (TypeError)      an argument has the wrong type
+│   ├── FieldTextError                   a field such as "float32[10" cannot be parsed
+│   └── MemoryLimitError                 a row needs more memory than the limit allows
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
-├── OutputError (OSError)                the output could not be written: a full disk
-├── MissingPackageError (ImportError)    something needs a package that is not installed
+├── OutputError (OSError)                the output could not be written (disk full)
+├── MissingPackageError (ImportError)    a package that is needed is not installed
 ├── FieldNotFoundError (KeyError)        no such column
 ├── RowNotFoundError (IndexError)        no such row, or an index that does not fit
-├── DataError (ValueError)               what a file holds is not what was asked for
+├── DataError (ValueError)               a file's contents are not what was asked for
 │   ├── UnknownFormatError               not a format that recmap reads
 │   ├── CorruptRecordError               framing or checksum is broken
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
-│   ├── NotExampleError                  sound records, but no tf.train.Example in them
-│   ├── FieldMismatchError               a feature does not fit the field asked for
-│   ├── ImageError                       an image that cannot be decoded
-│   ├── VerificationError                what was written is not what was read
-│   └── IndexFileError                   an index file that cannot be read
-├── ColumnError (ValueError)             a column handed to a writer does not fit
+│   ├── NotExampleError                  intact records that hold no tf.train.Example
+│   ├── FieldMismatchError               a feature does not match the requested field
+│   ├── ImageError                       an image cannot be decoded
+│   ├── VerificationError                the output differs from the input
+│   └── IndexFileError                   an index file cannot be read
+├── ColumnError (ValueError)             a column passed to a writer does not fit
 │   └── RecordTooLargeError (OverflowError)
-├── MapError (RuntimeError)              a function given to map() raised
-└── WorkerDiedError (RuntimeError)       a worker process was killed, or crashed
+├── MapError (RuntimeError)              a function passed to map() raised
+└── WorkerDiedError (RuntimeError)       a worker process was killed or crashed
 
-Each inherits the builtin a caller would expect, so `except FileNotFoundError`
-works. The warnings are LeftOutWarning, OldStateWarning, SkippedRecordsWarning, SlowOrderWarning,
+Each error also inherits from the builtin exception you would expect, so
+`except FileNotFoundError` works.
+
+The warnings are LeftOutWarning, OldStateWarning, SkippedRecordsWarning, SlowOrderWarning,
 StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
 """
 
@@ -73,8 +75,8 @@ __all__ = [
 class Option(NamedTuple):
     """An option that a message names, spelled as in Python: ``overwrite=True``.
 
-    ``value`` is ``...`` where the reader has to choose one. ``of_input`` marks an option of
-    ``rm.open``, for calls that have another one of the same name for the output.
+    ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
+    ``rm.open``, for calls in which an output option has the same name.
 
     >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
     errors="skip" fields={"x": "int64 = 0", ...: None}
@@ -101,7 +103,7 @@ def _spelled(value: Any) -> str:
 
 
 class Message(str):
-    """Text that names options. The command line spells them its own way, from ``parts``.
+    """Text that mentions options. The command line respells them its own way, from ``parts``.
 
     A hint comes last, in parentheses; ``text`` is the message without it.
 
@@ -114,7 +116,7 @@ class Message(str):
     text: str
 
     def __new__(cls, *parts: str | Option, hint: Sequence[str | Option] = ()) -> Self:
-        """Join texts and options; a message among them keeps its options."""
+        """Join strings and options; a nested message keeps its options."""
         every = (*parts, " (", *hint, ")") if hint else parts
         made = super().__new__(cls, "".join(map(str, every)))
         made.text = "".join(map(str, parts))
@@ -133,41 +135,39 @@ class RecmapError(Exception):
     """The root of all errors recmap raises."""
 
     def __str__(self) -> str:
-        # KeyError would print the repr of the message, and the errors of the
-        # operating system would look for a number.
+        # KeyError would print the repr of the message, and OSError would look for an
+        # error number.
         return str(self.args[0]) if self.args else ""
 
     @property
     def wording(self) -> str:
-        """The text; a ``Message`` if it names options.
+        """The text of the error; a ``Message`` if it mentions options.
 
-        It is not called ``message``: PyTorch passes ``message=`` to errors that have one.
+        The name is not ``message``, because PyTorch passes ``message=`` to errors that have one.
         """
         return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options that the message names, to correct the call: ``overwrite=True``."""
+        """The options the message suggests to fix the call: ``overwrite=True``."""
         parts = self.wording.parts if isinstance(self.wording, Message) else ()
         return tuple(part for part in parts if isinstance(part, Option))
 
 
 class OptionError(RecmapError, ValueError):
-    """An argument that cannot mean anything."""
+    """An argument has an invalid value."""
 
 
 class OptionTypeError(OptionError, TypeError):
-    """An argument of a type that makes no sense there."""
+    """An argument has the wrong type."""
 
 
 class FieldTextError(OptionError):
-    """The text of a field, such as ``"float32[10]"``, that cannot be read."""
+    """The text of a field, such as ``"float32[10"``, cannot be parsed."""
 
 
 class MemoryLimitError(OptionError):
-    """A row that takes more memory than may be used for it: ``size`` bytes, and
-    ``limit`` were allowed.
-    """
+    """A row needs ``size`` bytes of memory, more than the ``limit`` allows."""
 
     def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
         super().__init__(message)
@@ -176,11 +176,11 @@ class MemoryLimitError(OptionError):
 
 
 class PathNotFoundError(RecmapError, FileNotFoundError):
-    """No file at a path, or none that a pattern matches."""
+    """There is no file at a path, or a pattern matches none."""
 
 
 class OutputExistsError(RecmapError, FileExistsError):
-    """The output is there already, and overwriting was not asked for."""
+    """The output already exists, and ``overwrite=True`` was not given."""
 
 
 class OutputError(RecmapError, OSError):
@@ -188,21 +188,21 @@ class OutputError(RecmapError, OSError):
 
 
 class MissingPackageError(RecmapError, ImportError):
-    """What was asked for needs a package that is not installed."""
+    """A package that is needed is not installed."""
 
 
 class FieldNotFoundError(RecmapError, KeyError):
-    """No column of that name."""
+    """There is no column with that name."""
 
 
 class RowNotFoundError(RecmapError, IndexError):
-    """No row of that number, or an index that does not fit the column."""
+    """There is no row with that number, or the index does not fit the column."""
 
 
 class DataError(RecmapError, ValueError):
-    """What a file holds is not what was asked for.
+    """The contents of a file are not what was asked for.
 
-    ``file``, ``record``, ``byte`` and ``field`` say where, as far as it is known.
+    ``file``, ``record``, ``byte`` and ``field`` say where, as far as that is known.
     """
 
     def __init__(
@@ -222,54 +222,55 @@ class DataError(RecmapError, ValueError):
 
 
 class UnknownFormatError(DataError):
-    """A file in none of the formats that recmap reads; the message says what it looks
-    like, and how to get at its data.
+    """A file is in no format that recmap reads.
+
+    The message says what the file looks like and how to read it instead.
     """
 
 
 class CorruptRecordError(DataError):
-    """A record whose framing or checksum is broken."""
+    """The framing or checksum of a record is broken."""
 
 
 class CompressionError(DataError):
-    """A compressed stream that is broken, or not compressed as was said."""
+    """A compressed stream is broken, or its compression is not the one given."""
 
 
 class NotExampleError(DataError):
-    """Records that are sound but hold no ``tf.train.Example``."""
+    """Records are intact but hold no ``tf.train.Example``."""
 
 
 class FieldMismatchError(DataError):
-    """A feature that does not fit the field asked for."""
+    """A feature does not match the requested field."""
 
 
 class ImageError(DataError):
-    """An image that cannot be decoded; ``row`` is its place in the batch."""
+    """An image cannot be decoded; ``row`` is its index in the batch."""
 
     row: int | None = None
 
 
 class VerificationError(DataError):
-    """What was written is not what was read."""
+    """The output differs from the input."""
 
 
 class IndexFileError(DataError):
-    """An index file that cannot be read."""
+    """An index file cannot be read."""
 
 
 class ColumnError(RecmapError, ValueError):
-    """A column handed to a writer that does not fit its schema or encoding."""
+    """A column passed to a writer does not fit its schema or encoding."""
 
 
 class RecordTooLargeError(ColumnError, OverflowError):
-    """A row that would make a record no protobuf reader can read."""
+    """A row would make a record that is too large for any protobuf reader."""
 
 
 class MapError(RecmapError, RuntimeError):
     """A user's function raised; ``cause_type`` is the name of its exception's type.
 
-    The function's own traceback is in the notes if it ran in another process,
-    else it is that of ``__cause__``.
+    If the function ran in another process, its traceback is in the notes; otherwise it is
+    that of ``__cause__``.
     """
 
     def __init__(self, message: str, *, cause_type: str | None = None) -> None:
@@ -278,8 +279,9 @@ class MapError(RecmapError, RuntimeError):
 
 
 class WorkerDiedError(RecmapError, RuntimeError):
-    """A worker process was killed or crashed; ``exitcode`` is as in multiprocessing:
-    minus the number of a signal.
+    """A worker process was killed or crashed.
+
+    ``exitcode`` is as in ``multiprocessing``: the negative signal number if a signal killed it.
     """
 
     def __init__(self, message: str, *, exitcode: int | None = None) -> None:
@@ -288,11 +290,11 @@ class WorkerDiedError(RecmapError, RuntimeError):
 
 
 class LeftOutWarning(UserWarning):
-    """Datasets or members that do not fit beside the others were left out."""
+    """Datasets or members that do not match the others were left out."""
 
 
 class OldStateWarning(UserWarning):
-    """A state of an older recmap does not say what data and functions it was saved from."""
+    """A state saved by an older recmap does not say which data and functions it belongs to."""
 
 
 class SkippedRecordsWarning(UserWarning):
@@ -300,16 +302,16 @@ class SkippedRecordsWarning(UserWarning):
 
 
 class SlowOrderWarning(UserWarning):
-    """Rows were asked for in an order in which they are read slowly."""
+    """Rows were requested in an order that is slow to read."""
 
 
 class StaleIndexWarning(UserWarning):
-    """An index file does not belong to the data beside it and was not used."""
+    """An index file does not match the data next to it and was not used."""
 
 
 class StalledWorkersWarning(UserWarning):
-    """No worker has answered for a long time: the function may hang."""
+    """No worker has answered for a long time; the function may be hanging."""
 
 
 class UnknownFeatureWarning(UserWarning):
-    """Records have features that the schema does not, and that were not read."""
+    """Records have features that are not in the schema; they were not read."""

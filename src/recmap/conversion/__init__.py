@@ -1,1 +1,1 @@
-"""Rows from any source into files of any format: the engine of ``rm.convert``."""
+"""The engine of ``rm.convert``: write the rows of any source to files of any format."""

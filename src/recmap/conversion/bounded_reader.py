@@ -1,4 +1,4 @@
-"""Reading a source in slabs that fit into the budget, and sampling its first rows."""
+"""Read a source in slabs that fit into the budget, and sample its first rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from recmap.tfrecord.unknown_features import refuse_unknown_features
 
 __all__ = ["BoundedReader", "Sample", "take_sample"]
 
-# Rows whose sizes are sampled. They must not depend on the memory, because the number of
-# rows in a shard follows from the sample.
+# Rows and bytes of the sample. They must not depend on the memory, because the number of rows
+# in a shard follows from the sample.
 _SAMPLE_ROWS, _SAMPLE_SIZE = 32, 1 << 20
-# Bytes read to measure the speed of inputs that are larger than the second number.
+# Bytes to read to measure the read speed, and the size of the inputs from which it is measured.
 _TIMED_SIZE, _TIMED_FROM = 4 << 20, 64 << 20
 
 
@@ -45,16 +45,16 @@ class BoundedReader:
             raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e
         rows, _ = measure(batch)
         self.row += rows
-        # Where only a few rows fit, ask for few the next time, too.
+        # If only a few rows fit, ask for only a few next time, too.
         self._rows = min(self._budget.slab_rows, 2 * (rows if rows < asked else self._rows))
         return batch if rows else None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The size of a row, in the file or in memory, whichever is larger.
+    """The size of a row in bytes, in the file or in memory, whichever is larger.
 
-    ``speed`` says how fast rows are read, if that was measured.
+    ``speed`` describes how fast rows are read, if that was measured.
     """
 
     row_bytes: int
@@ -65,7 +65,7 @@ class Sample:
 
 
 def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
-    """Read the first of the ``rows`` of a source, to learn how large they are."""
+    """Read the first of the ``rows`` rows of a source to find out how large they are."""
     if rows is None:
         return Sample(source.row_bytes())  # they can be read only once
     first = _first_rows(source, least)
@@ -77,7 +77,7 @@ def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
     begun = time.perf_counter()
     timed = BoundedReader(source, budget, 0, rows).next() or {}
     seconds = time.perf_counter() - begun
-    # Read twice, and at the same address both times: then nothing was copied.
+    # If two reads return the same address, nothing was copied.
     if all(_address(first[name]) == _address(timed[name]) for name in timed):
         return Sample(row_bytes, "rows are read in place, without a copy")
     return Sample(row_bytes, f"rows are read at {size_text(measure(timed)[1] / seconds)}/s")

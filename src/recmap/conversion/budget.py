@@ -1,4 +1,4 @@
-"""The budget of a conversion: how much it may hold in memory, and what follows from that."""
+"""The memory budget of a conversion, and the slab size and workers derived from it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from recmap.model.source import Source
 
 __all__ = ["Budget", "choose_budget", "least_budget"]
 
-# Times a slab is in memory: as it was read, encoded, in the writer's queue, and what the
-# allocator keeps.
+# Copies of a slab in memory: as read, encoded, in the writer's queue, and kept by the
+# allocator.
 _COPIES = 8
-# Times a chunk is in memory if it is larger than a slab and has to be decoded whole: as
-# stored, after each of two filters, kept for the next slab, and what the allocator and the
-# library of the format keep.
+# Copies in memory of a chunk that is larger than a slab and has to be decoded whole: as stored,
+# after each of two filters, kept for the next slab, and kept by the allocator and the library of
+# the format.
 _CHUNK_COPIES = 6
-# Held whatever the rows are: windows of compressed files, chunks, queues, offsets.
+# Memory used regardless of the rows: windows of compressed files, chunks, queues, offsets.
 _FIXED = 10 * 10**6
 _MIN_SLAB, _MAX_SLAB = 1 << 16, 16 << 20
-# Memory for each busy CPU. A worker has queues, and blocks that are being compressed or
-# inflated, whatever its rows are.
+# Memory for each busy CPU. Regardless of its rows, a worker has queues, and blocks that are
+# being compressed or decompressed.
 _PER_THREAD = 12 * 10**6
-# Freed memory goes back to the system once this fraction of the budget is in use. Not
-# always: it would often be allocated again at once, which takes longer than keeping it.
+# Return freed memory to the system once more than the budget divided by this is in use. Earlier
+# would be slower, because the memory is often allocated again at once.
 _RELEASE_FROM = 2
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What follows from the memory that a conversion may use."""
+    """The memory that a conversion may use, and the limits derived from it."""
 
     memory: int
     workers: int
@@ -41,26 +41,26 @@ class Budget:
     row_bytes: int
     why: str
     copies: int = _COPIES
-    # Held by chunks that are decoded whole.
+    # Memory for chunks that are decoded whole.
     chunk_bytes: int = 0
-    # Held by the columns of each file that is written, whatever their rows are.
+    # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
-    # Held by the process before the conversion.
+    # Memory that the process used before the conversion.
     baseline: int = field(default_factory=anonymous_memory)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # In another process, the baseline is that of the other process.
+        # After unpickling in another process, use the baseline of that process.
         self.__dict__.update(state, baseline=anonymous_memory())
 
     @property
     def limit(self) -> int:
-        """The most bytes that a slab may have."""
+        """The maximum size of a slab in bytes."""
         left = max(0, self._row_memory)
         return (left - min(_FIXED, left // 2)) // (self.copies * self.workers)
 
     @property
     def read_back_limit(self) -> int:
-        """The most bytes that a slab may have when it is read back to be compared."""
+        """The maximum size in bytes of a slab that is read back to be compared."""
         return self.limit * (1 + self.copies - _COPIES)
 
     @property
@@ -69,17 +69,17 @@ class Budget:
 
     @property
     def share(self) -> Share:
-        """The threads that may work beside the workers: their blocks fit into the memory."""
+        """The share of threads for each worker, few enough that their blocks fit in memory."""
         together = max(self.workers, self.memory // _PER_THREAD)
         return Share(together // self.workers, together)
 
     def needed(self, size: int) -> int:
-        """Return the memory that slabs of ``size`` bytes take."""
+        """Return the memory needed for slabs of ``size`` bytes."""
         held = self.copies * self.workers * size
         return held + min(_FIXED, held) + self.chunk_bytes + self.column_bytes * self.workers
 
     def release_freed(self) -> None:
-        """Return freed memory to the system, if much of the budget is in use."""
+        """Return freed memory to the system if much of the budget is in use."""
         if anonymous_memory() - self.baseline > self.memory // _RELEASE_FROM:
             give_back()
 
@@ -101,7 +101,7 @@ class Budget:
         )
 
     def check(self, memory: int | str) -> None:
-        """Raise if ``memory``, as the user gave it, is too little for any row."""
+        """Raise if the budget is too small for a row; ``memory`` is the value the user gave."""
         if self._row_memory < self.copies * _MIN_SLAB or self.limit < self.row_bytes:
             least = self.needed(max(_MIN_SLAB, self.row_bytes))
             raise MemoryLimitError(
@@ -134,10 +134,10 @@ class Budget:
 
 
 def least_budget(source: Source, memory: int | str, more_copies: int, columns: int = 0) -> Budget:
-    """Return the budget of one worker that reads row by row, or raise if memory is too little.
+    """Return the budget of one worker that reads row by row, or raise if memory is too small.
 
-    ``more_copies`` of a slab are held in addition to the usual ones, and the ``columns`` of the
-    output take that many bytes.
+    ``more_copies`` is the number of copies of a slab in addition to the usual ones, and
+    ``columns`` the bytes that the columns of the output take.
     """
     least = Budget(
         parse_size(memory),
@@ -162,7 +162,7 @@ def choose_budget(
     shards: int,
     row_bytes: int,
 ) -> Budget:
-    """Choose how many shards are written at a time, and how many rows a slab has."""
+    """Choose how many shards to write at a time, and how many rows a slab has."""
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     one = replace(least, row_bytes=row_bytes)
@@ -194,5 +194,5 @@ def choose_budget(
 
 
 def _megabytes(size: int) -> str:
-    """Round up to megabytes, as the user would write them."""
+    """Round up to megabytes, spelled as the user would write them."""
     return f"{-(-size // 10**6)}MB"

@@ -1,6 +1,7 @@
-"""What may be deleted beside an output: temporary files of dead processes, and old outputs.
+"""Delete leftovers next to an output: temporary files of dead processes, and old outputs.
 
-recmap deletes only what it wrote itself. Anything else is refused by name.
+recmap deletes only files that it wrote itself. For any other file it raises an error that names
+the file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def file_state(path: str) -> list[int]:
-    """Return the size and modification time of a file. A file that changed has another state."""
+    """Return the size and modification time of a file, to detect changes."""
     status = os.stat(path)
     return [status.st_size, status.st_mtime_ns]
 
@@ -50,12 +51,12 @@ class PreviousOutput:
 
     @property
     def paths(self) -> list[str]:
-        """Where the files are, or were."""
+        """The paths of the files, which may no longer exist."""
         return [os.path.join(self._folder, name) for name in self._states]
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The files as a manifest lists them."""
+        """The files, in the form a manifest lists them."""
         return [{"file": name, "state": state} for name, state in self._states.items()]
 
     def owns(self, path: str) -> bool:
@@ -68,7 +69,7 @@ class PreviousOutput:
         return file_state(path) in self._states.values() or is_written(path)
 
     def refuse_foreign(self, paths: Sequence[str]) -> None:
-        """Raise if one of these files, which would have to be deleted, is not recmap's."""
+        """Raise unless recmap wrote all of these files, which would have to be deleted."""
         for path in paths:
             if not self.owns(path):
                 raise OutputExistsError(
@@ -78,9 +79,9 @@ class PreviousOutput:
 
 
 def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:
-    """Remove the temporary files of these outputs, and refuse those of a running process.
+    """Remove the temporary files of these outputs; raise if a running process owns one.
 
-    ``owner`` is the process on whose behalf they are removed; by default, this one.
+    ``owner`` is the process to remove them for; by default, this one.
     """
     owner = owner or this_process()
     names: dict[str, set[str]] = {}
@@ -90,15 +91,15 @@ def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:
     for folder, wanted in names.items():
         if not os.path.isdir(folder or "."):
             continue
-        # The run lock goes first: a conversion that is taken over must see that it lost the
+        # Remove the run lock first: a conversion that is taken over must see that it lost the
         # lock before it misses its files.
         for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
             process = process_of(entry)
             if process is None or wanted.isdisjoint(names_of(entry)):
                 continue
             path = os.path.join(folder, entry)
-            # A file with the owner's process number is from a call that failed, or from an
-            # earlier process with the same number.
+            # A file with the owner's process number comes from a failed call, or from an earlier
+            # process with the same number.
             same_number = (process.machine, process.number) == (owner.machine, owner.number)
             running = False if same_number else _is_running(process)
             if running is not False:
@@ -116,7 +117,7 @@ def remove_output(path: str) -> None:
 
 
 def refuse_foreign_output(path: str, format: str) -> None:
-    """Raise if ``overwrite=True`` must not replace what is at an output path."""
+    """Raise if there is something at an output path that recmap must not overwrite."""
     if os.path.isdir(path):
         if format != "zarr":
             raise OutputExistsError(f"{path} is a folder; give another name for the file")
@@ -132,8 +133,8 @@ def refuse_foreign_output(path: str, format: str) -> None:
 
 def _is_running(process: Process) -> bool | None:
     if process.machine != this_process().machine:
-        # We cannot ask another machine, and a restarted container has a new name. If that
-        # process does run, it finds its run lock gone and gives up.
+        # We cannot check another machine, and a restarted container has a new name. If that
+        # process is still running, it finds its run lock gone and gives up.
         return False
     return runs(process)
 

@@ -1,16 +1,21 @@
-"""Converting a source into files of any format, in bounded memory.
+"""Convert a source to files of any format, in bounded memory.
 
-How a row gets from the source to a committed file: ``transform.py`` wraps the source, so that
-it shows only the chosen rows and columns, under their new names and types. ``budget.py`` and
-``bounded_reader.py`` sample the first rows and decide how large a slab may be, and
-``plan.py`` divides the rows among shards. ``manifest.py`` takes the run lock
-(``run_lock.py``) after ``cleanup.py`` has removed what a killed run left, records the plan,
-and drops the shards that an earlier run with the same plan finished. ``external_shuffle.py``
-puts the rows into a random order, if asked. A runner (``thread_runner.py``,
-``process_runner.py``, or ``ray/runner.py`` on a cluster) then hands each shard to
-``shard_writer.py``, which reads slab after slab with ``bounded_reader.py``, passes it to the
-sink of the format under a temporary name, checks the result with ``verify.py``, records the
-shard as finished, and renames it. ``progress.py`` has the report of all that.
+How a row gets from the source to a finished file:
+
+1. ``transform.py`` wraps the source to show only the selected rows and columns, with their new
+   names and types.
+2. ``budget.py`` and ``bounded_reader.py`` sample the first rows and decide how large a slab may
+   be; ``plan.py`` divides the rows among shards.
+3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
+   (``run_lock.py``), records the plan, and drops the shards that an earlier run with the same
+   plan finished.
+4. ``external_shuffle.py`` puts the rows in random order, if requested.
+5. A runner (``thread_runner.py``, ``process_runner.py``, or ``ray/runner.py`` on a cluster)
+   passes each shard to ``shard_writer.py``. This reads slabs with ``bounded_reader.py``, writes
+   them to the sink of the format under a temporary name, checks the result with ``verify.py``,
+   records the shard as finished, and renames it.
+
+``progress.py`` defines the report.
 """
 
 from __future__ import annotations
@@ -45,20 +50,20 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Runner(Protocol):
-    """Runs the writer for every shard of a plan, in this process or elsewhere."""
+    """Runs the writer for each shard of a plan, in this process or elsewhere."""
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
-        """Write these shards. Raise the first error, and stop the others."""
+        """Write these shards. After an error, stop the others and raise it."""
         ...
 
     def explain(self, files: int) -> str:
-        """Return what to add to the explanation of the budget, for a number of files."""
+        """Return text to append to the explanation of the budget, given the number of files."""
         ...
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What a conversion writes; ``options`` are those of the format."""
+    """What a conversion writes; ``options`` are the options of the format."""
 
     dst: str
     format: str | None = None
@@ -69,7 +74,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """How a conversion works; without a ``runner``, threads of this process write."""
+    """How a conversion runs; without a ``runner``, in threads of this process."""
 
     memory: int | str
     workers: int | None = None
@@ -82,7 +87,7 @@ class WorkOptions:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What follows from the options: the shards, and the budget for writing them."""
+    """The plan derived from the options: the shards, and the budget to write them."""
 
     source: Source
     output: OutputOptions
@@ -102,10 +107,10 @@ def convert_source(
     seed: int | None = None,
     description: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Write all rows of a source, shuffled if there is a ``seed``.
+    """Write all rows of a source; shuffle them if there is a ``seed``.
 
-    ``description`` says how the source was opened and changed. The manifest keeps it, so that
-    a different conversion of the same files is not resumed by mistake.
+    ``description`` says how the source was opened and transformed. The manifest stores it, so
+    that a different conversion of the same files is not resumed by mistake.
     """
     begun = time.monotonic()
     if work.verify == "full" and source.known_rows() is None and not source.files:
@@ -179,7 +184,7 @@ def _write_shards(
         counter = stack.enter_context(Counter(total, work.progress))
         in_one_pass = source.in_order and len(todo) == len(plan.shards)
         if seed is not None or not in_one_pass or work.runner is not None:
-            source.check_sums()  # the rows are not all read here, or not in order
+            source.check_sums()  # this process does not read all rows in order
         if seed is not None and todo:
             stack.enter_context(within(plan.budget.share))
             source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
@@ -204,8 +209,8 @@ def _row_count(shards: list[Shard]) -> int:
 def _open_files(source: Source, verify: Verify) -> int:
     """Return how many files with all columns are open at once, besides the one being written.
 
-    To compare values, the input and the output are both opened again, through the libraries
-    of their formats.
+    To compare values, the input and the output are opened again with the libraries of their
+    formats.
     """
     if not source.files:
         return 0
@@ -214,7 +219,7 @@ def _open_files(source: Source, verify: Verify) -> int:
 
 def _count_rows(source: Source, least: Budget) -> int | None:
     if source.known_rows() is None and source.files:
-        # Rows are counted by scanning, and a row that does not fit must not be held for that.
+        # Counting scans the rows, and must not load one that does not fit.
         largest = source.largest_row(least.limit)
         if largest is not None:
             raise least.too_little(*largest)
@@ -223,10 +228,10 @@ def _count_rows(source: Source, least: Budget) -> int | None:
 
 
 def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseException:
-    """Return the error with what is finished and how to resume, and clean up if nothing is."""
+    """Add to the error what is finished and how to resume; clean up if nothing is."""
     if manifest.lock.lost:
-        # The other conversion removed our files or stopped our tasks, so what failed first
-        # explains nothing.
+        # The other conversion removed our files or stopped our tasks, so the original error
+        # is misleading.
         return manifest.lock.taken_over(dst) if isinstance(error, Exception) else error
     done = manifest.done if manifest.begun else 0
     if manifest.begun and done == 0:

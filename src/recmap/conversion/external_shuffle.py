@@ -1,9 +1,9 @@
-"""Reading all rows in a random order.
+"""Read all rows in a random order.
 
-Rows that can be read one by one are gathered by number. Rows that are decoded together with
-others (compressed files, chunks), and files much larger than memory, are first copied in one
-pass into bucket files, each of which holds a span of the new order. Every bucket is then read
-in its order.
+Rows that can be read individually are gathered by number. Rows that are decoded together with
+others (compressed files, chunks), and inputs larger than half of the physical memory, are first
+copied in one pass into bucket files. Each bucket holds a span of the new order, and its rows are
+then read in that order.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from recmap.tfrecord.encoder import Encoder
 __all__ = ["shuffled"]
 
 _POSITION = "recmap position"
-# What a row of a bucket takes besides its values: its position, its place in the order, and
-# its offset in the file.
+# The memory that a row of a bucket takes in addition to its values: its position, its place in
+# the order, and its offset in the file.
 _ROW_OVERHEAD = 64
 
 
 @contextmanager
 def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[Source]:
-    """Yield the source in the order that ``seed`` gives.
+    """Yield the source in the random order given by ``seed``.
 
-    Buckets go into a temporary folder beside ``place``.
+    Buckets are written to a temporary folder next to ``place``.
     """
     if source.known_rows() is None and not source.files:
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
@@ -55,8 +55,8 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     temporary = temporary_path(place, ".shuffle")
     os.makedirs(temporary)
     try:
-        # Few enough that a bucket stays in the page cache while it is read in its order, and
-        # that its positions take little of our memory.
+        # Few enough rows that a bucket stays in the page cache while it is read in random
+        # order, and that its positions take little of our memory.
         row_size = max(budget.row_bytes, _ROW_OVERHEAD)
         bucket_rows = max(1, budget.memory // (4 * budget.workers * row_size))
         yield _Bucketed(source, order, temporary, bucket_rows, budget)
@@ -65,7 +65,7 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
 
 
 class _Shuffled(ReorderedSource):
-    """All rows of a source in a random order."""
+    """All rows of a source in random order."""
 
     def __init__(self, source: Source, order: Permutation) -> None:
         super().__init__(source)
@@ -76,7 +76,7 @@ class _Shuffled(ReorderedSource):
 
 
 class _Bucketed(_Shuffled):
-    """Rows from bucket files, each of which holds a span of the new order."""
+    """Rows read from bucket files. Each file holds a span of the new order."""
 
     def __init__(
         self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
@@ -88,7 +88,7 @@ class _Bucketed(_Shuffled):
         self._fill_buckets(budget)
 
     def select(self, names: Sequence[str]) -> Source:
-        # The buckets hold all columns.
+        # Select here, not in the source: the buckets already hold all columns.
         return SelectedSource(self, {name: name for name in names})
 
     def reference(self) -> Source:

@@ -1,9 +1,9 @@
-"""The manifest of a conversion, ``_manifest.json``: what it writes, and how far it got.
+"""The manifest of a conversion, ``_manifest.json``: its plan and its progress.
 
-It is written before the first shard and again after the last one. In between, lists beside
-it name the finished shards with their size and time. The same conversion resumes from them,
-and no other file is mistaken for a finished shard. A manifest may come from anywhere, so
-nothing it says is trusted.
+It is written before the first shard and again after the last one. In between, lists next to it
+record the number, size and time of each finished shard. The same conversion resumes from these
+lists, and no other file is mistaken for a finished shard. A manifest may come from anywhere, so
+its contents are not trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RUNNING_LOCK = threading.Lock()
 
 
 def manifest_path(dst: str) -> str:
-    """Return where the manifest of an output is.
+    """Return the path of the manifest of an output.
 
     >>> manifest_path("out/"), manifest_path("out/x.npy")
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
@@ -58,7 +58,7 @@ def manifest_path(dst: str) -> str:
 
 
 def load_manifest(path: str) -> dict[str, Any]:
-    """Return the content of a manifest; ``{}`` if there is none or it is damaged."""
+    """Return the contents of a manifest, or ``{}`` if it is missing or damaged."""
     try:
         content = json.loads(read_whole(path, _MAX_SIZE))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
@@ -67,7 +67,7 @@ def load_manifest(path: str) -> dict[str, Any]:
 
 
 def file_names(entries: Any) -> list[str]:
-    """Return the files that a list in a manifest names, if they are in the manifest's folder."""
+    """Return the files named in a list of a manifest, if they are in the manifest's folder."""
     if not isinstance(entries, list):
         return []
     names = [entry.get("file") if isinstance(entry, dict) else entry for entry in entries]
@@ -76,17 +76,17 @@ def file_names(entries: Any) -> list[str]:
 
 
 def existing_files(path: str, *lists: Any) -> list[str]:
-    """Return the files that lists in the manifest at ``path`` name and that exist."""
+    """Return the existing files that are named in lists of the manifest at ``path``."""
     folder = os.path.dirname(path)
     paths = [os.path.join(folder, name) for entries in lists for name in file_names(entries)]
     return [path for path in paths if os.path.exists(path)]
 
 
 class FinishedShards:
-    """The number, size and time of each finished shard, in lists beside the manifest.
+    """The number, size and time of each finished shard, in lists next to the manifest.
 
-    Every process appends to a list of its own: on storage that machines share, two processes
-    cannot append to one file.
+    Each process appends to its own list, because on storage shared by several machines, two
+    processes cannot append to the same file.
     """
 
     def __init__(self, manifest: str) -> None:
@@ -100,7 +100,7 @@ class FinishedShards:
         return FinishedShards, (self._manifest,)
 
     def add(self, number: int, temporary: str) -> None:
-        """Record a shard before it is renamed; renaming keeps its size and time."""
+        """Record a shard before it is renamed; renaming preserves its size and time."""
         line = json.dumps([number, *file_state(temporary)])
         with self._lock, open(self._own, "a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -127,7 +127,7 @@ class FinishedShards:
 
 
 class Manifest:
-    """The plan of one conversion, stored beside its output."""
+    """The plan of one conversion, stored next to its output."""
 
     def __init__(
         self,
@@ -159,14 +159,14 @@ class Manifest:
             "source": [_fingerprint(file) for file in source],
             "options": dict(options),
         }
-        # Through JSON and back, so that it compares equal to a plan that is loaded.
+        # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self._folder, {})
         self._begun = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Hold the run lock, so that no other thread or process writes to the same place."""
+        """Hold the run lock, so that no other thread or process writes to the same output."""
         key = os.path.realpath(self.path)
         with _RUNNING_LOCK:
             if key in _RUNNING:
@@ -183,13 +183,13 @@ class Manifest:
 
     @property
     def begun(self) -> bool:
-        """Whether the file on disk is this plan, and not that of another conversion."""
+        """Whether the file on disk has this plan, not that of another conversion."""
         return self._begun and not self.lock.lost
 
     def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
-        """Return the shards that are still to be written.
+        """Start or resume the conversion, and return the shards that remain to be written.
 
-        Files that exist stay until they are replaced.
+        Existing files stay until they are replaced.
         """
         _refuse_foreign_manifest(self.path)
         known = load_manifest(self.path)
@@ -206,11 +206,11 @@ class Manifest:
         return list(self.shards)
 
     def _replace(self, known: Mapping[str, Any], overwrite: bool) -> None:
-        """Write this plan in place of another one, unless that could delete foreign files."""
+        """Replace the plan on disk with this one; raise if that could delete foreign files."""
         planned = [shard.path for shard in self.shards]
         stems = {stem_of(path) for path in planned}
         named = existing_files(self.path, known.get("files"), known.get("replaces"))
-        # A manifest can name any file, so only those that look like shards of ours count.
+        # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
             if os.path.realpath(path) in self._source:
@@ -234,7 +234,7 @@ class Manifest:
         self._save(complete=False)
 
     def previous_output(self) -> PreviousOutput:
-        """Return the files that recmap wrote to this place before."""
+        """Return the files that recmap wrote here before."""
         known = load_manifest(self.path)
         states = _replaced_states(known)
         files = known.get("files")
@@ -264,16 +264,16 @@ class Manifest:
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether the manifest stays after the conversion: a single file needs none."""
+        """Whether to keep the manifest after the conversion: a single file needs none."""
         return len(self.shards) > 1 or os.path.basename(self.path) == "_manifest.json"
 
     @property
     def done(self) -> int:
-        """How many shards are finished."""
+        """The number of finished shards."""
         return len(self.shards) - len(self._unfinished(load_manifest(self.path)))
 
     def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
-        # Two attempts at one shard leave two entries, of which either may be the file.
+        # Two attempts at one shard leave two entries, and the file may match either.
         finished = {tuple(entry) for entry in self._finished_entries(known)}
         return [
             shard
@@ -282,7 +282,7 @@ class Manifest:
         ]
 
     def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int]]:
-        """Return ``[number, size, time]`` of each shard that was finished."""
+        """Return ``[number, size, time]`` of each finished shard."""
         states = known.get("states")
         if known.get("complete") and isinstance(states, list):
             return _valid_entries(
@@ -297,7 +297,7 @@ class Manifest:
 
 
 def _refuse_foreign_manifest(path: str) -> None:
-    """Raise if a file with the name of the manifest is not recmap's."""
+    """Raise if the file with the name of the manifest was not written by recmap."""
     try:
         with open(path, "rb") as file:
             head = file.read(32)
@@ -342,7 +342,7 @@ def _valid_entries(entries: Iterable[Any]) -> list[list[int]]:
 
 
 def _fingerprint(path: str) -> list[Any]:
-    # A folder's own time does not change when a file deep inside it does.
+    # The modification time of a folder does not change when a file deep inside it does.
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     states = [file_state(file) for file in inside or [path]]
     return [os.path.abspath(path), sum(size for size, _ in states), max(time for _, time in states)]

@@ -1,4 +1,4 @@
-"""Which rows go into which shard."""
+"""Plan which rows go into which shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Shard", "Sharding", "is_folder", "output_format", "plan_shards", "st
 
 @dataclass(frozen=True)
 class Shard:
-    """A file that gets the rows ``start`` to ``stop``, or all rows if ``stop`` is not known."""
+    """An output file for rows ``start`` to ``stop``, or for all rows if ``stop`` is None."""
 
     number: int
     path: str
@@ -27,9 +27,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How rows are divided: into so many files, or files of so many rows or bytes.
+    """How rows are divided: by the number of files, or by the rows or bytes of each file.
 
-    At most one is given; with none of them there is one file.
+    At most one of them is set. If none is, there is one file.
     """
 
     files: int | None = None
@@ -37,21 +37,21 @@ class Sharding:
     size: int | str | None = None
 
     def rows_per_file(self, row_bytes: int) -> int | None:
-        """Return the rows of each file but the last; None to divide them evenly."""
+        """Return the number of rows in each file but the last; None to divide them evenly."""
         if self.size is not None:
             return max(1, parse_size(self.size) // row_bytes)
         return self.rows
 
 
 def is_folder(dst: str) -> bool:
-    """Return whether files go into a folder of that name. A Zarr store counts as one file."""
+    """Return whether the output is a folder of files. A Zarr store counts as a file."""
     if dst.endswith(os.sep):
         return True
     return os.path.isdir(dst) and format_of(dst) != "zarr" and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
-    """Return the format to write: the one asked for, or else that of the suffix.
+    """Return the format to write: the one requested, otherwise that of the suffix.
 
     A folder gets TFRecord files.
     """
@@ -75,7 +75,7 @@ def output_format(dst: str, asked: str | None) -> str:
 def plan_shards(
     dst: str, format: str, rows: int | None, row_bytes: int, sharding: Sharding
 ) -> list[Shard]:
-    """Divide ``rows`` of about ``row_bytes`` each among shards."""
+    """Divide ``rows`` rows of about ``row_bytes`` bytes each among shards."""
     per_file = sharding.rows_per_file(row_bytes)
     if rows is None:
         if per_file is not None or (sharding.files or 1) > 1:
@@ -98,7 +98,7 @@ def plan_shards(
 
 
 def stem_of(path: str) -> str:
-    """Return what the names of all shards of an output start with, however many there are.
+    """Return the common start of the names of all shards of an output.
 
     >>> stem_of("out/data-00003-of-00016.tfrecord.gz"), stem_of("x.npy")
     ('data', 'x')
@@ -118,6 +118,6 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
 
 
 def _known_suffix(path: str) -> str:
-    """Return the longest suffix of any format that a path ends with, as it is written there."""
+    """Return the longest known suffix of a path, in the case the path uses."""
     ends = [s for f in FORMATS.values() for s in f.suffixes if path.lower().endswith(s)]
     return path[len(path) - len(max(ends, key=len, default="")) :]

@@ -1,8 +1,8 @@
-"""Writing the shards of a conversion in processes of this machine.
+"""Write the shards of a conversion in processes on this machine.
 
-Each process gets the same ShardWriter that a thread or a task of a cluster would use, so the
-bytes and the errors are the same. Temporary files carry the name of the parent, which removes
-them if a process is killed.
+Each process gets the same ShardWriter as a thread or a cluster task would, so the bytes and the
+errors are the same. Temporary files are named after the parent process, which removes them if a
+worker process is killed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from recmap.native import _core
 
 __all__ = ["ProcessRunner"]
 
-# Seconds that processes have to stop and clean up.
+# Seconds to let processes stop and clean up before they are killed.
 _PATIENCE = 30.0
 
 
 class ProcessRunner:
-    """A few processes, each writing one shard at a time."""
+    """Runs several processes, each of which writes one shard at a time."""
 
     def __init__(self, source: Source, count: int, method: str | None) -> None:
         if source.known_rows() is None and not source.files:
@@ -43,14 +43,14 @@ class ProcessRunner:
         self._context: Any = multiprocessing.get_context(method)
 
     def explain(self, files: int) -> str:
-        """Return how many processes share the work."""
+        """Return a note on how many processes share the work."""
         return f"; {min(self._count, files):,} processes, each with its share of the memory"
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
         workers: list[_Worker] = []
         try:
-            # As bytes: files are opened when it is loaded, which is for each process to do.
+            # Pass bytes: unpickling opens files, which each process has to do itself.
             sent = pickle.dumps(writer)
             while len(workers) < min(self._count, len(shards)):
                 workers.append(_Worker(self._context, sent, workers))
@@ -61,18 +61,19 @@ class ProcessRunner:
             for worker in workers:
                 worker.join()
             if not writer.lock.lost:
-                # What a killed process left: those that failed or were stopped left nothing.
+                # Only a killed process leaves files; one that failed or was stopped leaves none.
                 clear_temporary([shard.path for shard in shards])
 
 
 class _Worker:
-    """A process that writes shards, as its parent knows it."""
+    """The parent's handle of a process that writes shards."""
 
     def __init__(self, context: Any, writer: bytes, others: list[_Worker]) -> None:
         self.name = f"process {len(others) + 1}"
         self.shard: Shard | None = None
         self.connection, theirs = context.Pipe()
-        # A fork inherits the parent's ends. Open there, they would hide that the parent closed.
+        # A forked process inherits the parent's ends. It closes them, or it would not notice
+        # when the parent closes its own.
         ends = [self.connection, *(other.connection for other in others)]
         try:
             self._process = context.Process(
@@ -123,7 +124,7 @@ def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) ->
     for worker in workers:
         worker.begin(shards.popleft())
     while busy := [worker for worker in workers if worker.shard is not None]:
-        # Short waits, so that an interrupt is noticed.
+        # Wait briefly, to notice an interrupt.
         ready = wait([worker.connection for worker in busy], timeout=0.2)
         for worker in [worker for worker in busy if worker.connection in ready]:
             told = worker.receive()
@@ -140,9 +141,9 @@ def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) ->
 def _serve(
     connection: Connection, parents: list[Connection], pid: int, owner: Process, pickled: bytes
 ) -> None:
-    """Write shards until the parent closes its end, or is gone."""
+    """Write shards until the parent closes its end or exits."""
     _core.end_with_parent(pid)
-    # Ctrl-C reaches every process of the terminal, but only the parent decides.
+    # Ctrl-C reaches every process of the terminal; let the parent handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for end in parents:
@@ -155,16 +156,16 @@ def _serve(
                 writer.write(shard, lambda *done: connection.send(done), connection.poll)
                 connection.send(None)
         except (EOFError, StoppedError, BrokenPipeError, ConnectionResetError):
-            return  # the parent wants no more
+            return  # the parent has closed its end
         except BaseException as e:  # raised again by the parent
             connection.send(_portable(e))
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return the error, or one like it if it cannot be sent."""
+    """Return the error, or a similar one if it cannot be pickled."""
     error.__cause__ = error.__context__ = None
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    except Exception:  # whatever its class does when it is pickled
+    except Exception:  # its class may raise anything when it is pickled
         return RecmapError(f"{type(error).__name__}: {error}")
     return error

@@ -11,7 +11,7 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did."""
+    """The result of a conversion."""
 
     files: list[str]
     rows: int

@@ -1,4 +1,4 @@
-"""Sources that choose rows of another source, or change their order."""
+"""Sources that select rows of another source or change their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ReorderedSource", "gather_within"]
 
 
 def gather_within(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
-    """Return as many of the first of these rows as fit into ``limit`` bytes."""
+    """Return the first of these rows, as many as fit into ``limit`` bytes."""
     if limit is not None and len(rows):
         sizes = source.row_sizes(rows)
         rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
@@ -26,11 +26,11 @@ def gather_within(source: Source, rows: npt.NDArray[np.int64], limit: int | None
 
 
 class ReorderedSource(WrappedSource):
-    """Rows of a source by the numbers that ``row_numbers`` gives for positions."""
+    """Rows of another source, in the order given by ``row_numbers``."""
 
     @abstractmethod
     def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number in the source of each row of this one."""
+        """Return the row numbers in the wrapped source for positions in this one."""
 
     @property
     def in_order(self) -> bool:
@@ -57,7 +57,7 @@ class ReorderedSource(WrappedSource):
         return self._source.row_sizes(self.row_numbers(rows))
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        del above  # it may not be one of these rows
+        del above  # the largest row of the source may not be one of these
         return None
 
     def rows_before_damage(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The run lock: a file that marks a running conversion, beside its output."""
+"""The run lock: a file next to the output that marks a running conversion."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["RunLock"]
 
 
 class RunLock:
-    """A file that exists for as long as a conversion runs.
+    """A file that exists while a conversion runs.
 
-    Tasks on other machines stop when it disappears. The conversion itself learns from its
-    absence that another one has taken over the output.
+    Tasks on other machines stop when it disappears. If it is missing, the conversion itself
+    concludes that another one has taken over the output.
     """
 
     def __init__(self, path: str) -> None:
@@ -24,7 +24,7 @@ class RunLock:
         self._lost = False
 
     def acquire(self) -> None:
-        """Create the file, and its folder."""
+        """Create the file, and its folder if necessary."""
         folder = os.path.dirname(self.path) or "."
         with writing(folder):
             os.makedirs(folder, exist_ok=True)
@@ -32,7 +32,7 @@ class RunLock:
                 self._held = True
 
     def release(self) -> None:
-        """Remove the file. ``lost`` keeps its value."""
+        """Remove the file, without changing ``lost``."""
         self._lost = self.lost
         self._held = False
         remove(self.path)
@@ -48,7 +48,7 @@ class RunLock:
         return self._lost or (self._held and not self.exists)
 
     def taken_over(self, output: str) -> OutputExistsError:
-        """Return the error of a conversion that lost its lock."""
+        """Return the error for a conversion that lost its lock."""
         return OutputExistsError(
             f"{output} was not finished: another conversion to the same place has taken over and "
             f"removed {self.path}; wait for that one, or stop it and run this one again"

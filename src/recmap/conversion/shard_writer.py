@@ -1,4 +1,4 @@
-"""Writing one shard of a conversion: the same in a thread and on another machine."""
+"""Write one shard of a conversion, in a thread, in a process or on another machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recmap.model.source import Source
 __all__ = ["Count", "ShardWriter", "StoppedError", "Verify"]
 
 Verify = bool | Literal["full"]
-# Called with the rows and bytes of every slab.
+# Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]
 
 
@@ -34,7 +34,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writes any shard of a conversion. It can be sent to another process."""
+    """Writes any shard of a conversion; can be pickled and sent to another process."""
 
     source: Source
     format: str
@@ -72,7 +72,7 @@ class ShardWriter:
                 raise self.lock.taken_over(shard.path)
             self.finished.add(shard.number, temporary)
             if self.format not in ("raw", "npy"):
-                # It would describe a file of another format that had this name before.
+                # An old description would belong to a file of another format with this name.
                 remove_description(shard.path)
             sink.commit()
         except BaseException:
@@ -80,7 +80,7 @@ class ShardWriter:
             raise
 
     def _record_check(self, sink: Sink) -> RecordCheck | None:
-        """Return a check for files whose records can be checked while they are written."""
+        """Return a check if the records of the file can be checked while they are written."""
         return RecordCheck() if self.verify and sink.records_written() is not None else None
 
     def _copy_rows(
@@ -91,7 +91,7 @@ class ShardWriter:
         count: Count,
         stopped: Callable[[], bool],
     ) -> int:
-        """Copy the rows of a shard from the source to the sink, and return their number."""
+        """Copy the rows of a shard from the source to the sink, and return how many there are."""
         reader = BoundedReader(self.source, self.budget, shard.start, shard.stop)
         while (slab := reader.next()) is not None:
             sink.write(slab)

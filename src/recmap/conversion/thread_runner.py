@@ -1,4 +1,4 @@
-"""Writing the shards of a conversion in threads of this process."""
+"""Write the shards of a conversion in threads of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ThreadRunner"]
 
 
 class ThreadRunner:
-    """As many threads as the budget allows, each writing one shard at a time."""
+    """Runs as many threads as the budget allows, each of which writes one shard at a time."""
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
@@ -30,7 +30,7 @@ class ThreadRunner:
                 raise
 
     def explain(self, files: int) -> str:
-        """Return nothing: the budget explains threads already."""
+        """Return an empty string: the budget already explains the threads."""
         del files
         return ""
 
@@ -38,7 +38,7 @@ class ThreadRunner:
 def _wait(futures: list[Future[None]]) -> None:
     pending = set(futures)
     while pending:
-        # Short waits, so that an interrupt is noticed.
+        # Wait briefly, to notice an interrupt.
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()

@@ -1,4 +1,4 @@
-"""Rows and columns chosen, renamed and cast while they are read."""
+"""Select, rename and cast rows and columns while they are read."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def transformed(
     cast: Mapping[str, npt.DTypeLike] | None = None,
     casting: Casting = "same_value",
 ) -> Source:
-    """Return the source with these changes; ``cast`` goes by the new names of columns."""
+    """Return the source with these changes. ``cast`` uses the new column names."""
     if columns is not None or rename:
-        # First, so that the other columns are not read.
+        # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
         source = _Rows(source, rows)
@@ -81,7 +81,7 @@ class _Rows(ReorderedSource):
         if chosen.step == 1:
             return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
         if 1 < chosen.step < self._source.chunk_rows and limit is not None:
-            # The rows in between are decoded anyway.
+            # Read the whole span: the rows in between have to be decoded anyway.
             some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
             return {name: column[:: chosen.step] for name, column in some.items()}
         return gather_within(self._source, np.array(chosen, dtype=np.int64), limit)
@@ -117,7 +117,7 @@ class _Cast(WrappedSource):
                 raise OptionError(f"cast: {name!r} holds byte strings, not numbers")
             fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)
-        # How many times larger a value may become.
+        # The factor by which a cast may enlarge values.
         growth = (
             -(-fields[n].dtype.itemsize // max(1, source.schema[n].dtype.itemsize)) for n in cast
         )
@@ -202,7 +202,7 @@ class _Cast(WrappedSource):
 
 
 def _fill_before(fill: bytes, old: Field, new: Field) -> bytes | None:
-    """Return the bytes that a cast turns into ``fill``; None if no value does."""
+    """Return the bytes that the cast turns into ``fill``, or None if there are none."""
     if old.dtype == new.dtype:
         return fill
     wanted = np.frombuffer(fill, new.dtype)
@@ -214,7 +214,7 @@ def _fill_before(fill: bytes, old: Field, new: Field) -> bytes | None:
 
 
 def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that a column is cast to, or raise if NumPy cannot cast it."""
+    """Return the dtype to cast a column to, or raise if NumPy cannot cast it."""
     try:
         new = Field(dtype).dtype
         # Raw bytes are not numbers, and a date without a unit means nothing.

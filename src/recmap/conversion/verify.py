@@ -1,4 +1,4 @@
-"""Checking a shard before it gets its name."""
+"""Verify a shard before it gets its final name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
 
-# Bytes checked at a time while the file grows, and compared at a time.
+# Bytes to check at a time while the file grows, and to compare at a time.
 _FOLLOW_SIZE = 16 << 20
 _COMPARED_SIZE = 1 << 18
 _CUT_OFF = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
@@ -31,14 +31,14 @@ _CUT_OFF = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 class RecordCheck:
     """Checks the records of a file while the rest of it is still being written.
 
-    Most of that time would be spent waiting for the disk anyway.
+    This is almost free, because writing mostly waits for the disk.
     """
 
     def __init__(self) -> None:
         self._records = self._at = 0
 
     def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
-        """Check the records in the first ``size`` bytes that were not checked before."""
+        """Check those records in the first ``size`` bytes that have not been checked yet."""
         if size - self._at < (1 if last else _FOLLOW_SIZE):
             return
         base = self._at - self._at % mmap.ALLOCATIONGRANULARITY
@@ -55,7 +55,7 @@ class RecordCheck:
             )
 
     def finish(self, path: str, name: str, rows: int) -> None:
-        """Check the rest of the file, and the number of records."""
+        """Check the rest of the file and the number of records."""
         self.follow(path, os.path.getsize(path), name, last=True)
         if self._records != rows:
             raise VerificationError(
@@ -64,7 +64,7 @@ class RecordCheck:
 
 
 def check_written(path: str, name: str, format: str, schema: Schema, rows: int) -> None:
-    """Check the number of rows, the checksums and the types of a file."""
+    """Check the number of rows, the checksums and the column types of a file."""
     written = _reopened(path, format, schema)
     if len(written) != rows:
         raise VerificationError(
@@ -80,15 +80,15 @@ def _types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def _kept(dtype: np.dtype[Any]) -> str:
-    """Return what a file keeps of a dtype under its temporary name.
+    """Return the part of a dtype that a file preserves under its temporary name.
 
-    Of dtypes that NumPy does not define itself, such as bfloat16, that is only the size.
+    For dtypes that NumPy does not define, such as bfloat16, that is only the size.
     """
     return dtype.str if dtype.kind != "V" else f"V{dtype.itemsize}"
 
 
 def _reopened(path: str, format: str, schema: Schema) -> Source:
-    """Open a file under its temporary name, which has no sidecar or description beside it."""
+    """Open a file under its temporary name, without a sidecar or description next to it."""
     fields = dict(schema) if format == "tfrecord" else None
     dtype = packed_dtype(schema) if format == "raw" else None
     return open_source(path, fields, OpenOptions(format=format, dtype=dtype))
@@ -97,9 +97,9 @@ def _reopened(path: str, format: str, schema: Schema) -> Source:
 def check_values(
     path: str, name: str, format: str, source: Source, start: int, stop: int, budget: Budget
 ) -> None:
-    """Compare every value of a file with the rows it was made from."""
-    # Both are read through the libraries of their formats: recmap's own readers would repeat
-    # the mistake they made before.
+    """Compare every value of a file with the rows of the source."""
+    # Read both with the libraries of their formats: recmap's own readers would repeat their
+    # own mistakes.
     written = _reopened(path, format, source.schema).reference()
     names = dict(zip(source.schema, written.schema, strict=True))
     reader = BoundedReader(source.reference(), budget, start, stop)
@@ -125,7 +125,7 @@ def _read_back(written: Source, start: int, stop: int, limit: int) -> Batch:
     try:
         return written.read(start, stop, limit)
     except MemoryLimitError:
-        # The row fit when it was written; it must not fail because this format takes more.
+        # The row fit when it was written, so do not fail because this format needs more memory.
         return written.read(start, start + 1)
 
 
@@ -136,11 +136,11 @@ def _equal(a: Column, b: Column) -> bool:
         return bool(np.array_equal(a.lengths, b.lengths)) and _equal(a.flat, b.flat)
     if a.shape != b.shape or _kept(a.dtype) != _kept(b.dtype):
         return False
-    # Bit for bit, so that NaN equals NaN and -0.0 differs from 0.0.
+    # Compare bits, so that NaN equals NaN and -0.0 differs from 0.0.
     one, other = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if one.dtype.hasobject:
         return one.tobytes() == other.tobytes()
     one, other = one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)
-    # A little at a time: NumPy's result is as large as what it compares.
+    # Compare a little at a time: NumPy's result is as large as its input.
     spans = (slice(at, at + _COMPARED_SIZE) for at in range(0, len(one), _COMPARED_SIZE))
     return all(np.array_equal(one[span], other[span]) for span in spans)

@@ -1,1 +1,1 @@
-"""Dataset and rm.open: rows and columns over any source."""
+"""Dataset and rm.open: the rows and columns of any source."""

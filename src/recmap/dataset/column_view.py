@@ -1,4 +1,4 @@
-"""A column of a dataset that does not lie in its file as an array."""
+"""ColumnView: a column of a dataset that is not stored as an array."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from recmap.model.source import Source
 
 __all__ = ["ColumnView"]
 
-# Other attributes of ndarray: the column is loaded first. Methods that work in place are
-# missing, because they would change a copy.
+# Attributes of ndarray that load the column first. In-place methods are missing, because they
+# would change a copy.
 _OF_ARRAY = frozenset(
     [
         *("T", "argpartition", "argsort", "astype", "byteswap", "choose", "clip", "compress"),
@@ -37,18 +37,18 @@ _EQUALITY = {np.equal: operator.eq, np.not_equal: operator.ne}
 
 
 class ColumnView(NDArrayOperatorsMixin):
-    """One column of a dataset, used like an array: it reads what you index.
+    """A column of a dataset that works like an array and reads what you index.
 
-    Any index of NumPy works, and reads the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
+    Any NumPy index works, and reads only the rows it needs: ``col[3, 2]``, ``col[5:10, 0]``,
     ``col[mask]``, ``col[[3, 2], [0, 1]]``, ``col[::-1]``. ``sum``, ``mean``, ``max`` and the
-    other reductions read the column block by block, so memory stays bounded; floating-point
+    other reductions read the column block by block, so memory stays bounded. Floating-point
     sums are at least as exact as NumPy's, and may differ from them in the last digits. With
-    ``where=`` or ``initial=`` they load the whole column.
+    ``where=`` or ``initial=``, reductions load the whole column.
 
-    Arithmetic, comparisons, ``np.asarray`` and other functions of NumPy load the whole
-    column. Columns are read-only.
+    Arithmetic, comparisons, ``np.asarray`` and other NumPy functions load the whole column.
+    Columns are read-only.
 
-    Rows of a ragged column, and byte strings, are indexed by number, slice, list or mask.
+    Index the rows of ragged and byte string columns by number, slice, list or mask.
 
     >>> import recmap as rm
     >>> for name, rows in ("a.npy", 3), ("b.npy", 2):
@@ -74,17 +74,17 @@ class ColumnView(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Rows first; None is a ragged axis."""
+        """The shape, rows first; None marks a ragged axis."""
         return (len(self), *self.field.shape)
 
     @property
     def ndim(self) -> int:
-        """The number of axes, that of the rows included."""
+        """The number of axes, including the rows."""
         return 1 + len(self.field.shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one value."""
+        """The size of one value in bytes."""
         return self.dtype.itemsize
 
     @property
@@ -94,7 +94,7 @@ class ColumnView(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the column once it is loaded."""
+        """The size of the loaded column in bytes."""
         return self.size * self.itemsize
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class ColumnView(NDArrayOperatorsMixin):
             raise RowNotFoundError(f"column {name!r}: {e}") from None
 
     def _listed(self, key: Any) -> Any:
-        """Index ragged rows or byte strings: rows, and then values of one row."""
+        """Index ragged rows or byte strings: by row, then within one row."""
         if isinstance(key, tuple) and len(key) == 1:
             return self[key[0]]
         if key is Ellipsis or (isinstance(key, tuple) and not key):
@@ -189,7 +189,7 @@ class ColumnView(NDArrayOperatorsMixin):
         arrays = [np.asarray(x) if isinstance(x, ColumnView) else x for x in inputs]
         try:
             if ufunc in _EQUALITY and method == "__call__" and not options:
-                # The operator handles every other operand; the ufunc does not.
+                # Unlike the ufunc, the operator accepts any operand.
                 return _EQUALITY[ufunc](*arrays)
             return getattr(ufunc, method)(*arrays, **options)
         except TypeError as e:
@@ -200,7 +200,7 @@ class ColumnView(NDArrayOperatorsMixin):
     def _compared(
         self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...]
     ) -> npt.NDArray[np.bool_] | None:
-        """``column == b"cat"`` of byte strings; None if something else was asked for."""
+        """Evaluate ``column == b"cat"`` for byte strings; return None for other operations."""
         if method != "__call__" or ufunc not in _EQUALITY or self.field.shape:
             return None
         other = next((x for x in inputs if isinstance(x, str | bytes)), None)
@@ -210,51 +210,51 @@ class ColumnView(NDArrayOperatorsMixin):
         return same if ufunc is np.equal else ~same
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.sum``, in bounded memory."""
+        """Return the sum, like ``ndarray.sum``, in bounded memory."""
         return self._reduced("sum", axis, out, options, dtype=dtype)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.prod``, in bounded memory."""
+        """Return the product, like ``ndarray.prod``, in bounded memory."""
         return self._reduced("prod", axis, out, options, dtype=dtype)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.mean``, in bounded memory."""
+        """Return the mean, like ``ndarray.mean``, in bounded memory."""
         return self._reduced("mean", axis, out, options, dtype=dtype)
 
     def var(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, **options: Any
     ) -> Any:
-        """As ``ndarray.var``, in bounded memory."""
+        """Return the variance, like ``ndarray.var``, in bounded memory."""
         return self._reduced("var", axis, out, options, dtype=dtype, ddof=ddof)
 
     def std(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, **options: Any
     ) -> Any:
-        """As ``ndarray.std``, in bounded memory."""
+        """Return the standard deviation, like ``ndarray.std``, in bounded memory."""
         return self._reduced("std", axis, out, options, dtype=dtype, ddof=ddof)
 
     def max(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.max``, in bounded memory."""
+        """Return the maximum, like ``ndarray.max``, in bounded memory."""
         return self._reduced("max", axis, out, options)
 
     def min(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.min``, in bounded memory."""
+        """Return the minimum, like ``ndarray.min``, in bounded memory."""
         return self._reduced("min", axis, out, options)
 
     def any(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.any``, in bounded memory."""
+        """Return whether any value is true, like ``ndarray.any``, in bounded memory."""
         return self._reduced("any", axis, out, options)
 
     def all(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.all``, in bounded memory."""
+        """Return whether all values are true, like ``ndarray.all``, in bounded memory."""
         return self._reduced("all", axis, out, options)
 
     def argmax(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.argmax``, in bounded memory."""
+        """Return the index of the maximum, like ``ndarray.argmax``, in bounded memory."""
         return self._reduced("argmax", axis, out, options)
 
     def argmin(self, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        """As ``ndarray.argmin``, in bounded memory."""
+        """Return the index of the minimum, like ``ndarray.argmin``, in bounded memory."""
         return self._reduced("argmin", axis, out, options)
 
     def _reduced(
@@ -269,7 +269,7 @@ class ColumnView(NDArrayOperatorsMixin):
             if known["dtype"].hasobject:
                 raise OptionError(f"{name}: dtype={known['dtype']}: use a dtype of numbers")
         given = {key: value for key, value in known.items() if value is not None or key == "ddof"}
-        if options:  # where=, initial= and such
+        if options:  # such as where= and initial=
             try:
                 return getattr(np.asarray(self), name)(
                     axis=axis, out=out, keepdims=keepdims, **given, **options
@@ -294,12 +294,12 @@ class ColumnView(NDArrayOperatorsMixin):
                 f"axes; {name}() without an axis is over all values, or pad the rows first: "
                 f"ds[a:b][{self.name!r}].pad()"
             )
-        # Only reading tells whether there are any values.
+        # There may be no values at all, and only reading shows that.
         first = next(self._blocks(), None)
         return (0 if first is None else len(first), *self.field.inner)
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the column in blocks of a few megabytes; of ragged rows, the values."""
+        """Yield the column in blocks of a few megabytes; for ragged rows, yield their values."""
         for batch in read_blocks(self._source, 1):
             column = batch[self.name]
             while isinstance(column, Ragged):
@@ -312,7 +312,7 @@ class ColumnView(NDArrayOperatorsMixin):
         return not self.field.ragged and not self.field.is_bytes
 
     def _fixed(self, what: str) -> tuple[int, ...]:
-        """Return the shape if it is that of an array, or raise."""
+        """Return the shape, or raise if the column is not an array."""
         if not self._is_array:
             padded = self.field.ragged == 1 and not self.field.is_bytes
             how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")

@@ -1,4 +1,4 @@
-"""rm.convert: any files, or a dataset, into files of any format."""
+"""rm.convert: convert files or a dataset to files of any format."""
 
 from __future__ import annotations
 
@@ -53,33 +53,35 @@ def convert(
     engine: str = "local",
     **unknown: Any,
 ) -> Report:
-    """Write the rows of any files, or of a dataset, into files of any format.
+    """Convert files or a dataset to files of any format.
 
-    Two paths are enough: ``rm.convert("train.npy", "train.tfrecord")``. The end of ``dst`` gives
-    the format, and a folder (``"out/"``) gets TFRecord files. Memory stays below ``memory``,
-    whatever the size of the input. If a conversion is interrupted, make the same call again; it
-    resumes with the files that are missing.
+    Two paths are enough: ``rm.convert("train.npy", "train.tfrecord")``. The suffix of ``dst``
+    determines the format; a folder (``"out/"``) gets TFRecord files. Memory stays below
+    ``memory``, however large the input is. If a conversion is interrupted, make the same call
+    again; it resumes with the files that are missing.
 
-    **The input.** ``src`` is what ``rm.open`` takes, or an opened dataset. ``source`` has options
-    of ``rm.open``: ``source={"dtype": "float32", "shape": (-1, 10)}``.
+    **The input.** ``src`` is anything that ``rm.open`` takes, or an open dataset. ``source`` is
+    a dict of ``rm.open`` options: ``source={"dtype": "float32", "shape": (-1, 10)}``.
 
-    **The output.** ``format`` if the end of ``dst`` does not tell. ``shards`` makes several files:
-    ``16`` of them, ``"256MB"`` or ``"10_000 rows"`` each. ``compression`` is ``"gzip"`` or
-    another that the format has, or ``"none"``. For TFRecord, ``encoding={"x": "raw"}`` sets how a
-    field is stored, and ``align=64`` pads records so that they can be mapped. ``options`` has
-    what only one format has: ``{"chunk_rows": 1000}``, ``{"level": 9}``, ``{"describe": False}``.
-    ``durable=False`` does not wait until the disk has the data.
+    **The output.** Set ``format`` if the suffix of ``dst`` does not determine it. ``shards`` splits
+    the output into several files: ``16`` files, or files of ``"256MB"`` or ``"10_000 rows"`` each.
+    ``compression`` is ``"none"``, ``"gzip"`` or another method of the format. For TFRecord,
+    ``encoding={"x": "raw"}`` sets how a field is stored, and ``align=64`` pads records so that they
+    can be mapped. ``options`` has the options specific to a format: ``{"chunk_rows": 1000}``,
+    ``{"level": 9}``, ``{"describe": False}``. ``durable=False`` does not wait until the data is on
+    disk.
 
-    **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` choose, ``rename={"x": "pixels"}`` and
-    ``cast={"x": "float32"}`` change; with ``casting="same_value"`` a value that the new type
-    cannot hold is an error. ``shuffle=True`` writes the rows in a random order, that of ``seed``
-    if one is given.
+    **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
+    ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with
+    ``casting="same_value"``, a value that the new type cannot hold is an error. ``shuffle=True``
+    writes the rows in random order; give ``seed`` for a reproducible one.
 
-    **The work.** ``workers`` files are written at a time: ``4`` or ``"threads:4"``, or
-    ``"processes:4"``. A file gets its name when it is complete and checked: its rows and CRCs with
-    ``verify=True``, every value against the source with ``"full"``. ``overwrite=True`` replaces
-    existing files, ``resume=False`` starts over. ``progress=True`` draws a bar; a function gets a
-    ``Progress``. ``engine="ray"`` or ``"ray:ADDRESS"`` writes each file in a task of a Ray cluster.
+    **The work.** ``workers`` is how many files to write at a time: ``4`` or ``"threads:4"``, or
+    ``"processes:4"``. A file gets its name once it is complete and verified: ``verify=True`` checks
+    its rows and CRCs, ``"full"`` compares every value with the source. ``overwrite=True`` replaces
+    existing files; ``resume=False`` starts over. ``progress=True`` draws a bar; a function is
+    called with a ``Progress``. ``engine="ray"`` or ``"ray:ADDRESS"`` writes each file in a task of
+    a Ray cluster.
 
     >>> import numpy as np, recmap as rm
     >>> np.save("x.npy", np.arange(40, dtype="float32").reshape(4, 10))

@@ -1,4 +1,4 @@
-"""Dataset: rows and columns over any source."""
+"""Dataset: the rows and columns of any source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from recmap.model.source import Info, Skipped
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
-    # Imported by those who convert or train.
+    # Needed at run time only to convert or train.
     from recmap.conversion.progress import Report
     from recmap.conversion.transform import Casting
     from recmap.dataset.save import SaveOptions
@@ -43,11 +43,11 @@ Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
 class Dataset(Verbs):
-    """Rows and columns of files, read when you index them.
+    """The rows and columns of files, read when you index them.
 
     ``ds[7]`` is a row (a dict of values). ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are batches
     (dicts of columns). ``ds["name"]`` is a column: a view of the mapped file if the column is
-    stored there as an array, else a ``ColumnView`` that reads what you index.
+    stored as an array, otherwise a ``ColumnView`` that reads what you index.
     """
 
     def __init__(self, opened: Opened) -> None:
@@ -82,7 +82,7 @@ class Dataset(Verbs):
         return list(self._source.files)
 
     def info(self) -> Info:
-        """Return what is known about the files: format, rows, fields, hints for raw bytes."""
+        """Return facts about the files: format, rows, fields, hints for raw bytes."""
         return self._source.info()
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Dataset(Verbs):
     def __getitem__(self, key: Rows) -> dict[str, Any]: ...
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            self.schema[key]  # an error that names the columns there are
+            self.schema[key]  # raises an error that lists the columns
             view = self._source.column(key)
             if view is not None:
                 return view if not view.flags.writeable else _read_only(view)
@@ -107,7 +107,7 @@ class Dataset(Verbs):
         return get_row(self._source, number)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a column of this name."""
+        """Return whether there is a column with this name."""
         return name in self.schema
 
     @property
@@ -125,7 +125,7 @@ class Dataset(Verbs):
         return self._source.read(0, as_whole("n", n))
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
-        """Give columns other names: ``{"old": "new"}``. Nothing is read or copied.
+        """Rename columns: ``{"old": "new"}``. Nothing is read or copied.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(3), "y": np.arange(3)}).rename({"x": "pixels"}).columns
@@ -142,10 +142,10 @@ class Dataset(Verbs):
     def cast(
         self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value"
     ) -> Dataset:
-        """Read columns as other types. Values are converted when they are read.
+        """Cast columns to other types. Values are converted when they are read.
 
-        With ``casting="same_value"`` a value that the new type cannot hold is an error;
-        ``"unsafe"`` rounds, wraps and cuts as NumPy does.
+        With ``casting="same_value"``, a value that the new type cannot hold is an error;
+        ``"unsafe"`` rounds, wraps and truncates like NumPy.
 
         >>> import recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3)}).cast({"x": "float32"})
@@ -166,7 +166,7 @@ class Dataset(Verbs):
         return list(self.schema)
 
     def items(self) -> list[tuple[str, Any]]:
-        """Return the names of the columns with the columns."""
+        """Return pairs of names and columns."""
         return [(name, self[name]) for name in self.schema]
 
     def batches(self, size: int, *, drop_last: bool = False) -> Iterator[dict[str, Any]]:
@@ -183,8 +183,10 @@ class Dataset(Verbs):
 
     @guarded
     def stats(self, *, progress: ProgressOption = None) -> dict[str, FieldStats]:
-        """Compute count, min, max, mean, std, NaN count and a histogram of each field, and the
-        lengths of ragged rows, in one pass and bounded memory.
+        """Compute statistics of each field, in one pass and bounded memory.
+
+        They are count, min, max, mean, std, NaN count and a histogram, also of the lengths of
+        ragged rows.
 
         >>> import recmap as rm
         >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
@@ -212,9 +214,9 @@ class Dataset(Verbs):
         """Split the rows at random into disjoint datasets; the same seed gives the same split.
 
         ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
-        With ``by``, rows that share a value of a column stay together: a hash of the value
+        With ``by``, rows with the same value in that column stay together. A hash of the value
         decides, so appending data moves no old row, and the counts are approximate. With
-        ``stratify``, each value of a column has its share in every dataset.
+        ``stratify``, each value of that column is split in the same proportions.
 
         >>> import recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(10)})
@@ -246,7 +248,7 @@ class Dataset(Verbs):
         return save(self._opened, dst, **options)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows in order, each a dict."""
+        """Iterate over the rows in order; each row is a dict."""
         return iterate_rows(self._source)
 
     def __repr__(self) -> str:
@@ -266,7 +268,7 @@ class Dataset(Verbs):
 
 
 def opened_rows(dataset: Dataset) -> Opened:
-    """Return what a dataset holds, for other modules of recmap."""
+    """Return the ``Opened`` of a dataset, for other modules of recmap."""
     return dataset._opened  # noqa: SLF001  # users do not see it
 
 

@@ -1,4 +1,4 @@
-"""Counts of values in bins, without knowing in advance where they lie."""
+"""Histograms of values with an unknown range."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Bins", "Histogram"]
 
 _MOST = 32
 _LEAST = -1022
-# Bins are numbered by integers that a float64 holds exactly.
+# Bin numbers are integers that float64 holds exactly.
 _DIGITS = 52
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of values: bin ``i`` begins at ``start + i * width``, and ends before the next."""
+    """Counts of values. Bin ``i`` begins at ``start + i * width`` and excludes its end."""
 
     start: float
     width: float
@@ -28,7 +28,7 @@ class Histogram:
 
     @property
     def edges(self) -> list[float]:
-        """Where each bin begins, and where the last one ends."""
+        """The start of each bin, and the end of the last one."""
         most = sys.float_info.max
         first = round(self.start / self.width)
         ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
@@ -51,8 +51,9 @@ class Bins:
         self._range: tuple[Any, Any] | None = None
 
     def add(self, values: npt.NDArray[Any], counts: npt.NDArray[np.int64] | None = None) -> None:
-        """Count one or more values: integers if the bins are ``whole``, else finite float64.
-        Each counts once, or as often as ``counts`` says.
+        """Count one or more values: integers if the bins are ``whole``, otherwise finite float64.
+
+        ``counts`` says how often each value occurs; by default, once.
         """
         low, high = values.min().item(), values.max().item()
         if self._range is not None:
@@ -64,13 +65,13 @@ class Bins:
         else:
             numbers = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
             if low < 0:
-                # A value just below 0 may have become 0.
+                # A value just below 0 may have been scaled to 0.
                 np.minimum(numbers, -1, out=numbers, where=values < 0)
         first = int(numbers.min())
         self._merge(first, np.bincount(numbers - first, counts).astype(np.int64))
 
     def result(self) -> Histogram | None:
-        """Return the bins from the first to the last with values; None if there are no values."""
+        """Return the bins from the first to the last nonempty one; None if there are no values."""
         if not len(self._counts):
             return None
         width = math.ldexp(1.0, self._exponent)
@@ -79,7 +80,7 @@ class Bins:
         return Histogram(start, width, self._counts.tolist())
 
     def _widen(self, low: Any, high: Any) -> None:
-        # Half of the range, because the range of all float64 overflows.
+        # Use half of the range, because the full range of float64 overflows.
         half = high // 2 - low // 2 if self._whole else high / 2 - low / 2
         exponent = max(
             self._exponent,
@@ -112,7 +113,7 @@ class Bins:
 
 
 def _exponent(value: float) -> int:
-    """Return the power of two just above a value; for 0, one below all others."""
+    """Return the exponent of the power of two above a value; the least one for 0."""
     if isinstance(value, int):
         return value.bit_length()
     return math.frexp(value)[1] if value else _LEAST

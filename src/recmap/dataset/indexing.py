@@ -1,4 +1,4 @@
-"""NumPy's indexing over rows that are read when they are asked for."""
+"""NumPy indexing over rows that are read on demand."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from recmap.model.casting import exact_array
 
 __all__ = ["RowReader", "index_array"]
 
-# Bytes of whole rows read at a time where only a part of each is kept.
+# Bytes of whole rows read at a time if only a part of each is kept.
 _BLOCK = 16 << 20
-# Takes no memory, so that NumPy can try an index on a shape of any size.
+# An empty dtype takes no memory, so NumPy can try an index on a shape of any size.
 _NOTHING = np.dtype([])
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """An array whose first axis is read on demand: a span of rows, or rows by number."""
+    """An array that is read on demand, by a span of rows or by row numbers."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -33,15 +33,15 @@ class RowReader:
 
     @property
     def block(self) -> int:
-        """Rows to read at a time."""
+        """The number of rows to read at a time."""
         size = self.dtype.itemsize * math.prod(self.shape[1:])
         return max(1, _BLOCK // max(1, size))
 
 
 def index_array(array: RowReader, key: Any) -> Any:
-    """What ``ndarray.__getitem__`` would return, reading only the rows it needs."""
+    """Return what ``ndarray.__getitem__`` would, reading only the rows it needs."""
     items = tuple(_item(item) for item in (key if isinstance(key, tuple) else (key,)))
-    # NumPy itself checks the index, and tells the shape of the result.
+    # Let NumPy check the index and compute the shape of the result.
     shape = _shape(array.shape, items)
     items, axis = _with_row_item(items, len(array.shape))
     rows = items[axis]
@@ -56,7 +56,7 @@ def index_array(array: RowReader, key: Any) -> Any:
 
 
 def _item(item: Any) -> Any:
-    """One element of an index: None, Ellipsis, a slice, a bool, an int or an array."""
+    """Return one element of an index as None, Ellipsis, a slice, a bool, an int or an array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, bool | np.bool_):
@@ -85,7 +85,7 @@ def _item(item: Any) -> Any:
 
 
 def _number(number: int) -> int:
-    """An index that NumPy can take; larger ones would be an OverflowError."""
+    """Return an index, or raise if it is so large that NumPy would raise OverflowError."""
     if not -(1 << 63) <= number < 1 << 63:
         raise RowNotFoundError(f"index {number} is out of bounds")
     return number
@@ -104,7 +104,7 @@ def _shape(shape: tuple[int, ...], items: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _with_row_item(items: tuple[Any, ...], ndim: int) -> tuple[tuple[Any, ...], int]:
-    """The items with one that stands for the rows, and where it is."""
+    """Return the items, with one for the rows added if needed, and its position."""
     used = sum(_axes(item) for item in items)
     for place, item in enumerate(items):
         if item is Ellipsis and used < ndim:
@@ -115,7 +115,7 @@ def _with_row_item(items: tuple[Any, ...], ndim: int) -> tuple[tuple[Any, ...], 
 
 
 def _axes(item: Any) -> int:
-    """How many axes an item consumes."""
+    """Return how many axes an item consumes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
@@ -145,7 +145,7 @@ def _sliced(
 
 
 def _keeps_most(array: RowReader, rows: int, shape: tuple[int, ...]) -> bool:
-    """Whether the rows are not much larger than what is returned."""
+    """Return whether the result is at least as large as the rows it is taken from."""
     return rows * math.prod(array.shape[1:]) <= math.prod(shape)
 
 
@@ -161,9 +161,9 @@ def _read_range(array: RowReader, rows: range) -> npt.NDArray[Any]:
 def _gathered(
     array: RowReader, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Rows by number or mask, perhaps in step with indices of other axes."""
+    """Read rows by number or mask, possibly paired with indices of other axes."""
     items, axis = _without_masks(items, axis)
-    if any(isinstance(item, bool) for item in items):  # x[True, [1, 2]]: an axis more
+    if any(isinstance(item, bool) for item in items):  # x[True, [1, 2]] adds an axis
         rows, inverse = np.unique(items[axis] % array.shape[0], return_inverse=True)
         again = inverse.reshape(items[axis].shape)
         found: npt.NDArray[Any] = array.gather(rows)[_replaced(items, axis, again)]
@@ -178,7 +178,7 @@ def _gathered(
         rows = cut[axis] % array.shape[0]
         if len(cut) == 1:
             block, cut[axis] = array.gather(rows), np.arange(len(rows))
-        else:  # several values of a row, which is read once
+        else:  # a row may be indexed several times, but is read once
             rows, cut[axis] = np.unique(rows, return_inverse=True)
             block = array.gather(rows)
         found: npt.NDArray[Any] = block[tuple(cut.get(i, item) for i, item in enumerate(items))]
@@ -199,7 +199,7 @@ def _gathered(
 
 
 def _without_masks(items: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
-    """Masks as the numbers of what they keep, as NumPy takes them."""
+    """Replace masks with the indices of their true values, as NumPy does."""
     plain: list[Any] = []
     row = axis
     for place, item in enumerate(items):
@@ -215,5 +215,5 @@ def _replaced(items: Sequence[Any], place: int, item: Any) -> tuple[Any, ...]:
 
 
 def _differs(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """The axis in which two shapes differ."""
+    """Return the axis in which two shapes differ."""
     return next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)

@@ -1,4 +1,4 @@
-"""rm.open, rm.from_arrays and rm.from_batches: where datasets come from."""
+"""rm.open, rm.from_arrays and rm.from_batches, which create datasets."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ def open(
 ) -> Dataset:
     """Open files as one dataset, without loading them.
 
-    ``path`` is a file, a pattern, a folder, or a list of them; their rows are concatenated. A
-    dict takes columns from different files: ``{"image": "images.npy", "label": "labels.npy"}``.
-    Here and everywhere else, a path is a ``str``, ``bytes`` or ``pathlib.Path``, and may begin
-    with ``~``.
+    ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
+    Pass a dict to take columns from different files:
+    ``{"image": "images.npy", "label": "labels.npy"}``. Here and everywhere else, a path is a
+    ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~``.
 
-    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``; without
-    it, recmap looks at the file.
+    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``. By
+    default, recmap detects it from the file.
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. Add ``...: None`` to read all other columns as well. Without
-    ``fields``, all columns are read with the types that a sample of the records shows, or that
-    ``rm.index`` found in all of them. A feature that only later records have is not read, and an
-    ``UnknownFeatureWarning`` says so.
+    ``fields``, all columns are read, with the types found in a sample of the records, or in all
+    of them by ``rm.index``. A feature that occurs only in later records is not read, and recmap
+    issues an ``UnknownFeatureWarning``.
 
-    A file without a header needs ``dtype`` and ``shape``: ``-1`` as the first axis means as many
-    rows as there are. ``offset`` skips bytes at the beginning.
+    A file without a header needs ``dtype`` and ``shape``. Use ``-1`` as the first axis for as many
+    rows as the file has. ``offset`` skips bytes at the beginning.
 
-    For TFRecord, ``errors="skip"`` leaves bad records out and lists them in ``ds.skipped``.
-    ``verify=False`` does not check the CRCs of the data. ``index`` is a text index of offsets and
-    sizes, as DALI uses it.
+    For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
+    ``verify=False`` skips the CRC checks of the data. ``index`` is a text index of offsets and
+    sizes, as used by DALI.
 
     >>> import recmap as rm
     >>> with rm.TFRecordWriter("tour.tfrecord") as w:
@@ -95,7 +95,7 @@ def open(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
-    if isinstance(path, Verbs):  # which gives rows, not paths
+    if isinstance(path, Verbs):  # iterable, but over rows, not paths
         raise OptionTypeError(
             "give a path: a dataset is already open"
             if isinstance(path, Dataset)
@@ -113,7 +113,7 @@ def open(
         shape=None if shape is None else _shape(shape),
         offset=as_whole("offset", offset),
     )
-    fields = None if fields is None else _fields(fields)  # once: it may be a generator
+    fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
     if isinstance(path, Mapping):
         return _open_columns(path, fields, options)
     source = open_source(path, fields, options)
@@ -148,7 +148,7 @@ def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
-    """Make a dataset of columns in memory: a dict of arrays, or a DataFrame.
+    """Make a dataset from columns in memory: a dict of arrays, or a DataFrame.
 
     >>> import recmap as rm
     >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
@@ -165,9 +165,9 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
 def from_batches(
     batches: Iterable[Mapping[str, Any]], schema: Mapping[str, FieldLike] | None = None
 ) -> Dataset:
-    """Make a dataset of batches that are produced one by one, to save or to train on.
+    """Make a dataset from an iterable of batches, to save or to train on.
 
-    It can be read once, in order. Without a ``schema`` the first batch gives it.
+    It can be read only once, in order. ``schema`` defaults to that of the first batch.
 
     >>> import recmap as rm
     >>> ds = rm.from_batches({"i": np.arange(n, n + 2)} for n in (0, 2))
@@ -180,7 +180,7 @@ def from_batches(
 
 
 def _open_column(name: str, part: Any, options: OpenOptions) -> Opened:
-    """Open one column from a file, a dataset or an array, under the name it is given."""
+    """Open one column from a file, a dataset or an array, and call it ``name``."""
     if isinstance(part, np.ndarray | Ragged):
         return opened_rows(from_arrays({name: part}))
     if isinstance(part, Dataset):

@@ -1,4 +1,4 @@
-"""What a Dataset holds: rows, and how to open the same ones elsewhere."""
+"""Opened: the rows of a Dataset, and how to open the same rows elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recmap.model.source import Source
 
 __all__ = ["Opened", "option_texts"]
 
-# The key under which manifests keep the verbs of a dataset: split() was the first of them.
+# The key of the verbs of a dataset in manifests. split() was the first verb.
 _VERBS = "split"
 
 
@@ -19,10 +19,10 @@ _VERBS = "split"
 class Opened:
     """A source, and how it was opened.
 
-    ``how`` has the options as texts: conversions and states of pipelines are compared with
-    it, because two datasets of the same files may differ in that. ``lasting`` is False for
-    rows in memory, which nobody can read another time. ``reopen`` opens the same rows in
-    another process; it is None if there are no files.
+    ``how`` has the options as text. Conversions and pipeline states compare it, because two
+    datasets of the same files may have been opened with different options. ``lasting`` is
+    False for rows in memory, which cannot be read again later. ``reopen`` opens the same rows
+    in another process; it is None if there are no files.
     """
 
     source: Source
@@ -32,11 +32,11 @@ class Opened:
 
     @property
     def verbs(self) -> str | None:
-        """The verbs that derived these rows from those of the files; None for no verbs."""
+        """The verbs that derived these rows from the files; None if there were none."""
         return self.how.get(_VERBS)
 
     def derive(self, verb: str, change: Callable[[Source], Source]) -> Opened:
-        """Return what ``change`` makes of the source; ``verb`` is the call, as text."""
+        """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
         return Opened(
             change(self.source),
@@ -46,13 +46,13 @@ class Opened:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Files are opened by the process that gets this, not sent to it.
+        # The receiving process opens the files itself; they are not sent to it.
         reopen = self.reopen or partial(_same, self.source)
         return _open_again, (reopen, dict(self.how), self.lasting)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as the texts that are compared."""
+    """Return options as text, for comparison."""
     return {name: repr(value) for name, value in sorted(options.items())}
 
 

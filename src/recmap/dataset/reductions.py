@@ -1,8 +1,8 @@
 """NumPy's reductions over an array that is read block by block.
 
-Each reduction turns a block into a partial result, joins partial results, and finishes
-the last one. Floating-point sums are kept in double precision or better in between, so
-that they are at least as exact as NumPy's; the last digits may differ.
+Each reduction turns every block into a partial result, merges these, and computes the final
+result. Intermediate floating-point sums have double precision or better, so the results are
+at least as exact as NumPy's; the last digits may differ.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["REDUCTIONS", "reduce_blocks"]
 Array: TypeAlias = npt.NDArray[Any]
 Axes: TypeAlias = tuple[int, ...]
 
-# Values that are copied at a time.
+# Values copied at a time.
 _STEP = 1 << 18
 
-#: The methods of ndarray that are streamed.
+#: The ndarray methods that work block by block.
 REDUCTIONS = (
     "sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin",
 )  # fmt: skip
@@ -42,7 +42,7 @@ def reduce_blocks(
     out: Array | None = None,
     **options: Any,
 ) -> Any:
-    """Return ``array.<name>(axis, ...)``, where ``blocks`` are the rows of ``array``."""
+    """Return ``array.<name>(axis, ...)``, where ``blocks`` together are ``array``."""
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             made = _reduce(name, blocks, shape, dtype, axis, keepdims, options)
@@ -75,7 +75,7 @@ def _reduce(
     keepdims: bool,
     options: dict[str, Any],
 ) -> Any:
-    # NumPy tells the dtype of the result, or that there is none.
+    # Let NumPy find the dtype of the result, or raise if there is none.
     asked = {key: value for key, value in options.items() if key != "ddof"}
     result = getattr(np.zeros((1,) * len(shape), dtype), name)(axis=axis, **asked).dtype
     axes = _axes(name, axis, len(shape))
@@ -103,7 +103,7 @@ def _axes(name: str, axis: Any, ndim: int) -> Axes:
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which sums are kept."""
+    """Return the dtype to accumulate sums in."""
     if dtype.kind == "f" or (dtype.kind == "V" and np.can_cast(dtype, np.float64)):
         return np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.dtype(np.float64)
     return np.promote_types(np.complex128, dtype) if dtype.kind == "c" else dtype
@@ -115,7 +115,7 @@ def _folded(
     def fold(
         blocks: Iterable[Array], axes: Axes, result: np.dtype[Any], options: dict[str, Any]
     ) -> Array:
-        del options  # a dtype, which the result has
+        del options  # only a dtype, which is already in result
         sums = ufunc in (np.add, np.multiply)
         wide = _wide(result) if sums and result.kind not in "mM" else None
         made: Array | None = None
@@ -144,7 +144,7 @@ def _mean(
 
 
 def _small_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
-    """Yield the rows in blocks so small that copies of them do not matter."""
+    """Yield the rows in blocks small enough to copy cheaply."""
     for block in blocks:
         rows = max(1, _STEP * len(block) // max(1, block.size))
         yield from (block[start : start + rows] for start in range(0, len(block), rows))
@@ -164,7 +164,7 @@ def _variance(
         if not count:
             count, mean, squares = more, centre, spread
             continue
-        # Merge two means and two sums of squares by Chan's formula.
+        # Merge the means and sums of squares with Chan's formula.
         gap = centre - mean
         both = count + more
         squares = squares + spread + (gap * gap.conj()).real * (count * more / both)
@@ -183,7 +183,7 @@ def _deviation(
 def _arg(
     name: str, blocks: Iterable[Array], shape: tuple[int, ...], axes: Axes | None
 ) -> npt.NDArray[np.int64]:
-    """Return where the greatest or least value is: of all, or along the rows."""
+    """Return the index of the greatest or least value, overall or along the rows."""
     better = np.greater if name == "argmax" else np.less
     best: Array | None = None
     where: npt.NDArray[np.int64] | None = None

@@ -1,4 +1,4 @@
-"""Rows of a source by number, slice, list or mask, and all of them in bounded memory."""
+"""Read rows of a source by number, slice, list or mask, or all of them in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from recmap.model.source import Source
 
 __all__ = ["get_row", "get_rows", "iterate_rows", "read_batches", "read_blocks"]
 
-# Bytes read at a time by a pass over all rows; small batches are cut from it. The first read
-# is smaller: it tells what rows take in memory.
+# Bytes read at a time by a pass over all rows; small batches are slices of one read. The first
+# read is smaller and shows how much memory rows take.
 _READ_SIZE = 16 << 20
 _FIRST_READ_SIZE = 1 << 20
-# What rows that are much larger than those before may take. What they take is often not
-# known exactly before they are read, and a read that is cut costs more than it saves.
+# The limit for reads of rows that turn out larger than those before. Their size is often not
+# known exactly before they are read, and a read that is cut short costs more than it saves.
 _MOST_READ_SIZE = 2 * _READ_SIZE
 
 
@@ -54,7 +54,7 @@ def get_rows(source: Source, key: Any) -> Batch:
 
 
 def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield all rows in order, each a dict."""
+    """Yield all rows in order, as dicts."""
     for batch in read_batches(source, 1024):
         for i in range(measure(batch)[0]):
             yield {name: column[i] for name, column in batch.items()}
@@ -70,8 +70,9 @@ def read_batches(source: Source, size: int, drop_last: bool = False) -> Iterator
 
 
 def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
-    """Yield all rows in order, in blocks of a few megabytes whose number of rows is a multiple
-    of ``multiple``, except in the last one.
+    """Yield all rows in order, in blocks of a few megabytes.
+
+    The number of rows in each block but the last is a multiple of ``multiple``.
     """
     row_bytes = source.row_bytes()
     size, start = _FIRST_READ_SIZE, 0
@@ -82,7 +83,7 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
         if not rows:
             return
         if rows % multiple and rows > multiple and source.files:
-            # The rest is read again: to join it to what comes next would copy both.
+            # Read the rest again: joining it to the next rows would copy both.
             rows -= rows % multiple
             read = {name: column[:rows] for name, column in read.items()}
         failure = None
@@ -91,7 +92,7 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
             try:
                 more = _read_within(source, start + rows, start + whole)
             except DataError as e:
-                failure = e  # the rows before it are sound
+                failure = e  # the rows before it are intact
                 break
             if not measure(more)[0]:
                 break
@@ -112,7 +113,7 @@ def _read_within(source: Source, start: int, stop: int) -> Batch:
 
 
 def _row_number(source: Source, key: int) -> int:
-    # A row from the front may be read without counting all of them.
+    # A row with a non-negative number may be readable without counting all rows.
     rows = source.known_rows()
     if key >= 0 and rows is None:
         if measure(source.read(key, key + 1))[0] == 1:
@@ -125,7 +126,7 @@ def _row_number(source: Source, key: int) -> int:
 
 
 def _row_array(key: Any) -> npt.NDArray[Any]:
-    """Return the numbers or the mask of rows that an index means."""
+    """Return an index as an array of row numbers or a mask."""
     if isinstance(key, tuple):
         raise OptionError(
             f"rows are not indexed by a tuple, ds[{', '.join(map(repr, key))}]: for rows by number "

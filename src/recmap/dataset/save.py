@@ -1,4 +1,4 @@
-"""Writing the rows of a dataset: what ``ds.save`` and ``rm.convert`` have in common."""
+"""Write the rows of a dataset: the code shared by ``ds.save`` and ``rm.convert``."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ def save(opened: Opened, dst: PathLike, **options: Any) -> Report:
 
 
 class Saving:
-    """A call of ``ds.save`` or ``rm.convert``: its options are checked before anything is
-    opened, then it runs.
+    """A call of ``ds.save`` or ``rm.convert``.
+
+    The constructor checks the options before anything is opened; ``run`` does the work.
     """
 
     def __init__(
@@ -148,10 +149,10 @@ class Saving:
             )
             work = WorkOptions(
                 memory=self._share_of_memory,
-                # Elsewhere the memory is for one process, which writes one file.
+                # With a runner, the memory is for one process, which writes one file.
                 workers=self._count if runner is None else 1,
                 verify=self._verify,
-                # Rows from memory cannot be told from others: there is nothing to resume.
+                # Rows in memory cannot be recognized later, so there is nothing to resume.
                 resume=self._resume and rows.lasting,
                 overwrite=self._overwrite,
                 progress=self._progress,
@@ -180,13 +181,13 @@ class Saving:
 
     @property
     def _share_of_memory(self) -> int | str:
-        """What each process may hold."""
+        """The memory that each process may use."""
         if self._engine is not None or not self._in_processes:
             return self._memory
         return max(1, parse_size(self._memory) // (self._count or 1))
 
     def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
-        """Return who writes the files; None for threads of this process."""
+        """Return the runner that writes the files; None for threads of this process."""
         if self._engine is None:
             if self._workers is None or not self._in_processes:
                 return nullcontext()
@@ -199,7 +200,7 @@ class Saving:
 
 
 def parse_shards(shards: int | str | None) -> Sharding:
-    """Parse ``shards=``: a number of files, a size for each, or rows for each.
+    """Parse ``shards=``: the number of files, or the size or rows of each.
 
     >>> parse_shards(16).files, parse_shards("10_000 rows").rows, parse_shards("256MB").size
     (16, 10000, 256000000)
@@ -234,7 +235,7 @@ class _Cluster(NamedTuple):
 
 
 def _parse_engine(engine: Any) -> _Cluster | None:
-    """Parse ``engine=``; None for this machine."""
+    """Parse ``engine=``; return None for this machine."""
     if isinstance(engine, str) and engine == "local":
         return None
     name, colon, address = engine.partition(":") if isinstance(engine, str) else ("", "", "")
@@ -250,8 +251,9 @@ def _parse_workers(workers: Any) -> Workers:
 
 
 def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
-    """Return the seed of a shuffle; None for rows in order. Without one, it is that of the
-    conversion to ``dst`` that was begun, or is drawn.
+    """Return the seed of a shuffle, or None for rows in order.
+
+    If no seed is given, use the one in the manifest of ``dst``, or else a random one.
     """
     if not isinstance(shuffle, bool | np.bool_):
         raise OptionError(f"shuffle={shuffle!r}: write shuffle=True, seed={shuffle!r}")

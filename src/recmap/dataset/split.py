@@ -1,4 +1,4 @@
-"""ds.split: rows divided at random into sources."""
+"""ds.split: divide rows at random into several sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 Bits: TypeAlias = npt.NDArray[np.bool_]
 Order: TypeAlias = "_Span | _Marked"
 
-# A split is not the order of a shuffle with the same seed.
+# Makes a split independent of a shuffle with the same seed.
 _SALT = 0x5917
 _MOST_PARTS = 100
 _NONE = 255
@@ -36,7 +36,7 @@ _MOST_SWAPS = 1000
 
 
 class Part(ReorderedSource):
-    """Some rows of a source, chosen by a split."""
+    """The rows of a source that a split assigned to one part."""
 
     def __init__(self, source: Source, order: Order) -> None:
         super().__init__(source)
@@ -52,14 +52,14 @@ class Part(ReorderedSource):
         rows = self.row_numbers(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
         if limit is None or not len(rows) or self._source.chunk_rows == 1:
             return gather_within(self._source, rows, limit)
-        # The rows in between are decoded anyway.
+        # Read the whole span: the rows in between have to be decoded anyway.
         some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
         found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
         return {name: column[found] for name, column in some.items()}
 
 
 class _Span:
-    """A span of a random order. It needs no memory."""
+    """A span of a random order, in constant memory."""
 
     def __init__(self, total: int, seed: int, start: int, stop: int) -> None:
         self._order, self._start, self._stop = Permutation(total, [seed, _SALT]), start, stop
@@ -72,7 +72,7 @@ class _Span:
 
 
 class _Marked:
-    """Marked rows, in their order: a bit for each row, and a running count every 64 rows."""
+    """Marked rows in file order: a bit for each row, and a running count every 64 rows."""
 
     def __init__(self, mine: npt.NDArray[np.bool_]) -> None:
         padded = np.zeros(-(-len(mine) // _BLOCK) * _BLOCK, bool)
@@ -112,7 +112,7 @@ def split(
         if source.chunk_rows == 1:
             pairs = pairwise(ends)
             return {n: _Span(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
-        # Such rows are read well only in their order, so keep it.
+        # Rows in chunks are fast to read only in file order, so keep it.
         labels = np.full(total, _NONE, np.uint8)
         for part, (begin, end) in enumerate(pairwise(ends)):
             for start in range(begin, end, 1 << 20):
@@ -151,7 +151,7 @@ def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str 
         raise OptionError(f"split: the parts come to {sum(parts.values())} of {most:,}")
     for column in (by, stratify):
         if column is not None:
-            source.schema[column]  # an error that names the columns there are
+            source.schema[column]  # raises an error that lists the columns
 
 
 def _is_whole(value: Any) -> bool:
@@ -160,7 +160,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _counts(total: int, shares: Sequence[float]) -> list[int]:
-    """Return the rows of each part: whole numbers, as near to the shares as possible."""
+    """Return the number of rows in each part, as close to the shares as possible."""
     if all(_is_whole(share) for share in shares):
         return [int(share) for share in shares]
     exact = [total * share for share in shares]
@@ -173,7 +173,7 @@ def _counts(total: int, shares: Sequence[float]) -> list[int]:
 
 
 def _values(source: Source, name: str) -> Iterator[tuple[int, list[bytes], npt.NDArray[np.int64]]]:
-    """Yield blocks of a column: the first row, the distinct values, and which row has which."""
+    """Yield blocks of a column: first row, distinct values, and the value index of each row."""
     column = source.select([name])
     rows, start = max(1, _READ_SIZE // max(8, column.row_bytes())), 0
     while start < len(column):
@@ -194,7 +194,7 @@ def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
 
 
 def _spelled(value: Any) -> bytes:
-    """Return a value as bytes, the same on every machine and for equal values."""
+    """Return a value as bytes. Equal values give the same bytes on every machine."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -207,13 +207,13 @@ def _spelled(value: Any) -> bytes:
         value = value.item()
     if isinstance(value, complex | np.complexfloating):
         return _joined([value.real, value.imag])
-    if isinstance(value, float | np.floating):  # not -0.0, and one of many NaNs
+    if isinstance(value, float | np.floating):  # -0.0 equals 0.0, and all NaNs count as equal
         return b"nan" if math.isnan(value) else str(value + 0).encode()
     return str(value).encode()
 
 
 def _joined(values: Iterable[Any]) -> bytes:
-    """Return several values as bytes, so that no two lists of values are alike."""
+    """Return several values as bytes, different for different lists of values."""
     parts = [_spelled(value) for value in values]
     return b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
@@ -260,11 +260,13 @@ def _by_class(
 
 
 def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
-    """Return the rows of each class in each part: its share of the class, rounded so that every
-    part also gets its share of all rows.
+    """Return the number of rows of each class in each part.
+
+    Each is the part's share of the class, rounded so that every part also gets its share of
+    all rows.
     """
     rest = max(0.0, 1.0 - sum(shares))
-    all_shares = [*shares, rest if rest > 1e-9 else 0.0]  # the last is what no part has
+    all_shares = [*shares, rest if rest > 1e-9 else 0.0]  # the last is for rows in no part
     wanted = _counts(sum(sizes), shares)
     wanted.append(sum(sizes) - sum(wanted))
     exact = np.outer(sizes, all_shares)
@@ -273,7 +275,7 @@ def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
     up = np.zeros_like(may)
     need = np.array(wanted) - table.sum(axis=0)
     for number, size in enumerate(sizes):
-        # Round up where most rows are missing, among those that may be rounded up.
+        # Round up the parts that lack the most rows, among those that may be rounded up.
         over = exact[number] - table[number]
         ranked = np.lexsort((-over, -need, ~may[number]))
         chosen = ranked[: size - int(table[number].sum())]
@@ -291,8 +293,9 @@ def _table(sizes: Sequence[int], shares: Sequence[float]) -> list[list[int]]:
 
 
 def _path(up: Bits, may: Bits, need: npt.NDArray[np.int64]) -> list[int]:
-    """Return a path of parts, each of which can give a row of some class to the next: from one
-    with too many rows to one with too few.
+    """Return a path from a part with too many rows to one with too few.
+
+    Each part on the path can give a row of some class to the next.
     """
     edges = up.T.astype(np.int64) @ (may & ~up).astype(np.int64) > 0
     before = {int(part): -1 for part in np.flatnonzero(need < 0)}

@@ -1,4 +1,4 @@
-"""Statistics of a dataset's values, found in one pass."""
+"""Statistics of a dataset's values, computed in one pass."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from recmap.model.ragged import Column, Ragged
 __all__ = ["FieldCollector", "FieldStats", "Numbers"]
 
 _INT64 = np.dtype(np.int64)
-# Values computed at a time: they stay in the CPU's cache, and large rows take no more memory.
+# Values processed at a time. They fit in the CPU cache, and large rows need no extra memory.
 _STEP = 1 << 16
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Statistics of some numbers.
+    """Statistics of a set of numbers.
 
-    NaN and NaT are counted in ``nan`` and left out of everything else, as in ``np.nanmean``;
-    the histogram leaves out infinities, too. For integers, ``min``, ``max`` and the sum behind
-    the mean are exact. For dates, ``min`` and ``max`` are texts; complex numbers have neither.
+    NaN and NaT are counted in ``nan`` and left out of ``min``, ``max``, ``mean`` and ``std``,
+    as in ``np.nanmean``; the histogram leaves out infinities, too. For integers, ``min``,
+    ``max`` and the sum used for the mean are exact. For dates, ``min`` and ``max`` are strings;
+    complex numbers have neither.
     """
 
     count: int
@@ -40,8 +41,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class FieldStats:
-    """Statistics of one field: its values, the ``lengths`` of its rows along each ragged axis,
-    and the ``sizes`` of its byte strings.
+    """Statistics of one field.
+
+    They cover its values, the ``lengths`` of its rows along each ragged axis, and the ``sizes``
+    of its byte strings.
     """
 
     field: Field
@@ -62,7 +65,7 @@ class FieldCollector:
         self._lengths = [_collector(_INT64) for _ in range(field.ragged)]
 
     def add(self, column: Column) -> None:
-        """Count the rows of a batch."""
+        """Add the rows of a batch."""
         self._rows += len(column)
         for lengths in self._lengths:
             assert isinstance(column, Ragged)
@@ -91,7 +94,7 @@ class _Collector(Protocol):
     """Collects statistics of values of one dtype."""
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Count values along one axis."""
+        """Add a one-dimensional array of values."""
         ...
 
     def result(self) -> Numbers:
@@ -100,14 +103,14 @@ class _Collector(Protocol):
 
 
 def _collector(dtype: np.dtype[Any]) -> _Collector:
-    """Return what collects values of this dtype."""
+    """Return a collector for values of this dtype."""
     if dtype.itemsize == 1 and dtype.kind in "biu":
         return _Counts(dtype)
     return _Moments(dtype)
 
 
 class _Counts:
-    """Counts each of the 256 values a byte can have: images are many bytes."""
+    """Counts each of the 256 values of a byte, which is fast for images."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = np.dtype(np.uint8) if dtype.kind == "b" else dtype
@@ -134,7 +137,7 @@ class _Counts:
 
 
 class _Moments:
-    """Merges moments by the formulas of Chan, Golub and LeVeque."""
+    """Merges moments using the formulas of Chan, Golub and LeVeque."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -161,7 +164,7 @@ class _Moments:
         if kind in "iu":
             return some
         if kind not in "cmM":
-            # Floats of every width, and those that numpy does not know by itself.
+            # Floats of every width, including types that NumPy does not define, such as bfloat16.
             some = some.astype(np.float64)
         numbers: npt.NDArray[Any] = some[~(np.isnat if kind in "mM" else np.isnan)(some)]
         return numbers.astype(np.int64) if kind in "mM" else numbers
@@ -218,8 +221,9 @@ class _Moments:
 
 
 def _exact_sum(numbers: npt.NDArray[Any]) -> int:
-    """Return the sum of integers, which int64 might not hold: the upper and the lower halves
-    are added separately.
+    """Return the exact sum of integers.
+
+    It may overflow int64, so the upper and lower halves are added separately.
     """
     if numbers.itemsize < 8:
         return int(numbers.sum(dtype=np.int64))

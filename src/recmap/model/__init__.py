@@ -1,1 +1,1 @@
-"""What data is: fields, schemas, batches, and what every source and sink can do."""
+"""The data model: fields, schemas, batches, and the interfaces of sources and sinks."""

@@ -1,6 +1,6 @@
-"""Checks of arguments: each returns the value in one form, or raises an error that helps.
+"""Argument checks: each returns the value in a standard form, or raises a helpful error.
 
-A value of a type that makes no sense is an ``OptionTypeError``, any other wrong value an
+A value of the wrong type raises ``OptionTypeError``; any other invalid value raises
 ``OptionError``.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int:
-    """Return a whole number, of Python or NumPy; booleans do not count."""
+    """Return a Python or NumPy integer as an ``int``; refuse booleans."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole:
         raise OptionTypeError(f"{name}={value!r}: give a whole number of {least:,} or more")
@@ -47,7 +47,7 @@ def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> 
 
 
 def as_row(key: Any) -> int | None:
-    """Return an index as a row number if it is one: of Python, NumPy, or a 0-d tensor."""
+    """Return a row number for a Python or NumPy integer or a 0-d tensor; None for other keys."""
     if isinstance(key, int | np.integer):
         return None if isinstance(key, bool) else int(key)
     if isinstance(key, list | slice | np.bool_) or not hasattr(key, "__index__"):
@@ -68,7 +68,7 @@ def check_flag(name: str, value: Any, use: str = "True or False") -> bool:
 
 
 def as_slice(name: str, value: Any) -> slice:
-    """Return a slice whose bounds are whole numbers."""
+    """Return a slice with bounds that are integers or None."""
     if not isinstance(value, slice):
         raise OptionTypeError(f"{name}={value!r}: give a slice, such as slice(0, 1000)")
     try:
@@ -89,13 +89,13 @@ def as_list(name: str, value: Any, example: str) -> list[Any]:
 
 
 def check_iterable(name: str, value: Any, example: str) -> None:
-    """Refuse what is not a list or another iterable of values."""
+    """Refuse anything but a list or another iterable of values."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not is_iterable(value):
         raise OptionTypeError(f"{name}={value!r}: give a list, such as {example}")
 
 
 def is_iterable(value: Any) -> bool:
-    """Return whether it can be iterated over: a 0-d array cannot, though it is an ``Iterable``."""
+    """Return whether a value is iterable. A 0-d array is not, though it is an ``Iterable``."""
     try:
         iter(value)
     except TypeError:
@@ -104,7 +104,7 @@ def is_iterable(value: Any) -> bool:
 
 
 def as_names(name: str, value: Any) -> list[str]:
-    """Return names of columns as a list; a single text is one name."""
+    """Return column names as a list; a string is a single name."""
     if isinstance(value, str):
         return [value]
     names = as_list(name, value, '["x", "label"]')
@@ -115,7 +115,7 @@ def as_names(name: str, value: Any) -> list[str]:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
-    """Refuse what is not one of the choices."""
+    """Refuse a value that is not one of the choices."""
     known = list(choices)
     if not isinstance(value, str | None) or value not in known:
         listed = ", ".join(f'"{choice}"' if choice else "None" for choice in known)
@@ -130,11 +130,11 @@ def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
 
 
 def as_dtype(name: str, value: Any) -> np.dtype[Any]:
-    """Return a dtype that NumPy knows, or ``ml_dtypes`` if it is installed."""
+    """Return a dtype of NumPy, or of ``ml_dtypes`` if that is installed."""
     try:
         made: np.dtype[Any] = np.dtype(value)
         return made
-    except Exception as e:  # SyntaxError of ",", and others that NumPy lets through
+    except Exception as e:  # NumPy lets others through, such as a SyntaxError for ","
         found = _extension_dtype(value)
         if found is None:
             raise OptionTypeError(
@@ -144,7 +144,7 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
 
 
 def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
-    # NumPy knows bfloat16 only once ml_dtypes has been imported.
+    # NumPy recognizes bfloat16 only after ml_dtypes has been imported.
     try:
         import ml_dtypes
 
@@ -167,7 +167,7 @@ def check_column_name(name: Any) -> None:
         ) from None
 
 
-# Options of older versions, and how to write them now.
+# Options of older versions, and how to spell them now.
 _RENAMED = {
     "to": "format={value!r}",
     "rows_per_shard": "shards='{value} rows'",
@@ -179,8 +179,9 @@ _RENAMED = {
 def unknown_option(
     name: str, known: Iterable[str] | None, where: str = "", value: Any = ...
 ) -> OptionTypeError:
-    """Return the error for an option that does not exist: it names the one that replaces it,
-    or that may have been meant.
+    """Return the error for an unknown option.
+
+    It names the option that replaced it, or the most similar one.
     """
     if name in _RENAMED and value is not ...:
         return OptionTypeError(

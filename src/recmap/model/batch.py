@@ -1,4 +1,4 @@
-"""Batches: columns of equal length by name, put together and taken apart."""
+"""Batches, dicts of columns of equal length: join, pick and interleave their rows."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ __all__ = [
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 RowNumbers: TypeAlias = range | Positions
-# Returns an array of so many bytes.
+# Allocates an array, given its size in bytes.
 Allocate: TypeAlias = Callable[[int], npt.NDArray[np.uint8]]
 
 
 class PadSpec(NamedTuple):
-    """How the rows of a ragged column become rows of one length."""
+    """How to pad the rows of a ragged column to one length."""
 
-    #: None: as long as the longest row of each array.
+    #: None means the longest row of each array.
     width: int | None
     #: The width is rounded up to a multiple of this.
     multiple: int
     #: The bytes of the item that fills short rows.
     fill: bytes
     fill_left: bool
-    #: Of rows that are too long, whether the end is kept rather than the beginning.
+    #: Whether rows that are too long keep their end instead of their beginning.
     keep_last: bool
 
 
 class PaddedColumn(NamedTuple):
-    """A padded array for each batch, and the lengths of all rows before they were padded."""
+    """A padded array for each batch, and the lengths of all rows before padding."""
 
     arrays: list[npt.NDArray[Any]]
     lengths: npt.NDArray[np.int64]
 
 
 class PaddedRows(NamedTuple):
-    """Several batches that were read at once: padded columns, and all rows of the others."""
+    """Several batches read at once: the padded columns, and all rows of the other columns."""
 
     padded: dict[str, PaddedColumn]
     others: Batch
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Return the rows of all batches, end to end."""
+    """Concatenate the rows of all batches."""
     if len(batches) == 1:
         return batches[0]
     return {name: concatenate([batch[name] for batch in batches]) for name in batches[0]}
@@ -72,7 +72,7 @@ def pick(batch: Batch, rows: Positions | slice) -> Batch:
 
 
 def rename(batch: Batch, names: Mapping[str, str]) -> Batch:
-    """Return columns under new names: ``names`` maps each new name to the old one."""
+    """Rename columns: ``names`` maps each new name to the old one."""
     return {new: batch[old] for new, old in names.items()}
 
 
@@ -95,9 +95,9 @@ def _column(columns: list[Column], places: Sequence[Positions]) -> Column:
 
 
 def rows_by_owner(starts: Positions, rows: Positions) -> Iterator[tuple[int, Positions]]:
-    """Yield each owner of some of the rows, and where its rows are in ``rows``.
+    """Yield each owner of some of the rows, and the indices of its rows in ``rows``.
 
-    Owners follow each other: owner ``i`` has the rows from ``starts[i]`` on.
+    Owners have consecutive rows: those of owner ``i`` start at ``starts[i]``.
 
     >>> for owner, places in rows_by_owner(np.array([0, 10]), np.array([11, 3, 17])):
     ...     print(owner, places)
@@ -114,9 +114,9 @@ def rows_by_owner(starts: Positions, rows: Positions) -> Iterator[tuple[int, Pos
 def gather_from(
     starts: Positions, rows: Positions, gather: Callable[[int, Positions], Batch]
 ) -> Batch:
-    """Gather rows from owners that follow each other, one owner at a time.
+    """Gather rows from owners with consecutive rows, one owner at a time.
 
-    ``gather`` is called with an owner and the numbers of rows within it.
+    ``gather`` is called with an owner and row numbers within that owner.
     """
     parts, places = [], []
     for owner, mine in rows_by_owner(starts, rows):

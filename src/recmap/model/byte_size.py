@@ -1,4 +1,4 @@
-"""Amounts of memory and of files: parsed from text, and written for people."""
+"""Sizes in bytes: parse them from text, and format them for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def parse_size(size: int | str) -> int:
-    """Return bytes for a number, or for a text such as ``"512MB"`` or ``"2GiB"``.
+    """Return a size in bytes, given a number or text such as ``"512MB"`` or ``"2GiB"``.
 
     >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
     (512000000, 2147483648, 1000)
@@ -32,7 +32,7 @@ def parse_size(size: int | str) -> int:
 
 
 def size_text(size: float) -> str:
-    """Return bytes as people write them.
+    """Format a size in bytes for people.
 
     >>> size_text(1536), size_text(2.5e9)
     ('1.54 kB', '2.5 GB')

@@ -1,6 +1,6 @@
-"""What a dtype can hold: arrays made without losing a value, a digit or a mask.
+"""Lossless casts: make arrays without losing values, digits or masks.
 
-``coerce`` builds on it to turn what users hand in into the columns of a batch.
+``coerce`` builds on this to turn user input into the columns of a batch.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from recmap.errors import ColumnError
 
 __all__ = ["exact_array", "first_lost", "joint_dtype", "refuse_masked"]
 
-# Beyond this, float64 cannot hold every integer.
+# Above this, float64 cannot hold every integer.
 _EXACT = 2.0**53
-# Single numbers, which cannot be masked or rounded.
+# Types of single numbers, which need no checks for masks or rounding.
 _ONE_NUMBER = (np.generic, int, float)
 
 
 def first_lost(
     array: npt.NDArray[Any], dtype: np.dtype[Any], *, rounds: bool = False
 ) -> tuple[int, Any] | None:
-    """Find the first value that a cast would change, and its row; None if there is none.
+    """Return the row and value of the first value that a cast would change, or None.
 
-    With ``rounds``, floats may lose digits, but must not become infinite.
+    With ``rounds``, floats may lose digits but must not become infinite.
     """
     if array.dtype == dtype or not array.size or _always_fits(array.dtype, dtype):
         return None
@@ -41,7 +41,7 @@ def first_lost(
 
 
 def _always_fits(old: np.dtype[Any], new: np.dtype[Any]) -> bool:
-    # NumPy calls int64 to float64 safe.
+    # NumPy considers int64 to float64 safe, but large integers lose digits.
     if old.kind in "iu" and new.kind in "fc":
         return old.itemsize * 2 <= (new.itemsize if new.kind == "f" else new.itemsize // 2)
     numbers = old.kind in "mM" and new.kind not in old.kind
@@ -79,7 +79,7 @@ def _lost(array: npt.NDArray[Any], dtype: np.dtype[Any], rounds: bool) -> Any:
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the real part of a complex one; any other as it is."""
+    """Return the dtype of the real part of a complex dtype, and any other dtype unchanged."""
     return np.zeros((), dtype).real.dtype if dtype.kind == "c" else dtype
 
 
@@ -92,7 +92,7 @@ def _lost_to_integers(array: npt.NDArray[Any], limits: np.iinfo[Any]) -> Any:
 
 
 def _lost_integers(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """Tell which integers this float dtype cannot hold exactly."""
+    """Mark the integers that this float dtype cannot hold exactly."""
     cast = array.astype(dtype).astype(
         np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.float64
     )
@@ -104,7 +104,7 @@ def _lost_integers(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def joint_dtype(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
-    """Find a dtype that holds all values of all arrays; else raise, naming a value."""
+    """Return a dtype that holds all values of all arrays, or raise and name a value."""
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         return next(iter(dtypes))
@@ -135,9 +135,9 @@ def _listed(dtypes: set[np.dtype[Any]]) -> str:
 
 
 def exact_array(value: Any) -> npt.NDArray[Any]:
-    """Do what ``np.asarray`` does, but never drop a mask or round an integer among floats."""
+    """Work like ``np.asarray``, but never drop a mask or round an integer among floats."""
     if type(value) is np.ndarray:
-        # StringDType, which has no casts to other dtypes.
+        # StringDType cannot be cast to other dtypes.
         return value.astype(object) if value.dtype.kind == "T" else value
     if isinstance(value, _ONE_NUMBER):
         return np.asarray(value)
@@ -148,7 +148,7 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
         if isinstance(value, list | tuple) and _all_whole(value):
             return _whole_array(value)
         raise ColumnError(f"no dtype can hold all of these numbers: {e}") from None
-    except (RuntimeError, TypeError) as e:  # such as a tensor on another device
+    except (RuntimeError, TypeError) as e:  # e.g. a tensor on another device
         raise ColumnError(f"cannot make an array of {type(value).__name__}: {e}") from e
     if not isinstance(value, list | tuple):
         _refuse_missing(value, array)
@@ -184,7 +184,7 @@ def _refuse_missing(value: Any, array: npt.NDArray[Any]) -> None:
 
 
 def _all_whole(value: Any) -> bool:
-    """Tell whether all values are integers. NumPy makes floats of uint64 and int64 together."""
+    """Return whether all values are integers, even if NumPy makes floats of int64 and uint64."""
     if not isinstance(value, list | tuple):
         return np.asarray(value).dtype.kind in "biu"
     # The types alone rule out most lists of floats.
@@ -241,13 +241,13 @@ def _refuse_numbers(value: Any) -> None:
 
 
 def refuse_masked(value: Any) -> None:
-    """Refuse masked arrays, whose mask would be lost, unless nothing is masked."""
+    """Refuse masked arrays, unless nothing is masked: the mask would be lost."""
     ma = sys.modules.get("numpy.ma")
     if ma is None or type(value) is np.ndarray:
         return
     if isinstance(value, ma.MaskedArray):
         mask = ma.getmaskarray(value)
-        # The mask of a structured array is structured, too.
+        # The mask of a structured array is itself structured.
         if bool(mask.any() if mask.dtype == bool else mask.tobytes().strip(b"\0")):
             raise ColumnError(
                 "a masked array: its mask would be lost; fill it first, with "

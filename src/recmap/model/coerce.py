@@ -1,6 +1,6 @@
-"""What users hand in as columns: lists, arrays and data frames become a batch of a schema.
+"""Turn user input (lists, arrays, data frames) into a batch that matches a schema.
 
-``casting`` knows which values a dtype can hold.
+``casting`` checks which values a dtype can hold.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _STRINGS = (str, bytes, bytearray, memoryview)
 
 @dataclass(frozen=True)
 class Given:
-    """A column as it was given.
+    """A column that the user passed.
 
-    ``exact`` if its dtype was given, too. That of a list is only a guess: ``[1, 2]`` may be
-    meant for an int32 field.
+    ``exact`` means that the user chose the dtype. The dtype of a list is only a guess:
+    ``[1, 2]`` may be meant for an int32 field.
     """
 
     column: Column
@@ -38,7 +38,7 @@ class Given:
 
 
 def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
-    """Turn a dict of anything that looks like columns into columns."""
+    """Turn the values of a dict into columns."""
     if not isinstance(batch, Mapping):
         raise ColumnError(
             f'a batch is a dict of columns by name, such as {{"x": array}}, not '
@@ -58,7 +58,7 @@ def infer_schema(columns: Mapping[str, Given]) -> Schema:
 
 
 def fit(columns: Mapping[str, Given], schema: Schema) -> tuple[Batch, int]:
-    """Check columns against a schema; return them as a batch, and their number of rows."""
+    """Check columns against a schema, and return them as a batch with its number of rows."""
     missing = [name for name in schema if name not in columns]
     extra = [name for name in columns if name not in schema]
     if missing or extra:
@@ -105,7 +105,7 @@ def _column(name: str, value: Any) -> Column:
         if len(rows) and isinstance(rows[0], _STRINGS):
             return _strings(name, rows)
         if _lists_of_strings(rows) or (len(rows) and isinstance(rows[0], Ragged)):
-            # NumPy would strip zero bytes at the end of strings, and index a Ragged row by row.
+            # NumPy would strip trailing zero bytes from strings, and index a Ragged row by row.
             return _from_objects(name, rows)
         try:
             array = _exact(name, rows)
@@ -135,17 +135,17 @@ def _lists_of_strings(rows: Sequence[Any]) -> bool:
 
 
 def string_column(array: npt.NDArray[Any]) -> Ragged:
-    """Turn NumPy's fixed-width strings into byte strings, text into UTF-8."""
+    """Turn NumPy's fixed-width strings into byte strings; text is encoded as UTF-8."""
     column = _strings("", array.ravel().tolist())
     for level in range(array.ndim - 1, 0, -1):
-        # Count by the shape, not by the items: an axis of 0 has rows, too.
+        # Count rows by the shape, not by the items: an axis of length 0 has rows, too.
         rows = math.prod(array.shape[:level])
         column = Ragged(column, np.arange(rows + 1) * array.shape[level])
     return column
 
 
 def _nested(name: str, rows: Sequence[Any]) -> Ragged:
-    """Join rows that are ragged themselves, or arrays of different shapes, such as images."""
+    """Join rows that are themselves ragged, or arrays of different shapes, such as images."""
     items = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
     dtypes = {item.dtype for item in items}
     try:
@@ -176,7 +176,7 @@ def _lines(array: npt.NDArray[Any]) -> Ragged:
 
 
 def _as_ragged(column: Column, axes: int) -> Column:
-    """Make so many axes ragged, though all lengths along them may be the same."""
+    """Make the first ``axes`` axes ragged, even if all lengths along them are equal."""
     if isinstance(column, np.ndarray) and axes and column.ndim > 1:
         column = _lines(column)
     if isinstance(column, np.ndarray):
@@ -231,7 +231,7 @@ def _fit(name: str, given: Given, field: Field) -> Column:
 
 
 def _regular_strings(found: Field, field: Field) -> bool:
-    """Tell whether strings on fixed axes came as a Ragged; their lengths are checked later."""
+    """Return whether strings on fixed axes came as a Ragged; lengths are checked later."""
     return field.is_bytes and found.is_bytes and len(found.shape) == len(field.shape)
 
 
@@ -242,7 +242,7 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
         return column if inside is column.values else Ragged(inside, column.offsets)
     if column.dtype == dtype:
         return column
-    # Another byte order is cast, too: the file holds what the schema says.
+    # A different byte order is cast too, so that the file holds what the schema says.
     lost = None
     if not exact or np.can_cast(column.dtype, dtype, "safe"):
         lost = first_lost(column, dtype, rounds=not exact)
@@ -257,7 +257,7 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
 
 
 def empty_column(field: Field) -> Column:
-    """Return a column of this field without rows."""
+    """Return an empty column of this field."""
     column: Column = (
         Ragged.from_bytes([]) if field.dtype == BYTES else np.empty((0, *field.inner), field.dtype)
     )

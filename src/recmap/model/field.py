@@ -16,7 +16,7 @@ from recmap.model.casting import exact_array, first_lost
 
 __all__ = ["BYTES", "Field", "FieldLike", "as_field"]
 
-# The dtype of a field of byte strings: NumPy's strings without a length.
+# The dtype of a byte string field: NumPy's string dtype without a length.
 BYTES = np.dtype("S")
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -34,9 +34,9 @@ _TEXT = re.compile(
 class Field:
     """The type of one column: what a row holds.
 
-    ``shape`` is that of one row; ``None`` is an axis whose length differs from row to row.
-    ``fill`` is the value of rows that have none in the file. Without it, a missing value is
-    an error (or an empty row, if the first axis is ragged).
+    ``shape`` is the shape of one row; ``None`` marks a ragged axis, with a length that
+    differs from row to row. ``fill`` is the value for rows that have none in the file.
+    Without it, a missing value is an error (or an empty row, if the first axis is ragged).
 
     >>> Field.parse("float32[10]")
     Field('float32[10]')
@@ -71,7 +71,7 @@ class Field:
 
     @classmethod
     def parse(cls, text: Any) -> Field:
-        """Make a field from its text: ``float32[10]``, ``int64[*]``, ``bytes``, ``int64 = 0``."""
+        """Parse a field: ``float32[10]``, ``int64[*]``, ``bytes`` or ``int64 = 0``."""
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise FieldTextError(
@@ -94,7 +94,7 @@ class Field:
 
     @property
     def ragged(self) -> int:
-        """The number of leading axes whose length differs from row to row."""
+        """The number of ragged axes, which always come first."""
         count = 0
         while count < len(self.shape) and self.shape[count] is None:
             count += 1
@@ -102,21 +102,21 @@ class Field:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The axes below the ragged ones."""
+        """The axes after the ragged ones."""
         return tuple(axis for axis in self.shape if axis is not None)
 
     @property
     def count(self) -> int:
-        """The number of values below the ragged axes."""
+        """The number of values in one item of the ragged axes, or in a row if there are none."""
         return math.prod(self.inner)
 
     @property
     def row_bytes(self) -> int | None:
-        """Bytes of one row in memory; None if rows differ in size."""
+        """The size of one row in memory, in bytes; None if rows differ in size."""
         return None if self.ragged or self.is_bytes else self.count * self.dtype.itemsize
 
     def fill_row(self) -> npt.NDArray[Any] | bytes:
-        """Return the row that stands for a missing one."""
+        """Return the row to use in place of a missing one."""
         if self.is_bytes:
             if not isinstance(self.fill, bytes):
                 raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
@@ -137,7 +137,7 @@ class Field:
             return False
         if self.fill is None or other.fill is None:
             return self.fill is other.fill
-        # Compare the rows they make: a fill may be an array, and NaN is not equal to itself.
+        # Compare the fill rows: a fill may be an array, and NaN is not equal to itself.
         return _plain(self.fill_row()) == _plain(other.fill_row())
 
     def __hash__(self) -> int:
@@ -163,7 +163,7 @@ def _plain(row: npt.NDArray[Any] | bytes) -> bytes:
 
 
 def as_field(field: FieldLike) -> Field:
-    """Return a field as it is, or parse its text."""
+    """Return a field unchanged, or parse it from text."""
     if not isinstance(field, Field | str):
         raise FieldTextError(f"a field is a text such as 'float32[10]', not {field!r}")
     return field if isinstance(field, Field) else Field.parse(field)

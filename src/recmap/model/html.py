@@ -1,4 +1,4 @@
-"""The small HTML tables that notebooks show, without a style sheet."""
+"""Small HTML tables for notebooks, without a style sheet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["table"]
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Make a table with a title. All text is escaped.
+    """Return an HTML table with a title. All text is escaped.
 
     >>> table("2 rows", ["field"], [["<x>"]])
     '<b>2 rows</b><table><tr><th>field</th></tr><tr><td>&lt;x&gt;</td></tr></table>'

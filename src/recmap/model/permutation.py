@@ -1,8 +1,8 @@
-"""A random order of any number of rows that needs no memory.
+"""A random order of any number of rows, in constant memory.
 
-It is a keyed bijection of [0, n): the position of a row in the shuffled order is computed, not
-looked up. Only the order of few rows is stored, because in so small a range the computed orders
-are not all equally likely.
+The order is a keyed bijection of [0, n): the position of a row is computed, not looked up.
+Orders of few rows are stored instead, because in a small range the computed orders are not all
+equally likely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FEW = 1 << 10
 
 
 class Permutation:
-    """A shuffled order of ``n`` rows. ``seed`` is a number, or several.
+    """A shuffled order of ``n`` rows. ``seed`` is one number or a sequence of numbers.
 
     >>> order = Permutation(5, seed=1)[np.arange(5)]
     >>> sorted(order.tolist())
@@ -35,7 +35,7 @@ class Permutation:
         self.n = n
         entropy = np.random.SeedSequence(seed)
         self._keys = entropy.generate_state(_ROUNDS, np.uint32).astype(np.uint32)
-        # Not from a Generator, whose numbers may change between releases of NumPy.
+        # Avoid np.random.Generator: its numbers may change between NumPy releases.
         self._order = (
             np.argsort(entropy.generate_state(n, np.uint64), kind="stable") if n <= _FEW else None
         )

@@ -1,4 +1,4 @@
-"""How far a long call is: what ``progress=`` takes, and what it tells.
+"""Progress of long calls: the values ``progress=`` accepts, and what it reports.
 
 >>> now = Progress(rows=50, total_rows=200, bytes=4_000, seconds=2.0)
 >>> now.fraction, now.rate, now.left
@@ -20,16 +20,16 @@ from recmap.model.byte_size import size_text
 
 __all__ = ["Bar", "Counter", "Progress", "ProgressOption", "Watcher", "check_progress"]
 
-# Seconds between two calls of a watcher, at least.
+# The minimum number of seconds between two calls to a watcher.
 _EVERY = 0.1
 _WIDTH = 24
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Rows and bytes done so far, out of how many, and the seconds that took.
+    """Rows and bytes done so far, the totals, and the seconds elapsed.
 
-    A total is None as long as it is not known.
+    A total is None until it is known.
     """
 
     rows: int = 0
@@ -45,7 +45,7 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """How much is done, from 0 to 1; None if no total is known."""
+        """The fraction done, from 0 to 1; None if no total is known."""
         if self.total_rows is not None:
             return min(1.0, self.rows / self.total_rows) if self.total_rows else 1.0
         if self.total_bytes is not None:
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds still to go; None if that cannot be told yet."""
+        """The estimated seconds left; None if there is no estimate yet."""
         return self.seconds * (1 / self.fraction - 1) if self.fraction else None
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ ProgressOption: TypeAlias = bool | Watcher | None
 
 
 def check_progress(progress: Any) -> None:
-    """Refuse what ``progress=`` cannot be."""
+    """Raise if ``progress=`` has an invalid value."""
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise OptionTypeError(
             f"progress={progress!r}: use True for a bar, or a function that takes a Progress"
@@ -88,7 +88,7 @@ def check_progress(progress: Any) -> None:
 
 
 class Counter:
-    """Adds up what several threads have done, and tells a watcher from time to time.
+    """Adds up the work of several threads, and reports to a watcher from time to time.
 
     Use it as a context manager, so that a bar leaves the cursor on a line of its own even
     after an error.
@@ -126,16 +126,16 @@ class Counter:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody wants to know before the end."""
+        """Whether there is a watcher to report to."""
         return self._watcher is not None
 
     def add(self, rows: int = 0, bytes: int = 0) -> None:
-        """Count rows and bytes that are done; negative if they will be done again."""
+        """Add rows and bytes that are done; negative numbers if they will be done again."""
         with self._lock:
             self._reach(self._rows + rows, self._bytes + bytes)
 
     def reach(self, rows: int, bytes: int) -> None:
-        """Set what is done so far: less than before if some of it is done again."""
+        """Set the rows and bytes done so far; fewer than before if some are done again."""
         with self._lock:
             self._reach(rows, bytes)
 
@@ -147,7 +147,7 @@ class Counter:
             self._watcher(self.now())
 
     def finish(self) -> Progress:
-        """Return where it ended, and tell the watcher."""
+        """Report the final progress to the watcher, and return it."""
         with self._lock:
             last = self.now()
             if self._watcher is not None:
@@ -156,12 +156,12 @@ class Counter:
         return last
 
     def close(self) -> None:
-        """End the line of a bar."""
+        """End the line of the bar, if there is one."""
         if self._bar is not None:
             self._bar.close()
 
     def now(self) -> Progress:
-        """Return how far it is."""
+        """Return the current progress."""
         return Progress(
             rows=self._rows,
             total_rows=self._total_rows,
@@ -172,7 +172,9 @@ class Counter:
 
 
 class Bar:
-    """A line on standard error, drawn again and again on a terminal, else only once, at the end.
+    """A progress bar on standard error.
+
+    On a terminal it is redrawn continuously, otherwise printed once at the end.
 
     >>> bar = Bar(sys.stdout)
     >>> bar(Progress(rows=50, total_rows=200, bytes=4_000, seconds=2.0))

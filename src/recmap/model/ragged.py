@@ -1,4 +1,4 @@
-"""Ragged: a column whose rows differ in length."""
+"""Ragged: a column with rows of different lengths."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from recmap.native import _core
 
 __all__ = ["BYTE", "Column", "Ragged", "concatenate", "owned"]
 
-# The dtype of the values of byte strings, which distinguishes them from a ragged column of
-# uint8.
+# The dtype of the values of byte strings. It tells them apart from a ragged uint8 column.
 BYTE = np.dtype("S1")
 
-# Rows longer than this are gathered slice by slice; shorter ones with one index array, which
-# takes eight bytes per value but no work per row.
+# Gather longer rows slice by slice, and shorter ones with a single index array, which takes
+# eight bytes per value but no work per row.
 _SLICE_FROM = 64
 
 
 class Ragged:
-    """Rows of different lengths: all values end to end, and where each row ends.
+    """Rows of different lengths, stored as all values end to end plus the row offsets.
 
     Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more axes, or be a
-    ``Ragged`` themselves. Byte strings are a ``Ragged`` whose values have dtype ``S1``; their
-    rows are ``bytes``.
+    ``Ragged`` themselves. Byte strings are a ``Ragged`` with values of dtype ``S1``;
+    their rows are ``bytes``.
 
     >>> r = Ragged.from_rows([[1, 2], [], [3]])
     >>> r[0], len(r), r.lengths
@@ -59,8 +58,8 @@ class Ragged:
     def from_rows(cls, rows: Iterable[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
         """Make a ragged column from arrays or lists.
 
-        Rows of different dtypes get one that holds all values. If there is none, as for
-        ``2**53 + 1`` and ``0.5``, that is a ``ColumnError``.
+        If rows have different dtypes, the result has one that holds all values exactly. If
+        there is none, as for ``2**53 + 1`` and ``0.5``, this raises ``ColumnError``.
         """
         arrays = [
             _row_array(number, row)
@@ -118,12 +117,12 @@ class Ragged:
 
     @property
     def flat(self) -> Column:
-        """The values of these rows and no others."""
+        """The values of these rows only."""
         return self.values[int(self.offsets[0]) : int(self.offsets[-1])]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values of these rows and of their offsets."""
+        """The size of these rows in bytes: values and offsets."""
         return self.flat.nbytes + self.offsets.nbytes
 
     def __len__(self) -> int:
@@ -182,9 +181,9 @@ class Ragged:
     ) -> npt.NDArray[Any]:
         """Return the rows as one dense array, cut to ``length`` and padded with ``fill``.
 
-        ``length`` defaults to the longest row. ``side`` is where short rows are padded,
-        ``cut`` where long rows lose items. ``out`` is an array of this shape and dtype to
-        write to; it is also returned.
+        ``length`` defaults to the longest row. ``side`` is the side on which short
+        rows are padded, ``cut`` the side on which long rows are cut. ``out`` is an array to
+        write to, of the shape and dtype of the result; it is also returned.
         """
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
@@ -256,7 +255,7 @@ Column: TypeAlias = "npt.NDArray[Any] | Ragged"
 
 
 def concatenate(columns: Sequence[Column]) -> Column:
-    """Join columns of one field, rows end to end."""
+    """Concatenate the rows of columns of the same field."""
     if len(columns) == 1:
         return columns[0]
     ragged = [column for column in columns if isinstance(column, Ragged)]
@@ -269,7 +268,7 @@ def concatenate(columns: Sequence[Column]) -> Column:
 
 
 def owned(column: Column) -> Column:
-    """Copy a column, so that it shares memory with no other."""
+    """Copy a column so that it shares no memory with any other."""
     if isinstance(column, Ragged):
         return Ragged(owned(column.flat), column.offsets - column.offsets[0])
     return column.copy()

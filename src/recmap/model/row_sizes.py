@@ -1,4 +1,4 @@
-"""How much memory rows take, so that no more are read than fit."""
+"""The sizes of rows in memory, to read no more than fit."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from recmap.model.schema import Batch
 
 __all__ = ["OFFSET", "STRING", "RowSizes", "added", "column_sizes", "fitting", "largest", "measure"]
 
-# The bytes of each row, or one number if all rows take the same.
+# The size of each row in bytes, or one number if all rows have the same size.
 RowSizes: TypeAlias = "int | npt.NDArray[np.int64]"
 
-# The bytes that a row of a Ragged takes beside its values.
+# The bytes that a row of a Ragged takes in addition to its values.
 OFFSET = 8
-# The bytes that a string takes beside its own while it is a Python object, as it is when it
-# comes from an array of strings.
+# The overhead of a string in bytes while it is a Python object, which it is when it comes from
+# an array of strings.
 STRING = 128
-# Rows whose sizes are compared at a time.
+# The number of rows to compare at a time.
 _BLOCK_ROWS = 1 << 16
 
 
 def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
-    """Return how many of the first rows take no more than ``limit`` bytes.
+    """Return how many of the leading rows fit together into ``limit`` bytes.
 
-    The first must fit, or nothing could ever be read: a MemoryLimitError if it does not.
+    Raise MemoryLimitError if not even the first row fits, because nothing could be read then.
     """
     if isinstance(sizes, int):
         first, count = sizes, limit // max(sizes, 1)
@@ -47,7 +47,7 @@ def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
 
 
 def added(a: RowSizes, b: RowSizes) -> RowSizes:
-    """Add the sizes of two columns, for the rows whose sizes both tell."""
+    """Add the sizes of two columns, for the rows that have both sizes."""
     if isinstance(a, int) or isinstance(b, int):
         return a + b
     rows = min(len(a), len(b))
@@ -56,7 +56,7 @@ def added(a: RowSizes, b: RowSizes) -> RowSizes:
 
 
 def column_sizes(column: Column) -> RowSizes:
-    """Return how many bytes each row of a column in memory takes."""
+    """Return the size of each row of a column in memory, in bytes."""
     if not isinstance(column, Ragged):
         return column.nbytes // max(len(column), 1)
     inside = column_sizes(column.flat)
@@ -70,9 +70,9 @@ def column_sizes(column: Column) -> RowSizes:
 def largest(
     sizes: Callable[[int, int], RowSizes | None], rows: int, above: int
 ) -> tuple[int, int] | None:
-    """Return the largest of so many rows and its size, if that is more than ``above``.
+    """Return the number and size of the largest of ``rows`` rows, if larger than ``above``.
 
-    ``sizes`` returns the sizes of a span of rows. Where it returns None, the search ends.
+    ``sizes`` returns the sizes of a span of rows. If it returns None, the search stops.
     """
     found: tuple[int, int] | None = None
     start = 0
@@ -80,7 +80,7 @@ def largest(
         some = sizes(start, min(start + _BLOCK_ROWS, rows))
         if some is None:
             return found
-        if isinstance(some, int):  # all rows take the same
+        if isinstance(some, int):  # all rows have the same size
             return (0, some) if some > above else None
         at = int(some.argmax())
         if some[at] > above:
@@ -90,6 +90,6 @@ def largest(
 
 
 def measure(batch: Batch) -> tuple[int, int]:
-    """Return the number of rows of a batch, and the bytes they take."""
+    """Return the number of rows of a batch, and their size in bytes."""
     columns = list(batch.values())
     return (len(columns[0]) if columns else 0), sum(column.nbytes for column in columns)

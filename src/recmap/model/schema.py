@@ -1,4 +1,4 @@
-"""Schema: the fields of a dataset by name. A batch: its columns by name."""
+"""Schema, a mapping from names to fields, and Batch, a dict from names to columns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from recmap.model.ragged import Column
 __all__ = ["Batch", "FieldsLike", "Schema"]
 
 Batch: TypeAlias = dict[str, Column]
-"""Columns of equal length by name."""
+"""A dict of columns of equal length."""
 
-# Keys are names, or the three dots; Mapping is invariant in them, so no narrower type fits both.
+# Keys are names or an ellipsis. Mapping is invariant in its keys, so no narrower type fits both.
 FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 
@@ -70,7 +70,7 @@ class Schema(Mapping[str, Field]):
             return False
 
     def __hash__(self) -> int:
-        # Order does not matter for equality, so it must not for the hash.
+        # Equality ignores the order, so the hash must ignore it too.
         return hash(frozenset(self._fields))
 
     def __repr__(self) -> str:

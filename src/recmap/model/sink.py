@@ -1,4 +1,4 @@
-"""Sink: where rows are written. Every format that recmap writes has one."""
+"""Sink: writes rows. Every format that recmap writes has one."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ __all__ = ["Sink"]
 
 
 class Sink(ABC):
-    """Writes rows to a file, which appears under its name when it is committed."""
+    """Writes rows to a file, which gets its final name on commit."""
 
     @abstractmethod
     def write(self, batch: Mapping[str, Any]) -> None:
-        """Append the rows of a batch: columns of equal length by name."""
+        """Append the rows of a batch: a dict of columns of equal length."""
 
     @abstractmethod
     def finish(self) -> str:
-        """Write what is left, and return the temporary name of the file."""
+        """Write the remaining data, and return the temporary name of the file."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Finish, if that has not been done, and give the file its name."""
+        """Finish if necessary, and give the file its final name."""
 
     @abstractmethod
     def abort(self) -> None:
         """Remove everything that was written."""
 
     def records_written(self) -> tuple[str, int] | None:
-        """Return the temporary file and how many bytes of whole records are in it.
+        """Return the temporary file and the size of the complete records in it, in bytes.
 
-        None if the file cannot be checked record by record while it is written.
+        Return None if the file cannot be checked record by record while it is written.
         """
         return None
 

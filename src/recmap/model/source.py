@@ -1,11 +1,11 @@
-"""Source: rows that can be read. Every format that recmap reads is one.
+"""Source: reads rows. Every format that recmap reads has one.
 
 A new source defines four members (``schema``, ``len()``, ``read``, ``gather``) and inherits
-the rest. What only some sources can do is a method that returns None, or a property that is
-empty, unless a source overrides it: ask the object, never its class.
+the rest. Optional capabilities are methods that return None, or properties that are empty,
+unless a source overrides them: ask the object, never check its class.
 
-``WrappedSource`` forwards everything to another source, so that what is built on it keeps
-every fast path and only says what it changes.
+``WrappedSource`` forwards everything to another source. Its subclasses keep every fast path
+and define only what they change.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Info:
-    """Facts about the files of a dataset; ``print`` it.
+    """Facts about the files of a dataset, made to be printed.
 
-    ``notes`` says for a field how it is stored, or what type it could be given.
+    ``notes`` says how a field is stored, or which type you could give it.
     """
 
     format: str
@@ -97,30 +97,30 @@ class RowReader(Protocol):
 
 
 class Partition(Protocol):
-    """Files that one task of a cluster reads: small, pickled, and opened by the task."""
+    """Files for one cluster task to read. It is small, is pickled, and the task opens it."""
 
     @property
     def files(self) -> list[str]: ...
 
     @property
     def rows(self) -> int | None:
-        """The number of rows; None if only reading them would tell."""
+        """The number of rows; None if it is unknown until they are read."""
         ...
 
     @property
     def unit(self) -> int:
-        """The number of rows that are best read together."""
+        """The number of rows that it is best to read together."""
         ...
 
     def part(self, start: int, stop: int) -> Partition:
-        """Return the same for a task that reads only the rows of this span."""
+        """Return a partition for a task that reads only this span of rows."""
         ...
 
     def open(self, columns: Sequence[str]) -> RowReader: ...
 
 
 class Source(ABC):
-    """Rows that can be read by span and by number."""
+    """Reads rows, by span or by number."""
 
     @property
     @abstractmethod
@@ -131,11 +131,11 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        """Return rows ``start`` to ``stop``, or as many of them as there are.
+        """Return rows ``start`` to ``stop``, or fewer if the source ends before.
 
-        With ``limit``, return at least one row and no more than fit into so many bytes of
-        memory; one row that does not fit is a MemoryLimitError. Columns may be views of the
-        file and must not be written to.
+        With ``limit``, return at least one row, and no more than fit into ``limit`` bytes of
+        memory; if not even one fits, raise MemoryLimitError. Columns may be views of the file
+        and must not be written to.
         """
 
     @abstractmethod
@@ -156,12 +156,12 @@ class Source(ABC):
 
     @property
     def origin(self) -> str:
-        """How the schema is known, for people."""
+        """Where the schema comes from, in words."""
         return "from the file"
 
     @property
     def skipped(self) -> Sequence[Skipped]:
-        """What ``errors="skip"`` left out."""
+        """The records that ``errors="skip"`` left out."""
         return ()
 
     @property
@@ -171,12 +171,12 @@ class Source(ABC):
 
     @property
     def band_bytes(self) -> int:
-        """The bytes that are decoded together with any row, as whole chunks are."""
+        """The bytes that must be decoded to read any row, such as whole chunks."""
         return 0
 
     @property
     def in_order(self) -> bool:
-        """Whether reading from 0 to the end reads every row of the files in file order."""
+        """Whether reading all rows in order reads every row of the files in file order."""
         return True
 
     @property
@@ -186,24 +186,24 @@ class Source(ABC):
 
     @property
     def can_pad(self) -> bool:
-        """Whether ``read_padded`` is worth asking."""
+        """Whether ``read_padded`` is worth trying."""
         return False
 
     @property
     def compressed_files(self) -> Mapping[str, str]:
-        """The files that can only be read from their beginning, and their compression."""
+        """The compression of each file that can only be read from the beginning."""
         return {}
 
     def known_rows(self) -> int | None:
-        """Return the number of rows; None if they would have to be counted first."""
+        """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
 
     def row_bytes(self) -> int:
-        """Return about how many bytes a row takes in the file, at least 1."""
+        """Return the approximate size of a row in the file, in bytes; at least 1."""
         return max(1, measure(self.read(0, 1))[1])
 
     def info(self) -> Info:
-        """Count the rows and collect what else is known about the files."""
+        """Count the rows, and collect the other facts about the files."""
         return Info(
             format=self.format,
             files=list(self.files),
@@ -218,7 +218,7 @@ class Source(ABC):
     # What only some sources can do.
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return a whole column as a view of the file, if it lies there as an array."""
+        """Return a whole column as a view of the file, or None if it is not stored as an array."""
         del name
         return None
 
@@ -227,33 +227,34 @@ class Source(ABC):
     ) -> PaddedRows | None:
         """Return rows by number, padding the columns of ``pads`` while they are decoded.
 
-        Each padded column comes as one array for every ``size`` rows, in memory from
-        ``allocate``. None if these rows have to be read first and padded afterwards.
+        Each padded column is a list of arrays of ``size`` rows, in memory from ``allocate``.
+        Return None if these rows have to be read first and padded afterwards.
         """
         del rows, pads, size, allocate
         return None
 
     def row_sizes(self, rows: Rows) -> RowSizes | None:
-        """Return an upper bound of what each row takes in memory; None if unknown."""
+        """Return an upper bound on the size of each row in memory, or None if unknown."""
         del rows
         return None
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        """Return the number and size of the largest row, if it takes more than ``above`` bytes
-        and is quickly found.
+        """Return the number and size of the largest row if it takes more than ``above`` bytes.
+
+        Return None if it is smaller, or if finding it would be slow.
         """
         del above
         return None
 
     def rows_before_damage(self) -> int | None:
-        """Return how many rows precede the damage, after ``len()`` has raised DataError.
+        """Return the number of rows before the damage, after ``len()`` has raised DataError.
 
-        None if damage makes the whole source unreadable.
+        Return None if the damage makes the whole source unreadable.
         """
         return None
 
     def partitions(self, *, skip: bool) -> list[Partition] | None:
-        """Return the source as units of work for a cluster; None if it has no way of its own.
+        """Divide the source into units of work for a cluster, or return None if it cannot.
 
         With ``skip``, tasks leave out bad records.
         """
@@ -261,42 +262,40 @@ class Source(ABC):
         return None
 
     def unindexed_files(self) -> Sequence[Any]:
-        """Return the record files that have not been indexed and can be, by several readers
-        at once.
-        """
+        """Return the record files without an index, which several readers can index at once."""
         return ()
 
     def features(self) -> Mapping[str, Any] | None:
-        """Return what a sample of tf.train.Example records holds; None for other formats."""
+        """Return the features in a sample of tf.train.Example records; None for other formats."""
         return None
 
     def check_sums(self) -> None:  # noqa: B027  # nothing to check
-        """Check the checksums that reading by number skips, such as those of mapped columns."""
+        """Verify the checksums that ``gather`` skips, such as those of mapped columns."""
 
     def trust(self) -> None:  # noqa: B027  # nothing to skip
-        """Skip the checks before the first read: they were done when the file was last open."""
+        """Skip the checks before the first read: they were done when the file was last opened."""
 
-    # The same rows in another shape.
+    # Other views of the same rows.
 
     def select(self, names: Sequence[str]) -> Source:
-        """Return these columns in this order; the others are not read if that is possible."""
+        """Return a source of these columns, in this order; if possible, the others are not read."""
         return SelectedSource(self, {name: name for name in names})
 
     def reference(self) -> Source:
-        """Return the same rows as the format's own library reads them, if there is one."""
+        """Return the same rows, read by the format's own library if there is one."""
         return self
 
     def sequence(self) -> Sequence[Source]:
-        """Return the sources whose rows follow each other in this one."""
+        """Return the sources that this one concatenates."""
         return [self]
 
 
 class WrappedSource(Source):
-    """Another source, except for what a subclass overrides.
+    """A source that forwards to another one, except for what a subclass overrides.
 
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``,
-    ``column`` and ``read_padded``. One that changes which rows there are also overrides
-    ``len()`` and whatever else takes or counts rows.
+    ``column`` and ``read_padded``. One that changes the set of rows also overrides
+    ``len()`` and everything else that takes or counts rows.
     """
 
     def __init__(self, source: Source) -> None:
@@ -409,14 +408,14 @@ class WrappedSource(Source):
 
 
 class SelectedSource(WrappedSource):
-    """Some columns of a source, under names of their own."""
+    """Some columns of a source, possibly renamed."""
 
     def __init__(self, source: Source, names: Mapping[str, str]) -> None:
-        """``names`` maps each new name to the name of the column in ``source``."""
+        """Select and rename columns: ``names`` maps each new name to its name in ``source``."""
         super().__init__(source)
         self._names = dict(names)
         self._schema = Schema({new: source.schema[old] for new, old in names.items()})
-        # A column with two names could be padded in two ways, and its array would be shared.
+        # A column with two names could be padded in two ways, and both would share one array.
         self._distinct = len(set(self._names.values())) == len(self._names)
 
     @property

@@ -1,4 +1,4 @@
-"""What ``workers=`` means, wherever it is an option."""
+"""The ``workers=`` option, which has the same meaning everywhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from recmap.errors import OptionError
 
 __all__ = ["Workers", "parse_workers"]
 
-# Only on Linux do the libraries of the system survive a fork.
+# System libraries survive a fork only on Linux.
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the work, and how many of them. ``serial`` is the caller alone; ``method`` is
-    how processes are started, "fork" or "spawn".
+    """The kind and number of workers.
+
+    With ``serial``, the caller does all the work. ``method`` is how processes are started:
+    "fork" or "spawn".
     """
 
     kind: Literal["serial", "threads", "processes"]
@@ -29,7 +31,7 @@ class Workers:
 
 
 def parse_workers(workers: Any, number: Literal["threads", "processes"] = "processes") -> Workers:
-    """Parse ``workers=``. ``number`` is what a plain number counts.
+    """Parse ``workers=``. ``number`` is the kind of worker that a plain number means.
 
     >>> parse_workers("threads:4")
     Workers(kind='threads', count=4, method=None)
