@@ -164,7 +164,7 @@ class Driver:
 def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
     """Return the result of a task, or raise its original error without Ray's wrapping.
 
-    If the task died and all ``retries`` failed too, the error names its ``purpose``.
+    If the task died, and all of its ``retries`` too, the error names its ``purpose``.
     """
     try:
         return ray.get(task)

@@ -51,7 +51,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         return self._min_rows
 
     def check(self) -> None:
-        """Raise if the format rejects the columns or the options. Needs a known schema."""
+        """Raise if the format rejects the columns or options. Skipped if the schema is unknown."""
         if self._schema:
             create_sink(self._path(0), self._output.format, self._schema, **self._options).abort()
 

@@ -51,7 +51,8 @@ def good_count(size: int, cpus: int) -> int:
 def assign_rows(partitions: Sequence[Partition], tasks: int) -> list[list[RowSpan]]:
     """Divide the rows evenly, in order, among at most ``tasks`` tasks.
 
-    A partition is split only at multiples of its ``unit``.
+    A partition is split only at multiples of its ``unit``. If the number of rows of any
+    partition is unknown, none is split.
     """
     counts = [each.rows for each in partitions]
     known = [rows for rows in counts if rows is not None]

@@ -19,7 +19,7 @@ __all__ = ["read"]
 
 
 class OpenedRows(Protocol):
-    """The source behind a dataset, and how to open it again."""
+    """The source of a dataset, and how to open it again."""
 
     @property
     def source(self) -> Source: ...
@@ -53,7 +53,7 @@ def read(
     ``src``, ``fields`` and the other options are those of ``rm.open``; ``src`` can also be a
     dataset that ``rm.open`` returned. ``columns`` selects the columns to read.
     ``override_num_blocks`` (the number of tasks) and ``concurrency`` (how many run at a time)
-    are passed to Ray. By default, blocks have 16 to 64 MB, or less so that every CPU gets one.
+    are passed to Ray. By default, blocks are 16 to 64 MB, or smaller so that every CPU gets one.
 
     Rows of one shape become tensors of the same dtype, ragged rows become lists, and byte
     strings become binary. All workers must see the files under the same path.
