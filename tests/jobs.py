@@ -1,4 +1,4 @@
-"""Work for the workers: functions that other processes can import."""
+"""Jobs for workers: functions that other processes can import."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class _BatchWork:
-    """Work of which the result is one batch."""
+    """A job that returns a single batch."""
 
     def __init__(self, work: Callable[[Request], Batch]) -> None:
         self._work = work
@@ -69,7 +69,7 @@ class _BatchWork:
 
 
 class BatchPool:
-    """A pool that gives batches, for work that makes batches."""
+    """A pool that yields batches instead of results, for jobs that return a single batch."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -95,7 +95,7 @@ def _only_batch(answer: tuple[Request, Result]) -> tuple[Request, Batch]:
 
 
 def pool_of(work: Callable[[Request], Batch], kind: str) -> BatchPool:
-    """Open a pool for ``workers=`` of ``map``; "serial" is none."""
+    """Open a pool as ``map`` does for ``workers=``; "serial" means no workers."""
     return BatchPool(open_pool(_BatchWork(work), parse_workers(0 if kind == "serial" else kind)))
 
 
@@ -108,7 +108,7 @@ def requests(count: int | None = None, batch: Batch | None = None) -> Iterator[R
 
 
 def until(done: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something is true. It is an error if that takes long."""
+    """Wait until a condition is true. Raise TimeoutError if that takes too long."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -118,7 +118,7 @@ def until(done: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextmanager
 def meanwhile(done: Callable[[], bool], then: Callable[[], object]) -> Iterator[None]:
-    """Run another thread that does something once something is true."""
+    """Call ``then`` in another thread once ``done`` returns true."""
 
     def wait() -> None:
         until(done)
@@ -149,7 +149,7 @@ def deadline(seconds: int = 120) -> Iterator[None]:
 
 
 def worker(number: int) -> int:
-    """Return the process that holds a request, or 0."""
+    """Return the id of the process that holds a request, or 0 if there is none."""
     try:
         with open(f"worker-{number}") as file:
             return int(file.read())
@@ -158,7 +158,7 @@ def worker(number: int) -> int:
 
 
 def alive(process: int) -> bool:
-    """Whether a process runs. A zombie does not."""
+    """Return whether a process is running. A zombie is not."""
     try:
         with open(f"/proc/{process}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -167,8 +167,10 @@ def alive(process: int) -> bool:
 
 
 def shared_memory() -> set[str]:
-    """List what lies in shared memory, except the locks of multiprocessing and the tensors of
-    PyTorch, which other programs may make meanwhile.
+    """Return the names of the files in shared memory.
+
+    Locks of multiprocessing and tensors of PyTorch are left out, because other programs may
+    create some in the meantime.
     """
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("sem.", "torch_"))}
 
@@ -185,17 +187,17 @@ def echo(request: Request) -> Batch:
 
 
 def shares(_: Request) -> Batch:
-    """Tell which process and thread did it."""
+    """Return the ids of the process and thread that ran this."""
     return {"process": np.array([os.getpid()]), "thread": np.array([threading.get_ident()])}
 
 
 def process(_: Request) -> Batch:
-    """Tell which process did it."""
+    """Return the id of the process that ran this."""
     return {"process": np.array([os.getpid()])}
 
 
 def first_waits_for_second(request: Request) -> Batch:
-    """Make request 0 take longer than request 1."""
+    """Finish request 0 only after request 1 has started."""
     if request.number == 0:
         until(lambda: os.path.exists("second"))
     if request.number == 1:
@@ -210,12 +212,12 @@ def third_fails(request: Request) -> Batch:
 
 
 def sized(request: Request) -> Batch:
-    """Return as many values as the request says, all of them its number."""
+    """Return as many rows as the request's first position, filled with its number."""
     return {"x": np.full((int(request.positions[0]), 4), request.number)}
 
 
 def negate(request: Request) -> Batch:
-    """Change the column that was given."""
+    """Negate the given column in place."""
     assert request.batch is not None
     x = request.batch["x"]
     assert isinstance(x, np.ndarray)
@@ -227,14 +229,14 @@ _kept: list[Any] = []
 
 
 def keep_first(request: Request) -> Batch:
-    """Return the column that was given first, every time."""
+    """Return the column of the first request, every time."""
     assert request.batch is not None
     _kept.append(request.batch["x"])
     return {"x": _kept[0]}
 
 
 class OwnError(rm.FieldMismatchError):
-    """An error a user derived from one of recmap's."""
+    """A user's error class, derived from one of recmap's."""
 
 
 def raise_corrupt(_: Request) -> Batch:
@@ -250,7 +252,7 @@ def raise_own(_: Request) -> Batch:
 
 def crash(_: Request) -> Batch:
     """Cause a segmentation fault."""
-    faulthandler.disable()  # pytest has it print the crash
+    faulthandler.disable()  # pytest enables it, and it would print the crash
     ctypes.string_at(0)
     return {}
 
@@ -260,7 +262,7 @@ def leave(_: Request) -> Batch:
 
 
 def holding(request: Request) -> Batch:
-    """Write the process id into a file, and never return."""
+    """Write the process id to a file, and never return."""
     with open(f"worker-{request.number}.part", "w") as file:
         file.write(str(os.getpid()))
     os.replace(f"worker-{request.number}.part", f"worker-{request.number}")
@@ -281,12 +283,12 @@ def same(a: Any, b: Any) -> None:
 
 
 def augment(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A function of rows that uses random numbers."""
+    """Add random numbers to a row."""
     return {**row, "noise": rng.random(4), "tokens": np.repeat(row["x"], int(row["x"]) % 4)}
 
 
 def summed(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A function of batches that uses random numbers."""
+    """Add random numbers to a batch."""
     return {**batch, "sum": batch["noise"].sum(axis=1), "together": rng.random(len(batch["x"]))}
 
 
@@ -307,12 +309,12 @@ def dies_at_thirteen(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def who(row: dict[str, Any]) -> dict[str, Any]:
-    """Add the process that was given the row."""
+    """Add the id of the process that got the row."""
     return {**row, "process": os.getpid()}
 
 
 def whose(batch: dict[str, Any]) -> dict[str, Any]:
-    """Add the process that was given the batch."""
+    """Add the id of the process that got the batch."""
     return {**batch, "by": np.full(len(batch["x"]), os.getpid())}
 
 
@@ -331,7 +333,7 @@ def refuses_the_parent(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def stuck(request: Request) -> Batch:
-    """Answer the first request, and hang at the next."""
+    """Answer the first request, and hang on the next."""
     if request.number:
         until(lambda: os.path.exists("go"), 600)
     return {"x": request.positions}

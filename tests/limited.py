@@ -1,4 +1,4 @@
-"""Runs programs with a memory limit, and measures the peak."""
+"""Run programs with a memory limit, or measure their peak memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["LIMIT", "MB", "peak_of", "run_limited"]
 
 MB = 1 << 20
 
-# Bytes on top of the interpreter and the imports. Thread stacks count as data, 8 MB each
-# whether used or not, so there is room for a few, and for one per CPU that inflates.
+# Bytes on top of the interpreter and the imports. A thread stack counts as 8 MB of data, used or
+# not. This leaves room for a few threads, and for one per CPU that decompresses.
 LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
 
 PROGRAM = """
@@ -28,7 +28,7 @@ resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 
 
 def run_limited(body: str, limit: int = LIMIT) -> str:
-    """Run a program that may use so many bytes, and return what it prints."""
+    """Run a program that may use ``limit`` more bytes, and return its output."""
     program = PROGRAM.format(limit=limit, body=body)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
@@ -64,7 +64,7 @@ print(peak - before)
 
 
 def peak_of(statement: str) -> int:
-    """Return the peak of anonymous memory while a statement runs."""
+    """Return how many bytes anonymous memory grows at most while a statement runs."""
     program = WATCHED.format(body=statement)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120

@@ -1,4 +1,4 @@
-"""What tests of worker processes share: marks, and running a program."""
+"""Shared by tests of worker processes: marks, and a way to run a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PROCESSES", "WITH_WORKERS", "running"]
 
 PROCESSES = ["fork:2", "spawn:2"]
 
-#: For ``pytestmark``: a hang is a failure, warnings about forks are not.
+#: For ``pytestmark``: fail on a hang, and ignore warnings about forks.
 WITH_WORKERS = [
     pytest.mark.usefixtures("in_time"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -25,8 +25,9 @@ WITH_WORKERS = [
 
 @contextlib.contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in a session of its own, which can import the tests. At the end it is
-    killed, with everything it has started.
+    """Run a program, which can import the tests, in its own session.
+
+    On exit, kill it and everything it has started.
     """
     with open("program.py", "w") as file:
         file.write(program)

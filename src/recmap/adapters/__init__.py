@@ -1,6 +1,6 @@
-"""Pipelines for other frameworks: one module or a pair for each, imported on first use.
+"""Adapters from pipelines to other frameworks, each imported on first use.
 
-A pipeline hands an adapter a ``Feed``. What each adapter makes of a batch:
+An adapter reads a pipeline through its ``Feed``. This is what each one makes of a batch:
 
 =================  ====================  ======================  ==============  ==============
 column             ``to_torch``          ``to_tf``               ``to_keras``    ``to_jax``
@@ -17,5 +17,5 @@ with ``label``     (features, label)     (features, label)       (features,     
                                                                  label, weight)
 =================  ====================  ======================  ==============  ==============
 
-``tests/adapters/test_table.py`` holds the adapters to this table.
+``tests/adapters/test_table.py`` checks the adapters against this table.
 """

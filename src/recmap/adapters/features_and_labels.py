@@ -1,4 +1,4 @@
-"""What a model gets of a batch: a dict, or features, labels and sample weights."""
+"""Arrange a batch for a model: as a dict, or as features, labels and sample weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Chosen: TypeAlias = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class FeaturesAndLabels:
-    """The columns a model gets. One name stands for its column alone, several for a dict."""
+    """The columns a model gets: a single name gives the column itself, several give a dict."""
 
     features: _Chosen
     label: _Chosen | None = None
@@ -32,8 +32,9 @@ class FeaturesAndLabels:
         label: Names,
         sample_weight: str | None = None,
     ) -> FeaturesAndLabels:
-        """Check what ``features=``, ``label=`` and ``sample_weight=`` name. Columns that none
-        of them names are features, unless ``features`` says which are.
+        """Check the columns named by ``features=``, ``label=`` and ``sample_weight=``.
+
+        Without ``features``, all columns that are neither label nor weight are features.
         """
         if sample_weight is not None:
             _check_weight(columns, sample_weight, label)
@@ -48,12 +49,12 @@ class FeaturesAndLabels:
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that are needed at all."""
+        """All columns that the model needs."""
         chosen = (self.features, self.label, self.sample_weight)
         return list(dict.fromkeys(name for names in chosen for name in _as_tuple(names)))
 
     def arrange(self, columns: Mapping[str, Any]) -> Any:
-        """Return columns the way a model takes them.
+        """Arrange columns the way a model takes them.
 
         >>> FeaturesAndLabels(("a", "b"), "y").arrange({"a": 1, "b": 2, "y": 3})
         ({'a': 1, 'b': 2}, 3)

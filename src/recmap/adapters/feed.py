@@ -1,4 +1,4 @@
-"""What a pipeline hands to an adapter."""
+"""The interface through which adapters read a pipeline."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from recmap.model.schema import Batch, Schema
 
 __all__ = ["ExternalReader", "Feed", "NumberedRows", "State"]
 
-#: What ``state()`` returns, or a list of the states of all ranks.
+#: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Feed(Protocol):
-    """Batches, or rows if there is no ``batch``, one epoch after another.
+    """The batches of a pipeline, or its rows if it has no ``batch``.
 
-    Iterating it runs one epoch (or several, with ``repeat``) and moves on to the next.
+    Each iteration runs one epoch (or several, with ``repeat``); the next one continues after it.
     """
 
-    # What comes out of it.
+    # The output.
 
     @property
     def schema(self) -> Schema: ...
 
     def sample(self) -> Batch:
-        """Return what becomes of the first rows: the columns as they will come."""
+        """Run the first rows through the pipeline, and return the resulting columns."""
         ...
 
     @property
     def batched(self) -> bool:
-        """Whether batches come out of it, not rows."""
+        """Whether it yields batches rather than rows."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch. The last one may have fewer."""
+        """Rows per batch. The last batch may have fewer."""
         ...
 
     @property
     def fixed_batch_size(self) -> int | None:
-        """Rows of every batch, if all of them have equally many; else None."""
+        """Rows per batch if all batches have the same number, else None."""
         ...
 
     @property
     def end_to_end(self) -> bool:
-        """Whether several batches may lie end to end in the same arrays."""
+        """Whether consecutive batches may be adjacent slices of the same arrays."""
         ...
 
     def __len__(self) -> int:
-        """Return the batches, or rows, of an iteration. TypeError if that is not known."""
+        """Return the number of batches, or rows, in an iteration. TypeError if it is unknown."""
         ...
 
     # Reading in order.
@@ -60,7 +60,7 @@ class Feed(Protocol):
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
     def part(self, index: int, count: int) -> Feed:
-        """Return every ``count``-th batch, for processes that take turns."""
+        """Return every ``count``-th batch, from ``index`` on, for processes that take turns."""
         ...
 
     # Reading by number.
@@ -71,59 +71,61 @@ class Feed(Protocol):
         ...
 
     def rows(self) -> NumberedRows:
-        """Return the rows by number. OptionError if they have none."""
+        """Return the rows, to read by number. OptionError if they have no numbers."""
         ...
 
     def batch_at(self, number: int, epoch: int) -> Batch:
-        """Make one batch here and now. OptionError if batches have no numbers."""
+        """Make one batch directly, without workers. OptionError if batches have no numbers."""
         ...
 
     @property
     def in_turn(self) -> bool:
-        """Whether reading batches out of order is slow: it leaves the workers of the pipeline
-        idle, or reads a compressed file from its start.
+        """Whether batches are slow to read out of order.
+
+        They are if that leaves the pipeline's workers idle, or reads a compressed file from its
+        start.
         """
         ...
 
-    # Where it is.
+    # The position.
 
     epoch: int
-    """The epoch that the next iteration begins with, or goes on in. May be set."""
+    """The epoch in which the next iteration begins or resumes. Can be set."""
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the next iteration, or the one it goes on with, began with."""
+        """The first epoch of the next iteration, or of the iteration that it resumes."""
         ...
 
     @property
     def turns(self) -> int:
-        """Epochs of one iteration."""
+        """Epochs per iteration."""
         ...
 
     @property
     def resumed(self) -> bool:
-        """Whether the next iteration begins in the middle of one."""
+        """Whether the next iteration resumes an earlier one in the middle."""
         ...
 
     def left(self) -> int:
-        """Return the batches, or rows, of the next iteration."""
+        """Return the number of batches, or rows, in the next iteration."""
         ...
 
     @property
     def placed(self) -> int:
-        """How often it was told where to begin, by ``restore()`` or by setting ``epoch``."""
+        """How often ``restore()`` was called or ``epoch`` was set."""
         ...
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the state after the last batch, or after so many of this iteration."""
+        """Return the state after the last batch, or after ``batches`` of this iteration."""
         ...
 
     def restore(self, state: State) -> Feed:
-        """Make the next iteration begin at a state."""
+        """Make the next iteration continue from a state."""
         ...
 
     def read_by(self, reader: ExternalReader) -> None:
-        """Note that someone else reads these batches, which ``state()`` has to know."""
+        """Register a reader outside this pipeline, so that ``state()`` can take it into account."""
         ...
 
 
@@ -134,23 +136,23 @@ class NumberedRows(Protocol):
     def count(self) -> int | None: ...
 
     def gather(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
-        """Read the rows at these positions, into arrays of their own."""
+        """Read the rows at these positions into new arrays."""
         ...
 
 
 class ExternalReader(Protocol):
-    """A reader that the pipeline of this process does not see, such as the workers of a
-    PyTorch ``DataLoader``.
+    """A reader that this process cannot observe, such as the workers of a PyTorch
+    ``DataLoader``.
     """
 
     def begun(self) -> int:
-        """Return how many iterations have begun there."""
+        """Return how many iterations have begun."""
         ...
 
     def epoch(self) -> int | None:
-        """Return the epoch the last of them began with; None if its batches are not in order."""
+        """Return the first epoch of the last iteration, or None if its batches have no order."""
         ...
 
     def instead(self) -> str:
-        """Return what to do instead of asking the pipeline for its state, for people."""
+        """Return advice for the error message: what to use instead of ``state()``."""
         ...

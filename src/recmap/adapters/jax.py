@@ -1,4 +1,4 @@
-"""``to_jax``: batches of arrays on the devices of JAX."""
+"""``to_jax``: batches as arrays on JAX devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["JaxBatches", "to_jax"]
 
 
 def to_jax(feed: Feed, sharding: Any, prefetch: int, features: Names, label: Names) -> JaxBatches:
-    """Return the batches of a feed as arrays on devices."""
+    """Return the batches of a feed as arrays on JAX devices."""
     if not feed.batched:
         raise OptionError("to_jax() gives batches; put batch(n) before it")
     if prefetch < 0:
@@ -44,15 +44,15 @@ def to_jax(feed: Feed, sharding: Any, prefetch: int, features: Names, label: Nam
     return JaxBatches(feed, chosen, sharding, prefetch)
 
 
-# A batch on devices, and the state after it.
+# A batch on its devices, and the state after it.
 _Placed: TypeAlias = tuple[Any, dict[str, Any]]
 
 
 class JaxBatches:
-    """Batches on devices. Each iteration is an epoch.
+    """Batches on JAX devices. Each iteration is an epoch.
 
-    Some batches are put on devices before they are asked for. ``state()`` is still that of
-    the last one handed out.
+    Up to ``prefetch`` batches are put on devices in advance. ``state()`` still refers to
+    the last batch that was returned.
     """
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, sharding: Any, prefetch: int) -> None:
@@ -69,7 +69,7 @@ class JaxBatches:
         return self._prefetched(batches)
 
     def state(self) -> dict[str, Any]:
-        """Return the state after the last batch handed out, like ``Pipeline.state()``."""
+        """Return the state after the last batch returned, like ``Pipeline.state()``."""
         return self._feed.state() if self._state is None else self._state
 
     def restore(self, state: State) -> JaxBatches:
@@ -87,7 +87,7 @@ class JaxBatches:
                 if len(ahead) > self._prefetch:
                     yield self._hand_out(ahead)
         except Exception:
-            # Batches made before the failure come first, as they would without a prefetch.
+            # First yield the batches made before the failure, as without prefetching.
             yield from self._hand_out_all(ahead)
             raise
         yield from self._hand_out_all(ahead)
@@ -97,8 +97,8 @@ class JaxBatches:
             yield self._hand_out(ahead)
 
     def _hand_out(self, ahead: deque[_Placed]) -> Any:
-        # A function of its own: a name in the generator would keep the batch alive until the
-        # next one is asked for.
+        # A separate function: a local variable in the generator would keep the batch alive
+        # until the next one is requested.
         batch, self._state = ahead.popleft()
         return batch
 
@@ -124,7 +124,7 @@ class JaxBatches:
 
 
 def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
-    """Warn of columns of which JAX keeps fewer bits."""
+    """Warn about columns that JAX converts to fewer bits."""
     narrowed = []
     for name in names:
         array: Any = sample[name]

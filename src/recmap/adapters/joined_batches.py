@@ -1,4 +1,4 @@
-"""Join batches that lie end to end in memory, without a copy."""
+"""Join batches that are adjacent in memory, without copying."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["join_neighbours"]
 
 
 def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield batches that follow each other in the same arrays as one block.
+    """Yield runs of batches that are adjacent slices of the same arrays as one block.
 
-    A block comes as soon as its arrays have no more rows, so no batch waits for one that
-    still has to be read. Other batches come as they are.
+    A block is yielded as soon as its arrays end, so no batch waits for one that is still to be
+    read. Other batches are yielded unchanged.
     """
     block: _Span | None = None
     for batch in batches:
@@ -40,7 +40,7 @@ def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
 
 @dataclass(frozen=True)
 class _Span:
-    """Rows ``start`` to ``stop`` of arrays, each with the shape of a row."""
+    """Rows ``start`` to ``stop`` of arrays. Each array comes with the shape of one row."""
 
     arrays: dict[str, tuple[npt.NDArray[Any], tuple[int, ...]]]
     start: int
@@ -48,7 +48,7 @@ class _Span:
 
     @property
     def at_end(self) -> bool:
-        """Whether the arrays have no rows after it."""
+        """Whether the arrays end with this span."""
         return all(a.size == self.stop * math.prod(row) for a, row in self.arrays.values())
 
     def continues_with(self, other: _Span) -> bool:
@@ -68,7 +68,7 @@ class _Span:
 
 
 def _find_span(batch: dict[str, Any]) -> _Span | None:
-    """Find where a batch lies, if all its columns are the same rows of larger arrays."""
+    """Find the span of a batch, if all its columns are the same rows of larger arrays."""
     arrays = {}
     spans = set()
     for name, column in batch.items():

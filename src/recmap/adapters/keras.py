@@ -1,11 +1,11 @@
-"""``to_keras``: batches as a ``keras.utils.PyDataset``, whatever the backend.
+"""``to_keras``: batches as a ``keras.utils.PyDataset``, for any backend.
 
-Keras reads batches by number, and says little about what it does with them. It asks for one
-or two before it trains, to see their types, and calls ``on_epoch_end`` after this preview.
-It takes batches ahead of training. With ``steps_per_epoch`` it reports the end of an epoch in
-the middle of the data, and then goes on with the numbers that follow. So ``KerasBatches``
-works out when an epoch of the pipeline really ends, and the callback ``Follow`` tells it what
-was trained on. ``_Epoch`` holds what is known of one epoch of the pipeline.
+Keras reads batches by number, and does not say what it uses them for. Before training it reads
+one or two to see their types, and calls ``on_epoch_end`` after this preview. During training it
+reads ahead. With ``steps_per_epoch`` it reports the end of an epoch in the middle of the data,
+and then continues with the next number. So ``KerasBatches`` works out when an epoch of the
+pipeline really ends, and the callback ``Follow`` reports what was trained on. ``_Epoch`` tracks
+one epoch of the pipeline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ except ImportError as e:
 
 __all__ = ["Follow", "KerasBatches", "to_keras"]
 
-# Batches that Keras looks at before it trains.
+# Number of batches that Keras previews before it trains.
 _LOOK = 2
 
 
@@ -81,7 +81,7 @@ def _refuse_options(unknown: dict[str, Any]) -> None:
 
 
 def _keras_workers(workers: int | str | None) -> dict[str, Any]:
-    """Return ``workers=`` as arguments of ``PyDataset``."""
+    """Convert ``workers=`` to arguments of ``PyDataset``."""
     parsed = parse_workers(workers, number="threads")
     if str(workers).startswith(("fork", "spawn")):
         raise OptionError(
@@ -92,13 +92,13 @@ def _keras_workers(workers: int | str | None) -> dict[str, Any]:
 
 
 class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
-    """Batches by number. When Keras has used all batches of an epoch, the next one begins."""
+    """Batches by number. Once Keras has used all batches of an epoch, the next one begins."""
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, count: int, **how: Any) -> None:
         super().__init__(**how)
         self._feed, self._chosen, self._count = feed, chosen, count
         self._epoch = _Epoch(feed, feed.epoch, count)
-        self._in_keras_epoch = False  # Keras has reported a beginning, and no end since
+        self._in_keras_epoch = False  # Keras has reported a beginning, but no end yet
         self._followed = False
         self._warned = False
         self._lock = Lock()
@@ -110,14 +110,14 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index:,} of {len(self):,}")
         if self.use_multiprocessing:
-            # This is a process of Keras, and the pipeline runs in another one.
+            # A Keras worker process cannot reach the running pipeline of its parent.
             return self._arrange(self._feed.batch_at(index, self._epoch.number))
         with self._lock:
             batch, epoch = self._next_in_order(index), self._epoch.number
         return self._arrange(self._feed.batch_at(index, epoch) if batch is None else batch)
 
     def _next_in_order(self, index: int) -> dict[str, Any] | None:
-        """Return the batch from the running pipeline if it is the next one, else None."""
+        """Return the batch from the running pipeline if it comes next, else None."""
         if index == 0 and self._epoch.paused:
             self._begin_epoch(self._following_epoch)
         batch = self._epoch.take(index)
@@ -135,15 +135,17 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         names = self._chosen.names
         return self._chosen.arrange({name: as_native(columns[name]) for name in names})
 
-    # What Keras reports.
+    # Called by Keras.
 
     def on_epoch_begin(self) -> None:
-        """Note that Keras begins to read, to train or only to look."""
+        """Note that Keras begins to read, either to train or for a preview."""
         self._in_keras_epoch = True
 
     def on_epoch_end(self) -> None:
-        """Begin the next epoch if all of this one was used. If Keras only looked at batches,
-        this one still has to come; if it stopped in the middle, the rest does.
+        """Begin the next epoch if this one is used up.
+
+        After a preview, this epoch starts over. If Keras stopped in the middle, the rest of it
+        follows.
         """
         with self._lock:
             only_looked, self._in_keras_epoch = self._only_looked(), False
@@ -155,18 +157,18 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
                 self._epoch.pause()
 
     def _only_looked(self) -> bool:
-        """Whether Keras has asked for batches only to see their types."""
+        """Whether Keras has read batches only as a preview, to see their types."""
         if self._epoch.trained:
             return False
         if self._parallel:
-            return not self._in_keras_epoch  # its workers ask for more than it looks at
+            return not self._in_keras_epoch  # its workers read more than the preview needs
         if self._in_keras_epoch:
             return self._epoch.requested < min(_LOOK, self._count)
         return self._epoch.requested <= _LOOK
 
     @property
     def _parallel(self) -> bool:
-        """Whether workers of Keras ask for batches: out of order, and ahead."""
+        """Whether Keras workers read the batches, out of order and ahead."""
         return bool(self.workers > 1 or self.use_multiprocessing)
 
     @property
@@ -176,16 +178,16 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
     def _begin_epoch(self, number: int) -> None:
         self._epoch = _Epoch(self._feed, number, self._count)
         if self._followed:
-            self._feed.epoch = number  # state() is asked for before the first batch is
+            self._feed.epoch = number  # state() may be called before the first batch
 
-    # What the callback reports.
+    # Called by the callback.
 
     def follow(self, state: State | None = None) -> Follow:
         """Return a callback for ``fit`` that keeps track of what was trained on.
 
-        With it, ``state()`` is the state after the last batch that was trained on. Given such
-        a state, training continues from there: the first epoch is what is left of one, and
-        Keras says that the input ran out.
+        With it, ``state()`` returns the state after the last batch that was trained on. Given
+        such a state, training resumes there: the first epoch is the rest of the interrupted
+        one, and Keras warns that the input ran out.
         """
         if self._parallel:
             raise OptionError(
@@ -211,8 +213,9 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
             return self._feed.state(batches=self._epoch.trained)
 
     def begin(self, state: State | None) -> None:
-        """Note that training begins, at a state if there is one. Batches that were asked for
-        before were only looked at.
+        """Note that training begins, at ``state`` if it is given.
+
+        Any batches read before were only a preview.
         """
         with self._lock:
             self._followed = True
@@ -228,7 +231,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
                 self._epoch = _Epoch(self._feed, first, self._count)
 
     def trained(self, batches: int) -> None:
-        """Note that so many batches were trained on in this epoch of Keras."""
+        """Note how many batches were trained on in the current Keras epoch."""
         self._epoch.note_trained(batches)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,29 +242,29 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
 
 
 class _Epoch:
-    """One epoch of the pipeline, or what is left of one, and how far Keras has come in it.
+    """One epoch of the pipeline, or the rest of one, and how far Keras has got in it.
 
-    Batches that are asked for in order come from the running pipeline, which works ahead,
-    with its workers. After the first one out of order the running pipeline is no longer used.
+    While batches are requested in order, they come from the running pipeline, which works ahead
+    with its workers. After the first request out of order, the running pipeline is not used.
     """
 
     def __init__(self, feed: Feed, number: int, length: int, state: State | None = None) -> None:
-        """``length`` batches are left of it, from ``state`` on if it is resumed."""
+        """Begin an epoch of ``length`` batches, or resume one at ``state`` with that many left."""
         self.number, self.length = number, length
-        self.requested = 0  # batches since the first one was last asked for
-        self.paused = False  # Keras has reported an end in the middle
+        self.requested = 0  # requests since batch 0 was last requested
+        self.paused = False  # Keras has reported an end before the last batch
         self.trained = 0
-        self._trained_before = 0  # before the last pause
+        self._trained_before = 0  # batches trained on before the last pause
         self._feed, self._state = feed, state
         self._batches: Iterator[dict[str, Any]] | None = None
-        self._next: int | None = 0  # the next batch in order; None if there is no order
+        self._next: int | None = 0  # the next batch in order; None after one out of order
 
     @property
     def in_order(self) -> bool:
         return self._next is not None
 
     def take(self, index: int) -> dict[str, Any] | None:
-        """Return a batch from the running pipeline if it is the next one, else None."""
+        """Return a batch from the running pipeline if it comes next, else None."""
         self.paused = False
         if index == 0 and self.in_order:
             self._start()
@@ -277,7 +280,7 @@ class _Epoch:
         return None
 
     def _start(self) -> None:
-        """Run the pipeline from the start of this epoch, again if Keras has looked at it."""
+        """Run the pipeline from the start of this epoch, again if Keras has previewed it."""
         if self._state is None:
             self._feed.epoch = self.number
         else:
@@ -286,20 +289,20 @@ class _Epoch:
         self.requested = 0
 
     def rewind(self) -> None:
-        """Forget that batches were asked for out of order."""
+        """Forget that batches were requested out of order."""
         if not self.in_order:
             self._next = 0
 
     def pause(self) -> None:
-        """Note that Keras has reported an end in the middle."""
+        """Note that Keras has reported an end before the last batch."""
         self.paused, self._trained_before = True, self.trained
 
     def note_trained(self, batches: int) -> None:
-        # With several steps at a time, the last may lie behind the last batch.
+        # Keras may run several steps at a time and count past the last batch.
         self.trained = min(self._trained_before + batches, self.length)
 
     def is_over(self, followed: bool) -> bool:
-        """Whether all batches were used: trained on, or taken if nobody says what was."""
+        """Whether all batches were used: trained on, or just read if there is no callback."""
         return not self.in_order or self.length == (self.trained if followed else self._next)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -307,7 +310,7 @@ class _Epoch:
 
 
 class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """Tells batches what has been trained on."""
+    """A callback that reports to ``KerasBatches`` what has been trained on."""
 
     def __init__(self, batches: KerasBatches, state: State | None) -> None:
         super().__init__()
@@ -315,7 +318,7 @@ class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
-        state, self._state = self._state, None  # another fit continues by itself
+        state, self._state = self._state, None  # a second fit continues without it
         self._batches.begin(state)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Columns as all frameworks take them: numbers in the byte order of this machine."""
+"""Convert columns to native byte order, and refuse those without a dense array."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["as_native", "refuse_ragged", "unknown_dtype"]
 
 
 def as_native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return big-endian numbers byte-swapped, dates as integers, and others as they are."""
+    """Convert numbers to native byte order and dates to integers."""
     if array.dtype.kind in "mM":
         return array.astype(np.int64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def refuse_ragged(name: str, column: Any, no_bytes: str) -> None:
-    """Refuse a column that has no dense array; ``no_bytes`` says why byte strings have none."""
+    """Raise if a column is ragged. ``no_bytes`` says why byte strings are not supported."""
     if not isinstance(column, Ragged):
         return
     if column.is_bytes:
@@ -35,7 +35,7 @@ def refuse_ragged(name: str, column: Any, no_bytes: str) -> None:
 
 
 def unknown_dtype(name: str, framework: str, dtype: np.dtype[Any]) -> OptionError:
-    """Make the error for a column of a dtype that a framework lacks."""
+    """Return the error for a column with a dtype that the framework lacks."""
     return OptionError(
         f"column {name!r}: {framework} has no type {dtype}; cast it with map, or leave it out "
         "with select"

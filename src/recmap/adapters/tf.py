@@ -1,4 +1,4 @@
-"""``to_tf``: batches as a ``tf.data.Dataset``; and what TensorFlow's own parser needs."""
+"""``to_tf``: batches as a ``tf.data.Dataset``; and feature specs for TensorFlow's parser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recmap.tfrecord.parse_spec import Parsing, parsing_of
 
 __all__ = ["feature_spec", "to_tf"]
 
-# Batches that TensorFlow takes before they are asked for.
+# Batches that TensorFlow prefetches.
 _AHEAD = 2
 _LIST_DTYPES = {
     _core.Kind.bytes: tf.string,
@@ -32,10 +32,10 @@ _LIST_DTYPES = {
 def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     """Return a ``tf.data.Dataset``. Iterating it iterates the feed.
 
-    The batches come from one generator: the pipeline works ahead in threads or processes of
-    its own, so asking for several batches by number at a time would be no faster. What
-    TensorFlow spends on each element of a generator it spends on a block of batches, where
-    batches lie end to end in memory.
+    The batches come from a single generator. The pipeline already works ahead in its own threads
+    or processes, so reading several batches by number at a time would be no faster. Batches that
+    are adjacent in memory are passed as one block, because TensorFlow has an overhead for each
+    element of a generator.
     """
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label)
@@ -68,7 +68,7 @@ def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) 
 
 
 def _array_generator(feed: Feed, columns: list[TensorColumn], in_blocks: bool) -> Any:
-    """Return a function that iterates the feed: a tuple of arrays for each batch or block."""
+    """Return a generator function that yields a tuple of arrays for each batch or block."""
     memory = AlignedMemory()
 
     def arrays(batch: dict[str, Any]) -> tuple[npt.NDArray[Any], ...]:
@@ -77,18 +77,18 @@ def _array_generator(feed: Feed, columns: list[TensorColumn], in_blocks: bool) -
 
     def generate() -> Iterator[tuple[npt.NDArray[Any], ...]]:
         batches = iter(feed)
-        # Not a loop, whose variable would keep a batch alive until the next is asked for.
+        # A loop variable would keep each batch alive until the next one is requested.
         yield from map(arrays, join_neighbours(batches) if in_blocks else batches)
 
     return generate
 
 
 def _cut_blocks(dataset: Any, size: int, *, same_size: bool) -> Any:
-    """Cut each block into its batches: slices of its tensors, which copy nothing."""
+    """Cut each block into its batches by slicing its tensors, without copying."""
 
     def batches(*block: Any) -> Any:
         whole = tf.data.Dataset.from_tensors(block if len(block) > 1 else block[0])
-        # No rows are dropped if all batches have one size: it is only said for the shape.
+        # If all batches have the same size, this drops no rows; it makes the shape static.
         return whole.rebatch(size, drop_remainder=same_size)
 
     return dataset.flat_map(batches)
@@ -97,7 +97,7 @@ def _cut_blocks(dataset: Any, size: int, *, same_size: bool) -> Any:
 def _length(feed: Feed) -> int | None:
     try:
         return len(feed)
-    except TypeError:  # not known before all of it was read
+    except TypeError:  # unknown until all of it has been read
         return None
 
 
@@ -106,9 +106,9 @@ def feature_spec(
 ) -> dict[str, Any]:
     """Return the features that ``tf.io.parse_example`` needs for records of a schema.
 
-    The records are taken to be as recmap writes them. If a writer was given an ``encoding``,
-    give the same one here. Fields that are stored as raw bytes, such as images of ``uint8``,
-    come as strings for ``tf.io.decode_raw``.
+    The records are assumed to be as recmap writes them. If you wrote them with an ``encoding``,
+    give the same one here. Fields stored as raw bytes, such as ``uint8`` images, are parsed as
+    strings for ``tf.io.decode_raw``.
 
     >>> import recmap as rm
     >>> rm.tf.feature_spec({"tokens": "int64[*]", "image": "uint8[28,28]"})["image"]

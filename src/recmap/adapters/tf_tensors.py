@@ -1,8 +1,7 @@
-"""Columns as TensorFlow's tensors. No other module imports TensorFlow.
+"""Convert columns to TensorFlow tensors. No other module imports TensorFlow.
 
-A column travels from Python to TensorFlow as plain arrays: a dense one as itself, a ragged
-one as its values and the row splits of each ragged axis. In TensorFlow the arrays become one
-tensor again.
+A column is passed to TensorFlow as plain arrays: a dense column as one array, a ragged column as
+its values and the row splits of each ragged axis. TensorFlow then rebuilds the tensor from them.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ except ImportError as e:
 
 __all__ = ["AlignedMemory", "TensorColumn", "tf"]
 
-# Where TensorFlow wants memory to begin.
+# Alignment in bytes that lets TensorFlow share memory.
 _CACHE_LINE = 64
-# Bytes below which a copy by TensorFlow costs less than managing memory for it.
+# Below this many bytes, letting TensorFlow copy is cheaper than managing memory.
 _SMALL = 1 << 16
-# Bytes of memory that are kept to be used again.
+# Bytes of memory to keep for reuse.
 _SPARE = 1 << 28
 
 
 @dataclass(frozen=True)
 class TensorColumn:
-    """A column of batches, or a value of rows, as a dense or a ragged tensor."""
+    """How to pass a column of batches, or a value of rows, as a dense or ragged tensor."""
 
     name: str
     dtype: Any
-    #: Of the tensor, or of the values of a ragged one. None is an axis of any length.
+    #: Shape of the tensor, or of the values of a ragged one. None is an axis of any length.
     shape: tuple[int | None, ...]
-    #: How many axes of the tensor are ragged.
+    #: Number of ragged axes of the tensor.
     ragged: int = 0
-    #: Rows of every batch of a ragged column, if all have equally many.
+    #: Rows per batch of a ragged column, if all batches have the same number.
     rows: int | None = None
-    #: Whether the rows of the column are ragged, and padded for the tensor.
+    #: Whether the column is ragged and gets padded to a dense tensor.
     padded: bool = False
 
     @classmethod
     def of_rows(cls, name: str, sample: Any, field: Field | None) -> TensorColumn:
-        """Describe the values of single rows, as the first rows show them."""
+        """Describe the values of single rows, judging by a sample."""
         seen = _Layout.of(name, sample, field)
-        # Without an axis of rows, the outermost ragged axis is the length of the value.
+        # There is no row axis, so the outermost ragged axis is the length of the value.
         shape = seen.inner if seen.ragged == 0 else (None, *seen.inner)
         return cls(name, seen.dtype, shape, max(0, seen.ragged - 1))
 
@@ -63,8 +62,9 @@ class TensorColumn:
     def of_batches(
         cls, name: str, sample: Any, field: Field | None, rows: int | None, *, pad: bool
     ) -> TensorColumn:
-        """Describe a column of batches of ``rows`` rows, as the first rows show it. With
-        ``pad`` a ragged one becomes dense.
+        """Describe a column of batches of ``rows`` rows, judging by a sample.
+
+        With ``pad``, a ragged column becomes dense.
         """
         seen = _Layout.of(name, sample, field)
         if not seen.ragged:
@@ -79,14 +79,14 @@ class TensorColumn:
         return cls(name, seen.dtype, (rows, None, *seen.inner), padded=True)
 
     def specs(self) -> list[Any]:
-        """Return the specs of the arrays that travel."""
+        """Return the specs of the arrays that ``arrays`` returns."""
         splits = [tf.TensorSpec((None,), tf.int64)] * self.ragged
         if self.ragged and self.rows is not None:
             splits[0] = tf.TensorSpec((self.rows + 1,), tf.int64)
         return [tf.TensorSpec(self.shape, self.dtype), *splits]
 
     def arrays(self, value: Any) -> list[npt.NDArray[Any]]:
-        """Return the arrays of a column, or of the value of a row."""
+        """Return the arrays that represent a column, or the value of a row."""
         if isinstance(value, bytes):
             return [np.array(value, object)]
         if self.padded:
@@ -100,7 +100,7 @@ class TensorColumn:
         return [as_native(np.asarray(value)), *splits]
 
     def tensor(self, arrays: Iterator[Any]) -> Any:
-        """Make the tensor, from as many of the arrays that came as belong to it."""
+        """Make the tensor from the next arrays, taking as many as it needs."""
         values = next(arrays)
         splits = [next(arrays) for _ in range(self.ragged)]
         if not splits:
@@ -110,7 +110,7 @@ class TensorColumn:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a column looks: its ragged axes below the rows, then axes of fixed length."""
+    """The layout of a column: its ragged axes below the rows, then the axes of fixed length."""
 
     dtype: Any
     ragged: int
@@ -119,14 +119,14 @@ class _Layout:
 
     @classmethod
     def of(cls, name: str, sample: Any, field: Field | None) -> _Layout:
-        """Look at a sample. Where the field says more about lengths, it counts."""
+        """Derive the layout from a sample, and from the field where it says more."""
         depth, inside = 0, sample
         while isinstance(inside, Ragged) and not inside.is_bytes:
             depth, inside = depth + 1, inside.values
         if not isinstance(inside, Ragged):
             return cls(_tf_dtype(name, inside.dtype), depth, _inner_axes(inside, field, depth))
         if field is not None and depth == len(field.inner):
-            # Byte strings along fixed axes come as ragged columns.
+            # Byte strings along fixed axes are stored as ragged columns.
             return cls(tf.string, 0, field.inner, strings=True)
         return cls(tf.string, depth, (), strings=True)
 
@@ -134,8 +134,10 @@ class _Layout:
 def _inner_axes(
     values: npt.NDArray[Any], field: Field | None, depth: int
 ) -> tuple[int | None, ...]:
-    """Return the axes below rows and ragged axes. The field may say that one has any length:
-    it does for a column that is padded to the longest row.
+    """Return the axes below the rows and the ragged axes.
+
+    If the field fits, its axes are used: a column padded to the longest row has an axis of any
+    length, which a sample cannot show.
     """
     seen = values.shape[1:]
     if field is None or len(field.shape) - depth != len(seen):
@@ -165,18 +167,18 @@ def _strings(column: Column, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
 
 
 class AlignedMemory:
-    """Memory that TensorFlow uses without a copy, and that is used again.
+    """Reusable memory that TensorFlow can share without copying.
 
     A tensor shares the memory of an array that begins on a cache line. TensorFlow copies any
-    other into fresh memory while it holds the GIL; a copy into memory that was used before
-    takes less than half as long.
+    other array into fresh memory while holding the GIL; copying into reused memory takes less
+    than half as long.
     """
 
     def __init__(self) -> None:
         self._buffers = Buffers(_SMALL, sys.maxsize, _SPARE)
 
     def align(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the array, or a copy that begins on a cache line if that pays."""
+        """Return the array, or a copy that begins on a cache line if that is faster."""
         if array.nbytes < _SMALL or array.dtype.hasobject:
             return array
         if array.flags.c_contiguous and array.ctypes.data % _CACHE_LINE == 0:

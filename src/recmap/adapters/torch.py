@@ -1,4 +1,4 @@
-"""``to_torch``: rows or batches as PyTorch's datasets."""
+"""``to_torch``: rows or batches as PyTorch datasets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recmap.model.arguments import check_choice
 
 __all__ = ["TorchRows", "TorchStream", "to_torch"]
 
-# Workers of a loader for which the next epoch is kept.
+# The most workers of a loader that can share their next epochs.
 _MOST_WORKERS = 1024
-# What to do instead of pipeline.state(), when the pipeline was not read in this process.
+# What to use instead of pipeline.state() if the pipeline was not read in this process.
 _USE_LOADER_STATE = (
     "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
     "use {}the state_dict() of torchdata's StatefulDataLoader, or "
@@ -32,7 +32,7 @@ _USE_SAMPLER_STATE = (
 def to_torch(
     feed: Feed, features: Names, label: Names, ragged: RaggedAs
 ) -> TorchRows | TorchStream:
-    """Return rows by number where they have one, else a stream of rows or batches."""
+    """Return a dataset of rows by number if possible, else a stream of rows or batches."""
     check_choice("ragged", ragged, ("nested", "list", "parts"))
     chosen = FeaturesAndLabels.choose(feed.sample(), features, label)
     if not feed.numbered:
@@ -49,22 +49,22 @@ def to_torch(
 class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
     """Rows by number, for a ``DataLoader`` and its samplers.
 
-    ``dataset[7]`` is a row. ``dataset[[7, 3, 5]]``, which a ``BatchSampler`` given as
-    ``sampler=`` asks for, is a batch that was read at once.
+    ``dataset[7]`` is a row. ``dataset[[7, 3, 5]]`` is a batch that is read at once; a
+    ``BatchSampler`` passed as ``sampler=`` requests rows this way.
     """
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
         self._rows, self._chosen, self._ragged = feed.rows(), chosen, ragged
         assert self._rows.count is not None  # endless rows have no numbers
         self._count = self._rows.count
-        # Shared, so that workers which live for several epochs see it change.
+        # Shared, so that persistent workers see it change.
         self._epoch = torch.tensor([feed.epoch]).share_memory_()
         self._reads = _SharedReads(_USE_SAMPLER_STATE)
         self._counted = False
         feed.read_by(self._reads)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch: the order of a shuffle, and the random numbers of a map."""
+        """Set the epoch, which determines the shuffle order and the random numbers of ``map``."""
         self._epoch[0] = epoch
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         return self.__getitems__([int(index)])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Read several rows together."""
+        """Read several rows at once."""
         return [self._chosen.arrange(row) for row in split_rows(self._gather(indices))]
 
     def _gather(self, indices: Sequence[int]) -> dict[str, Any]:
@@ -96,8 +96,9 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
 class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # untyped
     """Batches, or rows, in order. Each iteration is the next epoch.
 
-    The workers of a ``DataLoader`` take turns, so the batches and their order do not depend
-    on their number. Each worker has a copy of this object and reads its own part of the feed.
+    The workers of a ``DataLoader`` take turns, so the batches and their order do not depend on
+    the number of workers. Each worker has a copy of this object and reads its own part of the
+    feed.
     """
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
@@ -110,7 +111,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         feed.read_by(self._reads)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Without it, they follow each other."""
+        """Set the epoch of the next iteration. By default, each iteration is the next epoch."""
         self._feed.epoch = epoch
         self._next_epochs.set_all(epoch, self._feed.placed)
         self._running = self._loaded = None
@@ -119,7 +120,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        # Not a generator: loaders ask for the state before they ask for the first batch.
+        # Not a generator: loaders call state_dict() before they request the first batch.
         info = torch.utils.data.get_worker_info()
         feed = self._own_feed(info)
         loaded, self._loaded = self._loaded, None
@@ -127,8 +128,8 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
             _check_workers(loaded, 0 if info is None else info.num_workers)
             feed.restore(loaded["state"])
         epoch = feed.first_epoch
-        # This worker may have read all of its part when another one of the loader had not:
-        # then its own state is in the next epoch already, and nothing is left for it here.
+        # This worker may have finished its part before the others. Its own state is then
+        # already in the next epoch, and nothing is left for it in this one.
         finished = loaded is not None and loaded.get("epoch", epoch) != epoch
         if finished:
             assert loaded is not None
@@ -141,7 +142,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         return iter(()) if finished else map(self._tensors, iter(feed))
 
     def _own_feed(self, info: Any) -> Feed:
-        """Return what this process reads, at the start of its next epoch."""
+        """Return the part of the feed that this process reads, placed at its next epoch."""
         if info is None:
             return self._feed
         feed = self._feed.part(info.id, info.num_workers)
@@ -157,7 +158,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         return self._chosen.arrange(as_tensors(wanted, self._ragged))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch this process was asked for.
+        """Return the state after the last batch requested from this process.
 
         ``StatefulDataLoader`` collects the states of its workers.
         """
@@ -187,11 +188,11 @@ def _check_workers(state: Mapping[str, Any], workers: int) -> None:
 
 
 class _NextEpochs:
-    """The epoch each worker of a loader begins with next, in memory that they all share.
+    """The next epoch of each worker of a loader, in shared memory.
 
-    A worker process ends with its epoch, so only shared memory can tell its successor which
-    one is next. An entry counts until the pipeline is told where to begin, after which
-    ``placed`` is larger: then the pipeline itself knows better.
+    A worker process ends with its epoch, so only shared memory can pass the next epoch on to its
+    successor. An entry is valid until ``restore()`` is called or ``epoch`` is set on the
+    pipeline, which increases ``placed``. After that, the pipeline's own epoch counts.
     """
 
     def __init__(self) -> None:
@@ -211,14 +212,14 @@ class _NextEpochs:
 
 
 class _SharedReads:
-    """An ``ExternalReader``: iterations in other processes, counted in shared memory."""
+    """An ``ExternalReader`` that counts the iterations of other processes in shared memory."""
 
     def __init__(self, instead: str) -> None:
         self._instead = instead
         self._count_and_epoch = torch.tensor([0, -1]).share_memory_()
 
     def begin(self, epoch: int | None) -> None:
-        """Count another iteration; its epoch is None if its batches are not in order."""
+        """Count another iteration. Its epoch is None if its batches have no order."""
         self._count_and_epoch[1] = -1 if epoch is None else epoch
         self._count_and_epoch[0] += 1
 

@@ -1,4 +1,4 @@
-"""Columns as PyTorch's tensors, in the memory they are in. No other module imports PyTorch."""
+"""Convert columns to tensors that share their memory. No other module imports PyTorch."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Parts(NamedTuple):
 
 def as_tensors(columns: Mapping[str, Any], ragged: RaggedAs) -> dict[str, Any]:
     """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``."""
-    # Nested tensors can be added and compared only if they share one tensor of offsets.
+    # PyTorch can add and compare nested tensors only if they share one tensor of offsets.
     shared: list[tuple[_Offsets, Any]] = []
     return {name: _convert(name, value, ragged, shared) for name, value in columns.items()}
 
 
 def split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Split a batch into rows of tensors, which are views of one tensor for each column."""
+    """Split a batch into rows of tensors, which are views of one tensor per column."""
     rows = [_rows(name, column) for name, column in columns.items()]
     return [dict(zip(columns, values, strict=True)) for values in zip(*rows, strict=True)]
 
@@ -82,7 +82,7 @@ def _tensor(name: str, value: Any) -> Any:
         return torch.from_numpy(_sharable(value.astype(np.int64)))
     try:
         if dtype.kind == "V":
-            # bfloat16 and the like: PyTorch knows them, but not as types of NumPy.
+            # bfloat16 and similar: PyTorch has them, but from_numpy() does not accept them.
             bits = _sharable(np.asarray(value)).view(f"i{dtype.itemsize}")
             return torch.from_numpy(bits).view(getattr(torch, dtype.name))
         return torch.from_numpy(_sharable(value))
@@ -91,8 +91,8 @@ def _tensor(name: str, value: Any) -> Any:
 
 
 def _sharable(array: Any) -> npt.NDArray[Any]:
-    """Return an array whose memory PyTorch can share: a copy only if it has to be."""
-    if array.flags.carray and array.dtype.isnative:  # most are, and np.require is slow
+    """Return an array that PyTorch can share memory with, copying only if necessary."""
+    if array.flags.carray and array.dtype.isnative:  # most arrays are, and np.require is slow
         return np.asarray(array)
     dtype = array.dtype if array.dtype.kind == "V" else array.dtype.newbyteorder("=")
     return np.require(array, dtype, ["A", "C", "W"])

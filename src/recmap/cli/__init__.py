@@ -1,4 +1,4 @@
-"""The command line: one file per verb, which parses, calls and prints."""
+"""The command line. Each verb has one file, which parses arguments and prints results."""
 
 from __future__ import annotations
 
@@ -58,11 +58,12 @@ _RENAMED = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0 for success, 1 for bad data, 2 for a usage error, and 130
-    if it was interrupted.
+    """Run the command and return the exit code.
+
+    The code is 0 for success, 1 for bad data, 2 for a usage error, and 130 if interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        # Names may hold characters that the terminal cannot show.
+        # Names may contain characters that the terminal cannot show.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = _joined(sys.argv[1:] if argv is None else argv)
@@ -103,7 +104,7 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader closed the pipe. Python would complain when it closes its output.
+        # The reader closed the pipe. Otherwise Python would complain when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as e:

@@ -1,4 +1,4 @@
-"""What verbs have in common: their place in the parser, and the options of ``rm.open``."""
+"""What the verbs share: adding a parser, and the options of ``rm.open``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_verb(
     description: str,
     examples: str,
 ) -> argparse.ArgumentParser:
-    """Add a verb, with its examples below its help; ``run`` returns the exit code."""
+    """Add a verb, with examples below its help. ``run`` returns the exit code."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=help,
@@ -36,7 +36,7 @@ def add_verb(
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # It may stand before the verb as well, and must not be reset here.
+    # --debug may also come before the verb, so this must not reset it.
     parser.add_argument(
         "--debug",
         action="store_true",
@@ -48,8 +48,10 @@ def add_verb(
 
 
 def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None:
-    """Add the paths and the options of ``rm.open``. A verb that ``writes`` has ``--format`` for
-    its output, and takes the format of its input with ``--source``.
+    """Add the paths and the options of ``rm.open``.
+
+    For a verb that ``writes``, ``--format`` is the format of the output, and ``--source`` gives
+    that of the input.
     """
     parser.add_argument(
         "path",
@@ -94,12 +96,12 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
 
 
 def opened(args: argparse.Namespace) -> Dataset:
-    """Open the files."""
+    """Open the files that the arguments name."""
     return open_dataset(_paths(args.path), _fields(args), **_options(args))
 
 
 def call_text(args: argparse.Namespace) -> str:
-    """Return the call of ``rm.open`` that does the same."""
+    """Return the equivalent ``rm.open`` call as text."""
     paths, fields = _paths(args.path), _fields(args)
     given = {"errors": "raise", "verify": True, "offset": 0}
     options = {n: v for n, v in _options(args).items() if v is not None and v != given.get(n)}
@@ -121,7 +123,7 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def values(texts: Sequence[str], option: str) -> dict[str, Any]:
-    """Parse a repeated option NAME=VALUE whose values are numbers, true, false or text."""
+    """Parse a repeated option NAME=VALUE, where VALUE is JSON or plain text."""
     return {name: _value(text) for name, text in pairs(texts, option).items()}
 
 
@@ -133,7 +135,7 @@ def _value(text: str) -> Any:
 
 
 def workers(text: str | None) -> int | str | None:
-    """Parse ``--workers``: a number, or a text such as threads:4."""
+    """Parse ``--workers``: a number, or text such as threads:4."""
     return int(text) if text is not None and text.lstrip("-").isdecimal() else text
 
 
@@ -181,7 +183,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         raise OptionError(f"--shape {text}: write numbers, such as -1,10") from None
     if len(axes) == 1 and axes[0] > 0:
-        # Most people mean the length of a row here.
+        # Most people mean the row length here.
         raise OptionError(
             f"--shape {text}: give all axes, rows first, such as -1,{axes[0]}; -1 alone means "
             "rows of one value"

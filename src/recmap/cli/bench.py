@@ -1,4 +1,4 @@
-"""recmap bench: how fast a training loop could read a file."""
+"""recmap bench: measure how fast a training loop could read a file."""
 
 from __future__ import annotations
 

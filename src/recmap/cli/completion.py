@@ -1,4 +1,4 @@
-"""recmap completion: a script that completes verbs, options and paths in a shell."""
+"""recmap completion: print a shell completion script for verbs, options and paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import shtab  # for this verb alone
+    import shtab  # only this verb needs it
 
     _mark_files(args.parser, shtab.FILE)
     print(shtab.complete(args.parser, args.shell))
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _mark_files(parser: argparse.ArgumentParser, files: Any) -> None:
-    """Let shells complete paths where arguments are paths."""
+    """Mark the arguments that shells should complete as paths."""
     for action in parser._actions:  # noqa: SLF001  # argparse shows them nowhere else
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for verb in action.choices.values():

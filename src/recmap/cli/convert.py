@@ -1,4 +1,4 @@
-"""recmap convert: any files into files of any format."""
+"""recmap convert: convert files to another format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recmap head: the first rows."""
+"""recmap head: show the first rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLES = """  recmap head train.tfrecord
   recmap head train.tfrecord --json | jq .label
 """
 
-# Bytes of rows read at a time.
+# Bytes to read at a time.
 _READ_SIZE = 1 << 20
 
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the first rows, read a few at a time."""
+    """Yield the first rows, reading a few at a time."""
     step = max(1, _READ_SIZE // opened_rows(dataset).source.row_bytes())
     for start in range(0, count, step):
         batch = dataset[start : min(start + step, count)]
@@ -77,7 +77,7 @@ def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _show_each(header: list[str], table: list[list[str]]) -> None:
-    """Print a line for every value, where a table would be too wide."""
+    """Print one line per value, for rows that are too wide for a table."""
     width = max(map(len, header))
     for row in table:
         print(f"{header[0]} {row[0]}")

@@ -1,4 +1,4 @@
-"""recmap index: index files beside the data."""
+"""recmap index: write index files next to the data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         with watching("index") as watcher:
             names = index(files, text=args.text, progress=watcher)
     except CorruptRecordError as e:
-        # An index leaves no record out, as --errors skip would.
+        # Replace the hint to skip bad records: an index cannot leave any out.
         text = e.wording.text if isinstance(e.wording, Message) else str(e)
         hint = ("recmap repair copies the sound records to a new file",)
         raise CorruptRecordError(

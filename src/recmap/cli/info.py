@@ -1,4 +1,4 @@
-"""recmap info: what files hold."""
+"""recmap info: show format, size, rows and fields."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _show(info: Info, skipped: list[Skipped]) -> None:
     typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
     lines = str(typed).split("\n")
     if on_terminal():
-        # The fields come last, a line each.
+        # The fields come last, one per line; the table below shows them instead.
         lines = lines[: len(lines) - len(info.schema)]
     for line in lines:
         print(printable(line))

@@ -1,4 +1,4 @@
-"""Values as JSON has them."""
+"""Convert values to JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["json_text"]
 
 
 def json_text(value: Any) -> str:
-    """One line of JSON.
+    """Return a value as one line of JSON.
 
-    Byte strings are text where they are printable UTF-8, else ``{"base64": ...}``. NaN
-    and the infinities are strings, because JSON has no such numbers; a complex number is
-    a list of two.
+    Byte strings become text if they are printable UTF-8, else ``{"base64": ...}``. NaN and the
+    infinities become strings, because JSON has no such numbers. A complex number becomes a list
+    of two.
 
     >>> json_text({"a": np.array([1.5, np.nan]), "b": b"text", "c": b"\\x00\\xff"})
     '{"a": [1.5, "NaN"], "b": "text", "c": {"base64": "AP8="}}'
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
 def _scalar(value: Any) -> Any:
     if value.dtype.kind in "mM":
         return str(value)
-    # Floats that numpy does not know by itself have no item() in Python's types.
+    # item() does not convert extension types such as bfloat16 to Python floats.
     return _plain(value.item() if value.dtype.kind in "biufc" else float(value))
 
 

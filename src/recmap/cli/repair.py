@@ -1,4 +1,4 @@
-"""recmap repair: the sound records of a damaged file."""
+"""recmap repair: copy the sound records of a damaged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recmap schema: the fields, for other programs."""
+"""recmap schema: print the fields as code or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recmap stats: statistics of the values."""
+"""recmap stats: show statistics of each field."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def _drawn(histogram: Histogram | None) -> str:
         bars = _PLAIN_BARS
     most = max(histogram.counts)
     steps = len(bars) - 1
-    # Rounded up, so that a bin with a single value is visible.
+    # Round up, so that a bin with a single value is visible.
     return "".join(bars[-(-count * steps // most)] for count in histogram.counts)

@@ -1,4 +1,4 @@
-"""Tables, and the values in their cells: drawn on a terminal, plain lines everywhere else."""
+"""Print tables: with borders on a terminal, as plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["cell", "number", "show_table", "table_width"]
 _BETWEEN = "  "
 _VALUES = 4
 _LETTERS = 32
-_DIGITS = 8  # of bytes, in hexadecimal
+_DIGITS = 8  # hexadecimal digits of a byte string
 
 _IMAGES = (
     (b"\xff\xd8\xff", "JPEG"),
@@ -29,7 +29,7 @@ _IMAGES = (
 
 
 def table_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """Return the width of a table on a terminal, and that of the terminal."""
+    """Return the width of the table when drawn on the terminal, and of the terminal itself."""
     widths = _widths([header, *rows])
     return sum(widths) + 3 * len(widths) + 1, shutil.get_terminal_size().columns
 
@@ -37,7 +37,7 @@ def table_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[i
 def show_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
 ) -> None:
-    """Print a table; ``right`` are the columns of numbers."""
+    """Print a table. ``right`` lists the columns to align on the right."""
     clean = [[printable(cell) for cell in row] for row in [header, *rows]]
     if on_terminal():
         _draw(clean[0], clean[1:], right)
@@ -59,7 +59,7 @@ def _draw(header: list[str], rows: list[list[str]], right: Sequence[int]) -> Non
 
     table = Table(box=box.ROUNDED, header_style="bold", show_header=any(header))
     for i, name in enumerate(header):
-        # Text does not interpret brackets as markup.
+        # Text, because a plain str would have its brackets interpreted as markup.
         table.add_column(Text(name), justify="right" if i in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
@@ -71,7 +71,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def cell(value: Any) -> str:
-    """Return a value as short text: the shape and first values of an array, what bytes may be.
+    """Return a value as short text: shape and first values of an array, or a preview of bytes.
 
     >>> cell(np.arange(100).reshape(10, 10)), cell(b"hello"), cell(bytes(40))
     ('[10,10] 0 1 2 3 ...', "'hello'", '0x00000000... 40 bytes')
@@ -89,7 +89,7 @@ def cell(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """Return a number with as many digits as people want to see.
+    """Return a number as text, with at most six significant digits for floats.
 
     >>> number(1234567), number(0.1 + 0.2), number(None)
     ('1234567', '0.3', '-')
@@ -118,7 +118,7 @@ def _string(value: bytes) -> str:
     try:
         text = value[: 4 * _LETTERS].decode()
     except UnicodeDecodeError as e:
-        # The cut may have split a character.
+        # The slice may have split a character.
         whole = e.start >= 4 * _LETTERS - 4 and len(value) > 4 * _LETTERS
         text = value[: e.start].decode() if whole else "\0"
     if all(c.isprintable() or c in "\n\r\t" for c in text):

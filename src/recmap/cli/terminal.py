@@ -1,4 +1,4 @@
-"""What people see on a terminal: safe text, options as they are typed, and progress."""
+"""Terminal output: escaped text, options in command line syntax, and progress."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from recmap.model.progress import Progress, Watcher
 
 __all__ = ["on_terminal", "printable", "watching", "worded"]
 
-# Options that are switches.
+# Options that are flags on the command line.
 _SWITCHES = {("overwrite", True): "--overwrite", ("durable", False): "--no-durable"}
-# Options of the input, which ``recmap convert`` takes with --source, because it has others of
-# the same name for the output.
+# Input options that ``recmap convert`` takes with --source, because its own options of the same
+# name are for the output.
 _OF_INPUT = ("format", "compression")
 
 
 def on_terminal() -> bool:
-    """Whether a person reads the output."""
+    """Return whether the output goes to a terminal."""
     return sys.stdout.isatty()
 
 
 def printable(text: str) -> str:
-    """Escape characters that would steer a terminal: names and strings come from files.
+    """Escape control characters. Names and strings come from files, so they are not trusted.
 
     >>> printable("a\\x1b[31mb")
     'a\\\\x1b[31mb'
@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
 
 def worded(text: str, verb: str = "") -> str:
-    """Return a message on one line, with the options it names as they are typed.
+    """Return a message as one line, with its options in command line syntax.
 
     >>> worded(Message("x.npy exists", hint=("use ", Option("overwrite", True), " to replace it")))
     'x.npy exists (use --overwrite to replace it)'
@@ -49,7 +49,7 @@ def worded(text: str, verb: str = "") -> str:
     for i in range(1, len(words) - 1):
         between = isinstance(text.parts[i - 1], Option) and isinstance(text.parts[i + 1], Option)
         if between and words[i] == ", ":
-            words[i] = " "  # options that are given together
+            words[i] = " "  # no comma between options that are given together
     return printable("".join(words))
 
 
@@ -92,7 +92,7 @@ def _field(name: Any, kind: Any) -> str:
 
 @contextmanager
 def watching(verb: str) -> Iterator[Watcher | None]:
-    """Give what draws progress, rate, time left and memory; None where nobody watches."""
+    """Yield a function that draws progress, or None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -102,7 +102,7 @@ def watching(verb: str) -> Iterator[Watcher | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        # It pulses until a total is known.
+        # The bar pulses until the total is known.
         task = bars.add_task(verb, total=None, text="")
 
         def watch(now: Progress) -> None:
@@ -115,7 +115,7 @@ def watching(verb: str) -> Iterator[Watcher | None]:
 
 
 def _own_memory() -> int | None:
-    """Bytes this process holds that are in no file, where the system tells."""
+    """Return the anonymous memory of this process in bytes, or None if it is unknown."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:

@@ -1,4 +1,4 @@
-"""What TensorFlow needs to parse some records, as text."""
+"""Generate TensorFlow code that parses the records of files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTS = {
     Kind.float: "tf.float32",
     Kind.int64: "tf.int64",
 }
-# The types decode_raw makes, and those that have to be made of another.
+# The types that decode_raw returns, and those that need a bitcast from another type.
 _DECODED = {
     "bool", "uint8", "uint16", "int8", "int16", "int32", "int64", "float16", "bfloat16",
     "float32", "float64", "complex64", "complex128",
@@ -32,7 +32,7 @@ _BITCAST = {"uint32": "int32", "uint64": "int64"}
 
 @dataclass(frozen=True)
 class _Feature:
-    """How a field lies in the records."""
+    """How a field is stored in the records."""
 
     name: str
     field: Field
@@ -45,12 +45,12 @@ class _Feature:
 
     @property
     def raw(self) -> bool:
-        """Whether the values are one string of bytes, or one for every step."""
+        """Whether the values are stored as raw bytes: one string, or one per step."""
         return self.kind == Kind.bytes and not self.field.is_bytes
 
 
 def tf_spec(source: Source) -> str:
-    """Code that parses the records of these files with TensorFlow, and nothing else."""
+    """Return code that parses the records of these files with TensorFlow alone."""
     features = [_feature(source, name, field) for name, field in source.schema.items()]
     flat = [feature for feature in features if not feature.in_lists]
     lists = [feature for feature in features if feature.in_lists]
@@ -78,7 +78,7 @@ def _feature(source: Source, name: str, field: Field) -> _Feature:
     found = seen.get(name) or seen.get(name.removeprefix(LISTS))
     if found is not None and found.kinds:
         return _Feature(name, field, next(iter(found.kinds)), found.in_lists)
-    # Rare, and not in the sample: as recmap would store it.
+    # The feature is rare and not in the sample. Assume that it is stored as recmap would.
     encoding = choose_encoding(name, field)
     return _Feature(name, field, encoding.kind, encoding.in_lists)
 
@@ -121,7 +121,7 @@ def _literal(value: Any) -> str:
 
 
 def _decoding(feature: _Feature) -> str | None:
-    """What turns the parsed feature into the field, if anything has to."""
+    """Return code that converts the parsed feature to the field; None if not needed."""
     field, value = feature.field, f"row[{feature.name!r}]"
     name = field.dtype.newbyteorder("=").name if field.dtype.kind != "V" else field.dtype.name
     if feature.raw:
@@ -133,7 +133,7 @@ def _decoding(feature: _Feature) -> str | None:
 
 def _decoding_raw(feature: _Feature, name: str, value: str) -> str | None:
     field = feature.field
-    # TensorFlow has no dates: they stay the integers they are.
+    # TensorFlow has no dates, so they stay integers.
     name = "int64" if field.dtype.kind in "mM" else name
     decoded = _BITCAST.get(name, name)
     if decoded not in _DECODED:

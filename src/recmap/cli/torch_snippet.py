@@ -1,4 +1,4 @@
-"""A torch Dataset of some files, as text."""
+"""Generate code for a PyTorch Dataset of some files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {
 
 
 def torch_snippet(schema: Schema, call: str) -> str:
-    """Code that reads with ``call``, and hands out a dict of tensors for each row."""
+    """Return code that opens files with ``call`` and returns each row as a dict of tensors."""
     values = "".join(
         f"            {name!r}: {_value(name, field)},  # {field}\n"
         for name, field in schema.items()

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     del rows
 
     def forget() -> None:
-        gc.collect()  # what is still mapped cannot be forgotten
+        gc.collect()  # pages that are still mapped cannot be dropped
         for file in files if cold else []:
             _forget(file)
 

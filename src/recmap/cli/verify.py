@@ -1,4 +1,4 @@
-"""recmap verify: the checksums of whole files."""
+"""recmap verify: check the checksums of whole files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beyond one machine: conversion and reading on a Ray cluster."""
+"""Reading and writing on a Ray cluster."""
 
 from recmap.ray.reader import read
 from recmap.ray.writer import write

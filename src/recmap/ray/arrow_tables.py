@@ -1,7 +1,7 @@
-"""Columns as Arrow tables, the way Ray holds them, and back. Buffers are shared where possible.
+"""Convert columns to the Arrow tables that Ray uses, and back, sharing buffers where possible.
 
-Rows of one shape are Ray's tensors, and so are rows that have several axes of which only the
-first differs. Lists are lists, of lists if they are ragged more than once. Byte strings are
+Rows of one shape become Ray tensors. So do rows with several axes if only the first axis varies
+in length. Other ragged rows become lists, nested if several axes are ragged. Byte strings become
 binary.
 """
 
@@ -29,14 +29,14 @@ from recmap.ray.ray_data import (
 
 __all__ = ["batch_of", "known_schema", "schema_of", "table_of", "table_of_block"]
 
-# The key of a column's field in its metadata, where the Arrow type does not tell it.
+# Metadata key that stores a column's field when the Arrow type alone does not determine it.
 _FIELD_KEY = b"recmap"
 _UNITS = ("s", "ms", "us", "ns")
 _MAX_OFFSET = (1 << 31) - 1
 
 
 def table_of(batch: Batch, schema: Schema) -> Any:
-    """Return the columns of a schema as a table."""
+    """Return the columns of the schema as an Arrow table."""
     arrays = [_array(name, batch[name], field) for name, field in schema.items()]
     fields = [
         pa.field(name, array.type, metadata=_metadata(field))
@@ -90,7 +90,7 @@ def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _shaped(column: Ragged, inner: tuple[int, ...]) -> Any:
-    """Return tensors whose first axis differs."""
+    """Return tensors that differ in the length of their first axis."""
     assert isinstance(column.flat, np.ndarray)
     rows, axes = len(column), 1 + len(inner)
     values = _values(_native(column.flat).reshape(-1))
@@ -136,14 +136,14 @@ def _values(flat: npt.NDArray[Any]) -> Any:
         return pa.array(flat)
     void = flat.dtype.kind == "V"
     arrow = pa.binary(flat.dtype.itemsize) if void else pa.from_numpy_dtype(flat.dtype)
-    # Not pa.array(), which turns NaT into a missing value.
+    # pa.array() would turn NaT into a missing value.
     return pa.Array.from_buffers(arrow, len(flat), [None, pa.py_buffer(flat.view(np.uint8))])
 
 
 def table_of_block(block: Any) -> Any:
-    """Return a block of Ray Data as a table.
+    """Return a Ray Data block as an Arrow table.
 
-    Ray turns NaN in a pandas block into missing values; they are made NaN again.
+    Ray turns NaN in a pandas block into missing values; this function restores the NaN.
     """
     table = BlockAccessor.for_block(block).to_arrow()
     if isinstance(block, pa.Table):
@@ -156,13 +156,13 @@ def table_of_block(block: Any) -> Any:
 
 
 def known_schema(dataset: Any, fields: Mapping[str, Field]) -> Schema | None:
-    """Return the schema of a Ray dataset, if it is known before its blocks are."""
+    """Return the schema of a Ray dataset, or None if it is not known before the blocks are."""
     found = getattr(dataset.schema(fetch_if_missing=False), "base_schema", None)
     return schema_of(found, fields) if isinstance(found, pa.Schema) else None
 
 
 def schema_of(arrow: Any, fields: Mapping[str, Field]) -> Schema:
-    """Return the schema of a table. ``fields`` gives what Arrow types do not tell."""
+    """Return the schema of a table. ``fields`` overrides the types that Arrow implies."""
     for name in fields:
         if name not in arrow.names:
             raise FieldNotFoundError(
@@ -238,7 +238,7 @@ def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
 
 
 def batch_of(table: Any, schema: Schema) -> Batch:
-    """Return the columns of a table, also those outside the schema, for the writer to refuse."""
+    """Return all columns of a table. The writer rejects those that are not in the schema."""
     batch: Batch = {}
     for column, chunks in zip(table.schema, table.columns, strict=True):
         field = schema[column.name] if column.name in schema else _field(column)
@@ -270,7 +270,7 @@ def _column(name: str, array: Any, field: Field) -> Column:
         return _column(name, array.dictionary_decode(), field)
     if types.is_null(arrow):  # the items of lists that are all empty
         return empty_column(field)
-    # The items of a list have one axis less.
+    # The items of a list have one axis fewer.
     below = Field(field.dtype, field.shape[1:])
     if _is_list(arrow):
         offsets = array.offsets.to_numpy().astype(np.int64)
@@ -308,7 +308,7 @@ def _strings(array: Any) -> Ragged:
 def _shaped_rows(
     name: str, values: npt.NDArray[Any], shapes: npt.NDArray[np.int64], field: Field
 ) -> Column:
-    """Return rows of these shapes, one each, from values that lie end to end."""
+    """Split contiguous values into rows, one for each of these shapes."""
     ragged = field.ragged
     same_axes = shapes.shape[1] == len(field.shape)
     wrong = (shapes[:, ragged:] != np.array(field.inner)).any(axis=1) if same_axes else [True]

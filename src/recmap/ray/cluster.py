@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to it, its nodes, its tasks, and which files they see."""
+"""Connect to a Ray cluster, run tasks, and check which files its nodes can see."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
     "working_nodes",
 ]
 
-# CPUs that a task asks Ray for, and uses.
+# CPUs that a task requests from Ray and uses.
 TASK_CPUS = 1
 # Seconds within which a cluster must answer.
 _CONNECT_TIMEOUT = 10.0
 
 
 def load_ray() -> Any:
-    """Import Ray, or say how to install it."""
+    """Import Ray, or raise an error that says how to install it."""
     try:
         import ray
     except ImportError as e:
@@ -47,7 +47,7 @@ def load_ray() -> Any:
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection to a cluster. ``close`` ends it only if it was ``opened`` here."""
+    """A connection to a cluster. ``close`` disconnects only if recmap ``opened`` it."""
 
     ray: Any
     opened: bool
@@ -69,9 +69,9 @@ class Connection:
 
 
 def connect(address: str | None) -> Connection:
-    """Return the connection that this program has, or connect to the cluster at ``address``.
+    """Return this program's existing connection, or connect to the cluster at ``address``.
 
-    None means what it means to ``ray.init``: the cluster on this machine, or else a new one.
+    As in ``ray.init``, None means the cluster on this machine, or a new one if there is none.
     """
     ray = load_ray()
     if ray.is_initialized():
@@ -99,7 +99,7 @@ def connect(address: str | None) -> Connection:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Raise if nothing listens there. Ray itself would try for minutes."""
+    """Raise if nothing listens at the address. Ray itself would keep trying for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
@@ -116,7 +116,7 @@ class Node:
 
 
 def working_nodes(ray: Any) -> list[Node]:
-    """Return the nodes that have CPUs for a task."""
+    """Return the nodes with enough CPUs for a task."""
     nodes = [
         Node(
             node["NodeID"],
@@ -131,14 +131,15 @@ def working_nodes(ray: Any) -> list[Node]:
 
 
 def cpu_count(ray: Any) -> int:
-    """Return the number of CPUs for tasks, on all nodes; at least 1."""
+    """Return the total number of CPUs for tasks on all nodes, at least 1."""
     return max(1, int(sum(node.cpus for node in working_nodes(ray))))
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's working directory, where relative paths start, and its process, which owns
-    the temporary files that tasks write for it.
+    """The driver's working directory and process.
+
+    Relative paths start at the directory. The process owns the temporary files that tasks write.
     """
 
     folder: str
@@ -150,20 +151,20 @@ class Driver:
 
     @contextmanager
     def impersonated(self) -> Iterator[None]:
-        """Make this process act for the driver, with the CPUs of a task."""
+        """Make this process act for the driver, using the CPUs of one task."""
         with ExitStack() as stack:
             stack.enter_context(acting_for(self.process))
             stack.enter_context(using_threads(TASK_CPUS))
-            # A node may lack the folder. Then all paths are absolute, or the node is refused.
+            # The folder may be missing on a node. Relative paths then fail the visibility check.
             if os.path.isdir(self.folder):
                 stack.enter_context(chdir(self.folder))
             yield
 
 
 def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
-    """Return the result of a task, or raise the error that it raised, without Ray's wrapping.
+    """Return the result of a task, or raise its original error without Ray's wrapping.
 
-    If the task died, on the last of its ``retries`` too, the error names its ``purpose``.
+    If the task died, and all of its ``retries`` too, the error names its ``purpose``.
     """
     try:
         return ray.get(task)
@@ -182,7 +183,7 @@ def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a process sees at a path: the size and time of a file; None for a folder."""
+    """What a process sees at a path: size and modification time of a file, None for a folder."""
 
     path: str
     state: tuple[int, int] | None
@@ -196,9 +197,9 @@ class _Seen:
 
 
 def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | None = None) -> None:
-    """Raise if a node does not see the files, or the folder of ``dst``, that the driver sees.
+    """Raise if a node does not see the same files, and the same folder of ``dst``, as the driver.
 
-    The folder is recognised by a temporary file that the driver puts there.
+    To identify the folder, the driver puts a temporary file into it.
     """
     with nullcontext() if dst is None else _probe_file(dst) as probe:
         seen = [_Seen.here(path) for path in [*files, *([probe] if probe else [])]]
@@ -225,7 +226,7 @@ def _difference_on(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
     try:
         answer: tuple[str, str] | None = ray.get(ref)
     except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError):
-        return None  # the node is gone, and gets no task
+        return None  # the node is gone, so it gets no tasks
     except ray.exceptions.RayError as e:
         reason = (str(e).strip().splitlines() or [type(e).__name__])[-1]
         raise WorkerDiedError(
@@ -236,7 +237,7 @@ def _difference_on(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
 
 
 def _find_difference(driver: Driver, expected: Sequence[_Seen]) -> tuple[str, str] | None:
-    """Return the first path that this process sees differently, and why. Runs in a task."""
+    """Return the first path that looks different in this process, and why. Runs in a task."""
     with driver.impersonated():
         for wanted in expected:
             try:
@@ -252,7 +253,7 @@ def _find_difference(driver: Driver, expected: Sequence[_Seen]) -> tuple[str, st
 
 @contextmanager
 def _probe_file(dst: str) -> Iterator[str]:
-    """Put a file where the output will be, for a moment."""
+    """Create a temporary file in the output folder, and remove it on exit."""
     path = temporary_path(os.path.join(_folder_of(dst), "visible"))
     try:
         with open(path, "x", encoding="utf-8"):
@@ -264,7 +265,7 @@ def _probe_file(dst: str) -> Iterator[str]:
 
 @contextmanager
 def output_folder(dst: str) -> Iterator[None]:
-    """Create the folder of an output. After a failure, remove it again if it is empty."""
+    """Create the output folder. After a failure, remove the folders it created if empty."""
     folder = _folder_of(dst)
     created = _missing_folders(folder)
     os.makedirs(folder, exist_ok=True)
@@ -282,7 +283,7 @@ def _folder_of(dst: str) -> str:
 
 
 def _missing_folders(folder: str) -> list[str]:
-    """Return the folders that do not exist yet, the innermost first."""
+    """Return the folders that do not exist yet, innermost first."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)

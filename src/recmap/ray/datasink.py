@@ -1,4 +1,4 @@
-"""Files of any format as a datasink of Ray Data: what a task that writes does."""
+"""A Ray Data datasink that writes files of any format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RecmapDatasink"]
 
 
 class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
-    """Writes one file for each task, in a hidden folder until all are written."""
+    """Writes one file per task, in a hidden folder until all of them are complete."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         min_rows: int | None,
     ) -> None:
         self._output, self._stage = output, stage
-        # The schema, if it is known before the blocks are; else only the fields that were given.
+        # Without a schema, each task derives one from its first block and the given fields.
         self._schema, self._fields = schema, fields
         self._verify, self._options, self._min_rows = verify, dict(options), min_rows
-        #: The files and their number of rows, once they are published.
+        #: The published files and their total number of rows.
         self.files: list[str] = []
         self.rows = 0
 
@@ -51,12 +51,12 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         return self._min_rows
 
     def check(self) -> None:
-        """Raise if the format does not take the options or the columns, if those are known."""
+        """Raise if the format rejects the columns or options. Skipped if the schema is unknown."""
         if self._schema:
             create_sink(self._path(0), self._output.format, self._schema, **self._options).abort()
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> StagedShard | None:
-        """Write the blocks of one task; return None if they have no rows."""
+        """Write the blocks of one task. Return None if they have no rows."""
         if not os.path.isdir(self._stage):
             raise OutputError(
                 f"{self._stage} does not exist on {socket.gethostname()}: write to storage that "
@@ -85,7 +85,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         return StagedShard(task, path, rows, schema)
 
     def _path(self, task: int) -> str:
-        # No other attempt has the same name. The suffix may tell how the file is compressed.
+        # The name is unique to this attempt. The suffix stays: it can select the compression.
         given = os.path.basename(self._output.dst).lower()
         suffixes = FORMATS[self._output.format].suffixes
         suffix = max((s for s in suffixes if given.endswith(s)), key=len, default=suffixes[0])

@@ -1,4 +1,4 @@
-"""Files as a datasource of Ray Data: what a task that reads does."""
+"""A Ray Data datasource that reads files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recmap.ray.ray_data import BlockMetadata, DataContext, Datasource, ReadTask
 
 __all__ = ["RecmapDatasource"]
 
-# The size of a block if Ray sets no limit.
+# Block size in bytes if Ray sets no limit.
 _BLOCK_SIZE = 128 << 20
 # The arguments of Ray's classes differ between releases.
 _METADATA_FIELDS = {field.name for field in dataclasses.fields(BlockMetadata)}
@@ -26,7 +26,7 @@ _TASK_ARGUMENTS = inspect.signature(ReadTask.__init__).parameters
 
 
 class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
-    """The rows of files. One takes about ``row_bytes`` of memory, and all of them ``size``."""
+    """The rows of files. Each takes about ``row_bytes`` of memory, and all together ``size``."""
 
     def __init__(
         self, schema: Schema, partitions: Sequence[Partition], row_bytes: int, size: int
@@ -34,7 +34,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         super().__init__()
         self._schema, self._partitions = schema, list(partitions)
         self._row_bytes, self._size = row_bytes, size
-        # The columns to read, and their new names. Ray sets this attribute.
+        # Maps the columns to read to their new names. Ray sets this attribute.
         self._projection_map: dict[str, str] | None = None
 
     def get_name(self) -> str:
@@ -48,7 +48,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
 
     def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
         if projection_map is not None and not projection_map:
-            # Ray wants to count rows, and a table without columns has none.
+            # Ray asks for no columns to count rows, but a table without columns has no rows.
             first = next(iter(self._names()))
             projection_map = {first: first}
         return super().apply_projection(projection_map)
@@ -108,7 +108,7 @@ def _read_function(
     row_bytes: int,
     block_size: int,
 ) -> Callable[[], Iterator[Any]]:
-    """Return what a task calls to read its blocks."""
+    """Return the function that a task calls to read its blocks."""
     named = Schema({new: schema[old] for old, new in names.items()})
 
     def read_recmap() -> Iterator[Any]:
@@ -124,7 +124,7 @@ def _read_function(
                 stop = row + whole if span.stop is None else min(row + whole, span.stop)
                 try:
                     batch = reader.read(row, stop, block_size)
-                except MemoryLimitError:  # a row that is larger than a block
+                except MemoryLimitError:  # a single row is larger than a block
                     batch = reader.read(row, row + 1)
                 rows, size = measure(batch)
                 if not rows:

@@ -1,4 +1,4 @@
-"""Partitions of files, and which task reads which of their rows.
+"""Divide files into partitions, and assign their rows to tasks.
 
 A partition names the files that a task opens. It never holds rows.
 """
@@ -16,17 +16,17 @@ from recmap.model.source import Partition, RowReader, Source
 
 __all__ = ["RowSpan", "assign_rows", "file_partitions", "good_count"]
 
-# Ray takes some 15 ms for a block, which is little compared to reading this many bytes.
+# Ray spends about 15 ms on each block, little compared to reading this many bytes.
 _GOOD_SIZE = 16 << 20
 _LEAST_SIZE = 1 << 20
 _MOST_SIZE = 64 << 20
-# Tasks for each CPU, so that all CPUs finish at about the same time.
+# Tasks per CPU. With several, all CPUs finish at about the same time.
 _PER_CPU = 4
 
 
 @dataclass(frozen=True)
 class RowSpan:
-    """The rows ``start`` to ``stop`` of a partition, or all from ``start`` if that is None."""
+    """Rows ``start`` to ``stop`` of a partition, or to its end if ``stop`` is None."""
 
     partition: Partition
     start: int
@@ -38,7 +38,7 @@ class RowSpan:
 
 
 def good_count(size: int, cpus: int) -> int:
-    """Return how many tasks are good for ``size`` bytes: one per CPU, more if it is large.
+    """Return a good number of tasks for ``size`` bytes: one per CPU, more if it is large.
 
     >>> [good_count(size << 20, 8) for size in (0, 3, 80, 400, 10_000)]
     [1, 3, 8, 25, 157]
@@ -49,9 +49,10 @@ def good_count(size: int, cpus: int) -> int:
 
 
 def assign_rows(partitions: Sequence[Partition], tasks: int) -> list[list[RowSpan]]:
-    """Return the rows that each of at most ``tasks`` tasks reads: about equally many, in order.
+    """Divide the rows evenly, in order, among at most ``tasks`` tasks.
 
-    Partitions are divided only where their rows can be read separately.
+    A partition is split only at multiples of its ``unit``. If the number of rows of any
+    partition is unknown, none is split.
     """
     counts = [each.rows for each in partitions]
     known = [rows for rows in counts if rows is not None]
@@ -63,8 +64,8 @@ def assign_rows(partitions: Sequence[Partition], tasks: int) -> list[list[RowSpa
     base = 0
     for partition, rows in zip(partitions, known, strict=True):
         first = int(np.searchsorted(edges, base, side="right")) - 1
-        # Where the rows of each task start. Of several tasks that would start at the same row,
-        # only the last gets any.
+        # The first row of each task. If several tasks would start at the same row, only the
+        # last one gets rows.
         owners = {0: first}
         for task in range(first + 1, int(np.searchsorted(edges, base + rows))):
             owners[int(edges[task] - base) // partition.unit * partition.unit] = task
@@ -78,7 +79,7 @@ def assign_rows(partitions: Sequence[Partition], tasks: int) -> list[list[RowSpa
 
 
 def file_partitions(source: Source, reopen: Callable[[], Source], skip: bool) -> list[Partition]:
-    """Return the files of a source, separately where they can be opened alone.
+    """Return the partitions of a source, one per file if its files can be opened separately.
 
     With ``skip``, tasks leave out bad records.
     """
@@ -91,7 +92,7 @@ def file_partitions(source: Source, reopen: Callable[[], Source], skip: bool) ->
 
 @dataclass(frozen=True)
 class _FilesPartition:
-    """Files whose headers tell where their rows are."""
+    """Files that need no index, because their headers say where the rows are."""
 
     reopen: Callable[[], Source]
     files: list[str]

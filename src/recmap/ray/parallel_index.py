@@ -1,4 +1,4 @@
-"""Finding the records of TFRecord files that have no index, on all nodes at once."""
+"""Find the records of TFRecord files without an index, on all nodes in parallel."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from recmap.tfrecord.plain_file import PlainFile
 
 __all__ = ["find_records"]
 
-# With fewer bytes than this, the driver alone is faster.
+# Below this many bytes, the driver alone is faster.
 _PARALLEL_FROM = 256 << 20
-# Bytes that a task searches, at least and at most, and tasks per CPU: with several of them,
-# a slow one delays little.
+# The fewest and the most bytes that a task searches.
 _LEAST, _MOST = 64 << 20, 1 << 30
+# With several tasks per CPU, a slow one causes little delay.
 _TASKS_PER_CPU = 4
-# Times that a span is searched again after a worker or a node died.
+# How often to search a span again after a worker or node died.
 _RETRIES = 5
 
 
 @dataclass(frozen=True)
 class _Search:
-    """A file, and the byte spans in which it is searched."""
+    """A file, and the byte spans to search."""
 
     file: PlainFile
     every: int
@@ -36,9 +36,10 @@ class _Search:
 
 
 def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | None = None) -> None:
-    """Index the source as it would do itself, with tasks that search ``span_bytes`` each.
+    """Index the source in tasks that search ``span_bytes`` each.
 
-    Compressed files cannot be entered in the middle, and are left to the source.
+    The result is the same as if the source had indexed itself. Compressed files cannot be read
+    from the middle, so the source indexes those itself.
     """
     files = source.unindexed_files()
     total = sum(file.size for file in files)
@@ -65,9 +66,9 @@ def _divide(file: PlainFile, span_bytes: int) -> _Search:
 def _search_all(
     ray: Any, find: Any, driver: Driver, searches: list[_Search], most_tasks: int
 ) -> Iterator[ScannedSpan]:
-    """Yield what is in each span, file by file.
+    """Yield the result of each span, file by file.
 
-    At most ``most_tasks`` are submitted at a time, so that few work in vain after an error.
+    At most ``most_tasks`` tasks are pending at a time, so an error wastes little work.
     """
     tasks: deque[Any] = deque()
     for search in searches:
@@ -94,6 +95,6 @@ def _join(ray: Any, find: Any, driver: Driver, search: _Search, found: list[Scan
 def _find(
     driver: Driver, path: str, start: int, stop: int, every: int, *, entered: bool
 ) -> ScannedSpan:
-    """Search one span, in a task."""
+    """Search one span. Runs in a task."""
     with driver.impersonated():
         return scan_span(path, start, stop, every, entered=entered)

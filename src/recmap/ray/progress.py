@@ -1,4 +1,4 @@
-"""Adding up the progress of all tasks."""
+"""Collect the progress of all tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 __all__ = ["ProgressActor", "TaskProgress", "reported_progress", "start_progress_actor"]
 
-# Seconds between two reports of a task, and seconds to wait for the actor.
+# Seconds between two reports of a task, and seconds to wait for the actor's answer.
 _INTERVAL = 0.1
 _TIMEOUT = 1.0
 
 
 class ProgressActor:
-    """An actor that keeps the rows and bytes of each shard so far.
+    """A Ray actor that stores how many rows and bytes of each shard are done.
 
-    A shard that is started again on another node is counted again from zero.
+    A shard that restarts on another node counts from zero again.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class ProgressActor:
 
 
 def start_progress_actor(ray: Any) -> Any:
-    """Start the actor on the driver's node, so that it is not lost with another one."""
+    """Start the actor on the driver's node, so that it survives the loss of other nodes."""
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=True
     )
@@ -38,18 +38,18 @@ def start_progress_actor(ray: Any) -> Any:
 
 
 def reported_progress(ray: Any, actor: Any) -> dict[int, tuple[int, int]]:
-    """Return the rows and bytes of each shard so far, as far as they are known."""
+    """Return the rows and bytes of each shard that has reported progress."""
     if actor is None:
         return {}
     try:
         shards: dict[int, tuple[int, int]] = ray.get(actor.shards.remote(), timeout=_TIMEOUT)
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-        return {}  # the actor restarts, and tasks report again: no reason to fail
+        return {}  # no reason to fail: the actor restarts, and tasks report again
     return shards
 
 
 class TaskProgress:
-    """Counts what a task has done, and reports it to the actor now and then, if there is one."""
+    """Counts what a task has done, and reports it regularly to the actor, if there is one."""
 
     def __init__(self, actor: Any, number: int) -> None:
         self._actor, self._number = actor, number

@@ -1,4 +1,4 @@
-"""The classes of Ray Data that recmap uses. Import this module only when Ray is needed."""
+"""The parts of Ray Data that recmap uses. Importing this module imports Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rm.ray.read: open files as a Ray dataset."""
+"""``rm.ray.read``: open files as a Ray dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["read"]
 
 
 class OpenedRows(Protocol):
-    """What a dataset holds."""
+    """The source of a dataset, and how to open it again."""
 
     @property
     def source(self) -> Source: ...
@@ -33,7 +33,7 @@ class OpenedRows(Protocol):
 
 @runtime_checkable
 class OpenedDataset(Protocol):
-    """A dataset that ``rm.open`` returned; its class is in a package above this one."""
+    """A dataset from ``rm.open``. A protocol, because this package cannot import its class."""
 
     @property
     def _opened(self) -> OpenedRows: ...
@@ -48,15 +48,15 @@ def read(
     concurrency: int | None = None,
     **options: Any,
 ) -> Any:
-    """Open files as a ``ray.data.Dataset``, whose rows are read where they are used.
+    """Open files as a ``ray.data.Dataset``. Each worker reads the rows it needs.
 
     ``src``, ``fields`` and the other options are those of ``rm.open``; ``src`` can also be a
-    dataset that ``rm.open`` returned. ``columns`` selects the columns that are read.
-    ``override_num_blocks`` and ``concurrency`` are Ray's: the number of tasks, and how many run
-    at a time. By default, blocks have 16 to 64 MB, or less so that every CPU gets one.
+    dataset that ``rm.open`` returned. ``columns`` selects the columns to read.
+    ``override_num_blocks`` (the number of tasks) and ``concurrency`` (how many run at a time)
+    are passed to Ray. By default, blocks are 16 to 64 MB, or smaller so that every CPU gets one.
 
-    Rows of one shape become tensors with their dtype, ragged rows lists, and byte strings
-    binary. All workers must see the files under the same path.
+    Rows of one shape become tensors of the same dtype, ragged rows become lists, and byte
+    strings become binary. All workers must see the files under the same path.
     """
     # The connection stays open, because the dataset is read later.
     ray, driver = connect(None).ray, Driver.here()
@@ -81,7 +81,7 @@ def read(
 def _opened(
     src: PathsLike | OpenedDataset, fields: FieldsLike | None, options: Mapping[str, Any]
 ) -> tuple[Source, Callable[[], Source], bool]:
-    """Return the source, how to open it in another process, and whether to skip bad records."""
+    """Return the source, a function that opens it again, and whether to skip bad records."""
     if isinstance(src, OpenedDataset):
         rows = src._opened  # noqa: SLF001  # users do not see it
         late = [*(["fields"] if fields is not None else []), *options]
@@ -111,8 +111,9 @@ def _opened(
 
 
 def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
-    """Return the source, opened again if it has relative paths and the working directory may
-    have changed since.
+    """Return the source, reopened if the working directory may have changed since.
+
+    A source with absolute paths is returned unchanged.
     """
     if all(map(os.path.isabs, source.files)):
         return source
@@ -137,14 +138,14 @@ def _select(schema: Schema, columns: Sequence[str] | None) -> Schema:
 
 
 def _row_bytes(schema: Schema, source: Source) -> int:
-    """Estimate what a row takes in memory."""
+    """Estimate the memory that a row takes."""
     sizes = [field.row_bytes for field in schema.values()]
     known = sum(size for size in sizes if size is not None)
     return max(1, known) if None not in sizes else max(1, known, source.row_bytes())
 
 
 def _size(partitions: Sequence[Partition], row_bytes: int) -> int:
-    """Estimate what all rows take in memory: as much as the file, if they are not counted."""
+    """Estimate the memory that all rows take. Uncounted rows take as much as their files."""
     return sum(
         sum(map(size_on_disk, each.files)) if each.rows is None else each.rows * row_bytes
         for each in partitions

@@ -1,7 +1,7 @@
-"""Writing the shards of a conversion in tasks of a Ray cluster.
+"""Write the shards of a conversion in tasks on a Ray cluster.
 
-A task does what a thread does: it gets the conversion's ShardWriter and writes one shard. This
-module decides which task writes which shard, and what happens when one dies.
+A task does the same as a thread in a local conversion: it gets the conversion's ShardWriter and
+writes one shard. This module submits the tasks and handles those that die.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from recmap.ray.progress import TaskProgress, reported_progress, start_progress_
 
 __all__ = ["RayRunner", "on_cluster"]
 
-# Times a shard is started again after a worker or a node died.
+# How often to start a shard again after a worker or node died.
 _RETRIES = 5
-# Tasks that wait or run at a time, unless the user wants fewer.
+# How many tasks are submitted at a time, unless the user asks for fewer.
 _IN_FLIGHT = 1000
-# Seconds that tasks have to stop and clean up. A slower one can no longer rename its file.
+# Seconds for tasks to stop and clean up. A slower task can no longer rename its file.
 _STOP_TIMEOUT = 30.0
 
 
@@ -47,9 +47,9 @@ _STOP_TIMEOUT = 30.0
 def on_cluster(
     address: str | None, source: Source, dst: str, workers: int | None
 ) -> Iterator[RayRunner]:
-    """Yield a runner on a cluster that sees the files of the source and the output folder.
+    """Yield a runner on a cluster that sees the source files and the output folder.
 
-    The records of the source have been found by then. At most ``workers`` tasks run at a time.
+    The source is indexed first. At most ``workers`` tasks run at a time.
     """
     if source.known_rows() is None and not source.files:
         raise OptionError(
@@ -66,7 +66,7 @@ def on_cluster(
 
 
 class RayRunner:
-    """Writes each shard in a task of its own."""
+    """Writes each shard in its own task."""
 
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver
@@ -74,7 +74,7 @@ class RayRunner:
         self._compressed = list(source.compressed_files)
 
     def explain(self, files: int) -> str:
-        """Return how much of the cluster the files can use."""
+        """Describe how much of the cluster this many files can use."""
         nodes = working_nodes(self._ray)
         cpus = sum(node.cpus for node in nodes)
         text = f"; a Ray task for each file, on {len(nodes):,} nodes with {cpus:g} CPUs"
@@ -83,7 +83,7 @@ class RayRunner:
         return text
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
-        """Write these shards."""
+        """Write the shards."""
         self._check_memory(writer.budget.memory)
         if len(self._compressed) < len(shards) and self._compressed:
             warnings.warn(
@@ -100,8 +100,8 @@ class RayRunner:
             self._stop(writer, list(running))
             raise
         finally:
-            # Tasks that died leave files; tasks that failed do not. After another conversion
-            # has taken over, the files there are not ours.
+            # Tasks that fail clean up; tasks that die leave files. If another conversion has
+            # taken over, the files are no longer ours to remove.
             if not writer.lock.lost:
                 clear_temporary([shard.path for shard in shards], self._driver.process)
 
@@ -113,7 +113,7 @@ class RayRunner:
         counter: Counter,
     ) -> None:
         ray = self._ray
-        # As bytes, because loading it opens files, which the task has to do.
+        # Pickled here, because unpickling opens files, which only the task should do.
         sent = ray.put(pickle.dumps(writer))
         actor = start_progress_actor(ray) if counter.watched else None
         write = ray.remote(_write_shard).options(
@@ -127,7 +127,7 @@ class RayRunner:
             while waiting and len(running) < self._limit:
                 shard = waiting.popleft()
                 running[write.remote(sent, shard, self._driver, actor)] = shard
-            # Short waits, so that an interrupt is noticed.
+            # Wait briefly, so that an interrupt is noticed.
             ready, _ = ray.wait(list(running), timeout=0.2)
             for ref in ready:
                 shard = running.pop(ref)
@@ -138,14 +138,14 @@ class RayRunner:
     def _stop(self, writer: ShardWriter, tasks: list[Any]) -> None:
         """Make the tasks stop after their current slab, or before they begin.
 
-        Ray does not cancel them: that can take this process down if a task ends meanwhile.
+        This does not use ``ray.cancel``, which can crash this process if a task ends meanwhile.
         """
         writer.lock.release()
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_TIMEOUT)
 
     def _check_memory(self, memory: int) -> None:
-        """Raise if no node is large enough. Ray itself would wait for one forever."""
+        """Raise if no node has enough memory. Ray itself would wait for one forever."""
         nodes = working_nodes(self._ray)
         most = max((node.memory for node in nodes), default=0)
         if not nodes:
@@ -158,7 +158,7 @@ class RayRunner:
 
 
 def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tuple[int, int]:
-    """Write a shard in a task, and return its rows and bytes."""
+    """Write a shard and return its number of rows and bytes. Runs in a task."""
     node = os.uname().nodename
     try:
         with driver.impersonated():
@@ -169,7 +169,7 @@ def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tu
                     f"{folder}: node {node} does not see the driver's files there; use storage "
                     "that all nodes see under the same path"
                 )
-            # What an earlier attempt left when it died.
+            # An earlier attempt that died may have left files.
             clear_temporary([shard.path], driver.process)
             progress = TaskProgress(actor, shard.number)
             writer.write(shard, progress.add, lambda: not writer.lock.exists)

@@ -1,7 +1,7 @@
-"""Staging the files that tasks write, and publishing all of them at once.
+"""Stage the files that tasks write, then publish all of them at once.
 
 Each task writes a file with a unique name into a hidden folder. When all tasks are done, the
-files are renamed. A task that is retried leaves a file that is never published.
+files get their final names. A file left by an attempt that was retried is never published.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["StagedOutput", "StagedShard"]
 
 @dataclass(frozen=True)
 class StagedShard:
-    """A file that a task has written, and what it holds."""
+    """A file written by a task, with its rows and schema."""
 
     task: int
     path: str
@@ -41,7 +41,7 @@ class StagedShard:
 
 @dataclass(frozen=True)
 class StagedOutput:
-    """Where rows are written to, and in which format."""
+    """Where to write the rows, and in which format."""
 
     dst: str
     format: str
@@ -50,7 +50,7 @@ class StagedOutput:
 
     @contextmanager
     def staged(self) -> Iterator[str]:
-        """Yield a hidden folder for the files of tasks, and remove it at the end."""
+        """Yield a hidden folder for the files of the tasks. It is removed on exit."""
         with self._manifest([], Schema({}), {}).running():
             restore_old_files(self._manifest_path)
             self.refuse_existing()
@@ -59,7 +59,7 @@ class StagedOutput:
             try:
                 yield stage
             finally:
-                # Renamed first, so that a task that still runs adds nothing to it.
+                # Rename it first, so that a task that is still running cannot add to it.
                 gone = self._hidden_path("gone")
                 os.rename(stage, gone)
                 remove(gone)
@@ -68,7 +68,7 @@ class StagedOutput:
         return temporary_path(self._manifest_path, f".{purpose}-{uuid4().hex[:12]}")
 
     def refuse_existing(self) -> None:
-        """Raise if something exists that must not be overwritten."""
+        """Raise if a file exists that must not be overwritten."""
         existing = self._existing()
         if existing and not self.overwrite:
             raise OutputExistsError(
@@ -77,14 +77,14 @@ class StagedOutput:
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )
-        # Checked before any work, when it is not known yet which of them get a new file.
+        # Check before any work, although it is not known yet which of them will be replaced.
         self._previous.refuse_foreign([path for path in existing if path != self._single_path])
 
     def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
-        """Rename all files, in the order of their tasks, or none. Return the new names."""
+        """Give all files their final names, in task order, or none of them. Return the names."""
         ordered = sorted(staged, key=lambda file: file.task)
         self._check_same_schema(ordered)
-        # Another conversion may have written here meanwhile.
+        # Another conversion may have written here in the meantime.
         self.refuse_existing()
         shards = self._plan(ordered)
         names = {shard.path for shard in shards}
@@ -111,7 +111,7 @@ class StagedOutput:
         return [shard.path for shard in shards]
 
     def _plan(self, staged: Sequence[StagedShard]) -> list[Shard]:
-        """Return a shard for each file, with the rows that the tasks wrote."""
+        """Return a shard for each file, with the rows that its task wrote."""
         count = len(staged)
         shards = plan_shards(self.dst, self.format, count, 1, Sharding(files=count))
         ends = accumulate(file.rows for file in staged)
@@ -137,7 +137,7 @@ class StagedOutput:
 
     @property
     def _single_path(self) -> str:
-        """The path of the output if it is one file."""
+        """The output path if there is only one file."""
         return plan_shards(self.dst, self.format, 1, 1, Sharding())[0].path
 
     @property
@@ -145,8 +145,8 @@ class StagedOutput:
         return manifest_path(self.dst)
 
     def _existing(self) -> list[str]:
-        """Return the files that have such names already, however many there are, and those
-        that the manifest names.
+        """Return the existing output files: those with a matching name, for any number of shards,
+        and those that the manifest lists.
         """
         folder, name = os.path.split(self._single_path)
         suffixes = [s for format in FORMATS.values() for s in format.suffixes]

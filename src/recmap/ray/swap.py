@@ -1,9 +1,9 @@
-"""Swapping new files for old ones, all of them or none.
+"""Replace old files with new ones, all of them or none.
 
-The old files are kept in a hidden folder until all new ones have their names. An incomplete
-manifest names that folder from before the first rename until after the last, so that the next
-call can put the files back if a process was killed in between. The folder does not have the
-name of a temporary file, because those are removed.
+The old files are kept in a hidden folder until all new files have their final names. From before
+the first rename until after the last one, an incomplete manifest names that folder, so if the
+process is killed in between, the next call can restore the files. The folder is not named like a
+temporary file, because those are cleaned up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT = ".before-"
 
 
 class Swap:
-    """New files for old ones, beside a manifest."""
+    """Replaces the old files next to a manifest with new ones."""
 
     def __init__(self, manifest: str, old: Sequence[str]) -> None:
         self._manifest, self._old = manifest, list(old)
@@ -37,21 +37,21 @@ class Swap:
 
     @property
     def note(self) -> dict[str, Any]:
-        """What the manifest says under "options" until the swap is complete."""
+        """What the manifest stores under "options" until the swap is complete."""
         names = [os.path.basename(path) for path in self._old]
         return {"kept": os.path.basename(self._kept), "old": names}
 
     def begin(self) -> None:
-        """Keep the old manifest before it is overwritten."""
+        """Save the old manifest before it is overwritten."""
         os.mkdir(self._kept)
         if os.path.exists(self._manifest):
             shutil.copy2(self._manifest, self._kept)
             sync(os.path.join(self._kept, os.path.basename(self._manifest)))
 
     def put(self, new: str, path: str) -> None:
-        """Rename a new file, and keep the old one of that name.
+        """Give a new file its final name, and keep the old file of that name.
 
-        The old file is moved only now: as long as a name is taken, no other process writes there.
+        The old file is moved only now: while it has the name, no other process writes there.
         """
         if path in self._old:
             self._keep(path)
@@ -61,34 +61,34 @@ class Swap:
         os.rename(new, path)
 
     def keep_others(self, taken: Sequence[str]) -> None:
-        """Keep the old files whose names no new file takes."""
+        """Keep the old files that no new file replaces."""
         for path in self._old:
             if path not in taken:
                 self._keep(path)
 
     def commit(self, stage: str) -> None:
-        """Move the old files into the stage, which is removed with them."""
+        """Move the old files into the stage, to be removed with it."""
         gone = os.path.join(stage, os.path.basename(self._kept))
         os.rename(self._kept, gone)
         self._gone = gone
 
     def undo(self) -> None:
-        """Put the old files back."""
+        """Restore the old files."""
         if self._gone is not None:
             os.rename(self._gone, self._kept)
         restore_old_files(self._manifest)
 
     def _keep(self, path: str) -> None:
-        # The file goes last: once it is moved, a sidecar of that name belongs to another file.
+        # Move the file last: after that, a sidecar of that name belongs to another file.
         for old in (description_path(path), sidecar_path(path), path):
             if os.path.exists(old):
                 os.rename(old, os.path.join(self._kept, os.path.basename(old)))
 
 
 def restore_old_files(manifest: str) -> None:
-    """Put back the files of a swap that was not completed.
+    """Restore the old files of an incomplete swap.
 
-    This can be interrupted anywhere, and called again.
+    If it is interrupted at any point, call it again.
     """
     folder, own = os.path.split(manifest)
     content = load_manifest(manifest)
@@ -99,19 +99,19 @@ def restore_old_files(manifest: str) -> None:
                 new, old = file_names(content.get("files")), file_names(note.get("old"))
                 _exchange(folder, kept, own, new, old)
                 if not os.path.exists(os.path.join(kept, own)):
-                    remove(manifest)  # there was no old one
+                    remove(manifest)  # there was no old manifest
                 else:
                     os.replace(os.path.join(kept, own), manifest)
     for kept in _kept_folders(manifest):
-        # No file was moved yet, or all of them are back.
+        # Either no file was moved yet, or all of them are back.
         if set(os.listdir(kept)) <= {own}:
             remove(kept)
 
 
 def _exchange(folder: str, kept: str, own: str, new: list[str], old: list[str]) -> None:
-    """Remove the new files and put back the old ones, except for the manifest.
+    """Remove the new files and restore the old ones, except for the manifest.
 
-    An old file that is not in the kept folder was not moved yet, or is back already.
+    An old file that is not in the kept folder was either not moved yet or is already back.
     """
     for name in new:
         if name not in old:

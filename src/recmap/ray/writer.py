@@ -1,4 +1,4 @@
-"""rm.ray.write: write a Ray dataset to files."""
+"""``rm.ray.write``: write a Ray dataset to files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recmap.ray.staging import StagedOutput
 
 __all__ = ["write"]
 
-# What Ray appends to the message of an error that a task raised.
+# Ray appends this to the message of an error that a task raised.
 _RAY_SUFFIX = "\nFailed to apply "
 
 
@@ -43,16 +43,16 @@ def write(
     concurrency: int | None = None,
     **unknown: Any,
 ) -> Report:
-    """Write the rows of a ``ray.data.Dataset`` to files of any format, one for each task.
+    """Write the rows of a ``ray.data.Dataset`` to files of any format, one file per task.
 
-    The format follows from the suffix of ``path``, or ``format``; a folder (``"out/"``) gets
+    ``format``, or else the suffix of ``path``, selects the format; a folder (``"out/"``) gets
     TFRecord files. ``shards`` is the number of files; ``min_rows_per_file`` joins blocks until
-    they have that many rows. ``fields`` gives the types that Arrow does not tell: rows of
-    different shapes are ``"uint8[*,*,3]"``. ``compression``, ``encoding``, ``align`` and
-    ``options`` are those of ``rm.convert``.
+    they have that many rows. ``fields`` gives types that Arrow does not determine, such as
+    ``"uint8[*,*,3]"`` for rows of different shapes. ``compression``, ``encoding``, ``align``
+    and ``options`` are those of ``rm.convert``.
 
-    Either all files are written or none. Their rows are in the order of the dataset if it keeps
-    one (``DataContext.execution_options.preserve_order``). All workers must see the path.
+    Either all files are written or none. The rows keep the order of the dataset if Ray preserves
+    it (``DataContext.execution_options.preserve_order``). All workers must see the path.
     """
     for name, value in unknown.items():
         raise unknown_option(name, write.__kwdefaults__, "rm.ray.write: ", value)
@@ -86,7 +86,7 @@ def write(
             error = _unwrapped(e, stage, dst)
             if error is e:
                 raise
-            # Ray puts the whole traceback of the task into the message.
+            # Ray puts the task's whole traceback into the message.
             raise error from e
     return Report(
         files=sink.files,
@@ -100,9 +100,9 @@ def write(
 
 
 def _unwrapped(error: RecmapError, stage: str, dst: str) -> RecmapError:
-    """Return the error that a task raised, with its own message.
+    """Return the error that a task raised, with its original message.
 
-    Files in the hidden stage are called by the name that the user gave.
+    The message names the path that the user gave, not files in the hidden stage.
     """
     cause = getattr(error, "cause", None)
     found = cause if isinstance(cause, RecmapError) else error
