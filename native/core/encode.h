@@ -59,6 +59,7 @@ class Encoder {
   bool write_record(uint64_t row, uint8_t* record) const;
   void write_head(RecordWriter& out, uint64_t size) const;
   void write_map(RecordWriter& out, uint64_t row, bool in_lists) const;
+  void write_fixed_entry(RecordWriter& out, uint64_t row, size_t c) const;
   void write_entry(RecordWriter& out, uint64_t row, size_t column) const;
   void write_aligned(RecordWriter& out, uint64_t row) const;
   uint64_t lead_size(uint64_t row) const { return row == 0 ? lead_.size() : 0; }

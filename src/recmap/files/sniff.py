@@ -123,10 +123,6 @@ def named_tfrecord(path: str) -> bool:
     return _TFRECORD_NAME.search(os.path.basename(path)) is not None
 
 
-# Options that describe a file without a header, as an example for messages.
-RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
-
-
 def size_hint(size: int) -> str:
     """Describe how many numbers of common types a file of this size would hold."""
     fits = [f"{size // width:,} of {name}" for name, width in _HINTED if size and size % width == 0]
