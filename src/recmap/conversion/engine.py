@@ -129,11 +129,11 @@ def convert_source(
         source.files,
         {**(description or {}), "shuffle": seed, **output.options},
     )
-    todo: list[Shard] = []
+    unfinished: list[Shard] = []
     try:
         with manifest.running():
-            todo = manifest.begin(work.resume, work.overwrite)
-            _write_shards(plan, manifest, todo, runner, seed)
+            unfinished = manifest.begin(work.resume, work.overwrite)
+            _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
             sizes = [size_on_disk(shard.path) for shard in plan.shards]
@@ -150,7 +150,7 @@ def convert_source(
         written=sum(sizes),
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
-        resumed=len(plan.shards) - len(todo),
+        resumed=len(plan.shards) - len(unfinished),
         explanation=f"{plan.budget}{plan.sample}{runner.explain(len(plan.shards))}",
     )
 
@@ -176,16 +176,16 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
 
 
 def _write_shards(
-    plan: _Plan, manifest: Manifest, todo: list[Shard], runner: Runner, seed: int | None
+    plan: _Plan, manifest: Manifest, unfinished: list[Shard], runner: Runner, seed: int | None
 ) -> None:
     source, output, work = plan.source, plan.output, plan.work
     with ExitStack() as stack:
-        total = None if plan.rows is None else _row_count(todo)
+        total = None if plan.rows is None else _row_count(unfinished)
         counter = stack.enter_context(Counter(total, work.progress))
-        in_one_pass = source.in_order and len(todo) == len(plan.shards)
+        in_one_pass = source.in_order and len(unfinished) == len(plan.shards)
         if seed is not None or not in_one_pass or work.runner is not None:
             source.check_sums()  # this process does not read all rows in order
-        if seed is not None and todo:
+        if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.share))
             source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
         writer = ShardWriter(
@@ -198,7 +198,7 @@ def _write_shards(
             finished=manifest.finished,
             lock=manifest.lock,
         )
-        runner.run(writer, todo, counter)
+        runner.run(writer, unfinished, counter)
         counter.finish()
 
 
