@@ -45,10 +45,9 @@ from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
 from recmap.tfrecord.byte_stream import CompressionOption, check_compression
 from recmap.tfrecord.compressed_file import CompressedFile
-from recmap.tfrecord.decoder import Decoder, ExampleDecoder
+from recmap.tfrecord.decoder import Decoder, ExampleDecoder, PaddedDecoder
 from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.padded_decoder import PaddedDecoder
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Sidecar, load_sidecar

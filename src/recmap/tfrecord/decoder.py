@@ -1,4 +1,4 @@
-"""Decode the records of a TFRecord file into columns, according to a schema."""
+"""Decode the records of a TFRecord file into columns, padded or not, according to a schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
 from recmap.files.buffer_pool import Buffers
-from recmap.model.batch import Allocate
+from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Schema
@@ -22,9 +22,8 @@ __all__ = [
     "LISTS",
     "Decoder",
     "ExampleDecoder",
-    "Parts",
+    "PaddedDecoder",
     "Records",
-    "assemble",
     "dtype_code",
     "is_array",
     "kinds_of",
@@ -42,7 +41,7 @@ LISTS = "feature_lists/"
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
-Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
+_Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 
 # Columns of up to this size reuse the memory of earlier ones: new pages cost as much as
 # decoding.
@@ -183,7 +182,7 @@ class ExampleDecoder:
         made, fault = self.parts(records, verify, threads, where)
         if fault is not None:
             return {}, fault
-        return {name: assemble(self.schema[name], parts) for name, parts in made.items()}, None
+        return {name: _assemble(self.schema[name], parts) for name, parts in made.items()}, None
 
     def parts(
         self,
@@ -194,7 +193,7 @@ class ExampleDecoder:
         pads: Sequence[_core.Pad | None] = (),
         rows: int = 0,
         memory: Allocate | None = None,
-    ) -> tuple[dict[str, Parts], _core.Fault | None]:
+    ) -> tuple[dict[str, _Parts], _core.Fault | None]:
         """Decode the parts that columns are assembled from, into memory from ``memory``.
 
         Fields with an entry in ``pads`` become arrays of ``rows`` rows each. If a record is
@@ -266,7 +265,7 @@ def _fill_bytes(field: Field) -> bytes | None:
     return row if isinstance(row, bytes) else row.tobytes()
 
 
-def assemble(field: Field, parts: Parts) -> Column:
+def _assemble(field: Field, parts: _Parts) -> Column:
     """Assemble a column that is not padded."""
     if isinstance(parts, np.ndarray):
         return parts
@@ -291,3 +290,44 @@ def _group(strings: Ragged, field: Field) -> Ragged:
         items = len(column) // axis if axis else 0
         column = Ragged(column, np.arange(items + 1, dtype=np.int64) * axis)
     return column
+
+
+class PaddedDecoder:
+    """Decodes records as ``decoder`` does, but pads the fields in ``pads``.
+
+    Each ``size`` rows of a padded field become one array of equally long rows, in memory from
+    ``memory``.
+    """
+
+    def __init__(
+        self, decoder: ExampleDecoder, pads: Mapping[str, PadSpec], size: int, memory: Allocate
+    ) -> None:
+        self.schema, self.error = decoder.schema, decoder.error
+        self._decoder, self._size, self._memory = decoder, size, memory
+        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema]
+
+    def decode(
+        self, records: Records, verify: bool, threads: int, where: Where
+    ) -> tuple[PaddedRows, _core.Fault | None]:
+        """Decode records, or return the fault of the first bad one."""
+        made, fault = self._decoder.parts(
+            records, verify, threads, where, self._pads, self._size, self._memory
+        )
+        rows = PaddedRows({}, {})
+        for name, parts in made.items():
+            field = self.schema[name]
+            if isinstance(parts, tuple) and len(parts) == 2:
+                rows.padded[name] = self._column(field, parts)
+            else:
+                rows.others[name] = _assemble(field, parts)
+        return rows, fault
+
+    def _column(self, field: Field, parts: _core.Padded) -> PaddedColumn:
+        raws, offsets = parts
+        count, dtype, inner = len(offsets) - 1, field.dtype, field.inner
+        item = dtype.itemsize * field.count
+        arrays = []
+        for start, raw in zip(range(0, count, self._size), raws, strict=True):
+            rows = min(self._size, count - start)
+            arrays.append(raw.view(dtype).reshape(rows, raw.nbytes // (rows * item), *inner))
+        return PaddedColumn(arrays, np.diff(offsets))
