@@ -15,8 +15,7 @@ from recmap.errors import OptionError
 from recmap.model.field import FieldLike
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.encoder import choose_encoding
-from recmap.tfrecord.parse_spec import Parsing, parsing_of
+from recmap.tfrecord.encoder import Parsing, choose_encoding, parsing_of
 
 __all__ = ["feature_spec", "to_tf"]
 

@@ -10,8 +10,7 @@ from recmap.model.field import Field
 from recmap.model.source import Source
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
-from recmap.tfrecord.encoder import choose_encoding
-from recmap.tfrecord.parse_spec import parsing_of
+from recmap.tfrecord.encoder import choose_encoding, parsing_of
 
 __all__ = ["tf_spec"]
 

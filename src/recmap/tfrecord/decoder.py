@@ -25,6 +25,7 @@ __all__ = [
     "PaddedDecoder",
     "Records",
     "dtype_code",
+    "fill_bytes",
     "is_array",
     "kinds_of",
     "row_layout",
@@ -162,7 +163,7 @@ class ExampleDecoder:
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
             self.columns.add(
-                key, place, row_layout(field), _fill_bytes(field), self.kinds.get(name, Kind.none)
+                key, place, row_layout(field), fill_bytes(field), self.kinds.get(name, Kind.none)
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -258,7 +259,8 @@ def is_array(slot: _core.Slot, field: Field) -> bool:
     return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)
 
 
-def _fill_bytes(field: Field) -> bytes | None:
+def fill_bytes(field: Field) -> bytes | None:
+    """Return the bytes of a row of fill values; None if the field has none."""
     if field.fill is None:
         return None
     row = field.fill_row()

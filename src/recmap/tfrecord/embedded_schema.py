@@ -19,7 +19,7 @@ from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS
+from recmap.tfrecord.decoder import LISTS, fill_bytes
 from recmap.tfrecord.unknown_features import Where
 
 __all__ = [
@@ -80,18 +80,11 @@ def _text(field: Field) -> str:
     text = str(field)
     try:
         again = Field.parse(text)
-        same = again.fill is field.fill is None or _fill(again) == _fill(field)
+        same = again.fill is field.fill is None or fill_bytes(again) == fill_bytes(field)
     except OptionError:
         same = False
     # Leave out a fill that cannot be written as text, such as some byte strings.
     return text if same else str(Field(field.dtype, field.shape))
-
-
-def _fill(field: Field) -> bytes | None:
-    if field.fill is None:
-        return None
-    row = field.fill_row()
-    return row if isinstance(row, bytes) else row.tobytes()
 
 
 def parse_schema(texts: Any) -> Schema:

@@ -1,10 +1,14 @@
-"""Encode columns as records: which list holds each field, and the bytes of a batch."""
+"""Encode columns as records.
+
+``Encoding`` says which list holds a field, ``Encoder`` makes the bytes of a batch, and
+``Parsing`` describes the result to TensorFlow's parser.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +27,10 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, row_layout
+from recmap.tfrecord.decoder import LISTS, fill_bytes, row_layout
 from recmap.tfrecord.embedded_schema import description
 
-__all__ = ["Encoder", "Encoding", "choose_encoding", "little_endian"]
+__all__ = ["Encoder", "Encoding", "Parsing", "choose_encoding", "little_endian", "parsing_of"]
 
 Kind = _core.Kind
 
@@ -301,3 +305,41 @@ def _regular(name: str, field: Field, column: Ragged, axis: int) -> Ragged:
     inside = column.flat
     assert isinstance(inside, Ragged)
     return inside
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """One feature of a parsing spec.
+
+    It is ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or ``steps`` of a feature list
+    (FixedLenSequenceFeature). ``shape`` is the shape below the ragged axis or the steps.
+    ``raw`` values are one byte string, which must be decoded.
+    """
+
+    form: Literal["fixed", "ragged", "steps"]
+    kind: _core.Kind
+    shape: tuple[int, ...]
+    default: Any = None
+    raw: bool = False
+
+
+def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
+    """Return how to parse a field stored in lists of this kind."""
+    raw = kind == _core.Kind.bytes and not field.is_bytes
+    if in_lists and (field.ragged < 2 or raw):
+        below = field.inner if field.ragged else field.inner[1:]
+        return Parsing("steps", kind, () if raw else below, raw=raw)
+    if raw:
+        return Parsing("fixed", kind, (), b"" if field.ragged else fill_bytes(field), raw)
+    if field.ragged == 0:
+        return Parsing("fixed", kind, field.inner, _fill_values(field, kind))
+    return Parsing("ragged", kind, field.inner)
+
+
+def _fill_values(field: Field, kind: _core.Kind) -> Any:
+    fill = field.fill
+    if fill is None:
+        return None
+    if kind == _core.Kind.int64:
+        fill = int(fill)
+    return [fill] * field.count if field.shape else fill
