@@ -50,9 +50,8 @@ from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
-from recmap.tfrecord.text_index import read_text_index
 
 __all__ = ["TFRecordSource"]
 

@@ -27,10 +27,10 @@ from recmap.tfrecord.sidecar import (
     load_sidecar,
     save_sidecar,
     stored_schema,
+    write_text_index,
 )
 from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
 from recmap.tfrecord.survey import sample, survey
-from recmap.tfrecord.text_index import write_text_index
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["index"]

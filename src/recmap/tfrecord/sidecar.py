@@ -1,8 +1,11 @@
-"""The index file next to a TFRecord file.
+"""The index files next to a TFRecord file.
 
-It is hidden, so that no pattern for the data matches it. docs/format.md specifies it. It is
-optional, and used only if it was made from exactly this data. The size is compared when the
-index is loaded. Sampled blocks are compared then, or when the data is first read.
+recmap's own is hidden, so that no pattern for the data matches it. docs/format.md specifies
+it. It is optional, and used only if it was made from exactly this data. The size is compared
+when the index is loaded. Sampled blocks are compared then, or when the data is first read.
+
+The text index, ``data.tfrecord.idx``, lists the offset and size of each record. DALI and the
+``tfrecord`` package use it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import os
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import StaleIndexWarning
+from recmap.errors import IndexFileError, StaleIndexWarning
 from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.temporary import remove, temporary_path
@@ -33,10 +36,12 @@ __all__ = [
     "Sidecar",
     "is_written",
     "load_sidecar",
+    "read_text_index",
     "remove_sidecar",
     "save_sidecar",
     "sidecar_path",
     "stored_schema",
+    "write_text_index",
 ]
 
 _MAGIC = b"RECMAPIX"
@@ -47,6 +52,8 @@ _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CR
 # Smaller indexes are read into memory instead of mapped.
 _SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
+# Number of record lengths to compare at a time.
+_CHECKED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -289,3 +296,58 @@ def _distrust(target: str, why: str) -> None:
 
 def _crc(data: bytes) -> int:
     return _core.crc32c(np.frombuffer(data, np.uint8))
+
+
+def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
+    """Write a line with the offset and size of each record, framing included."""
+    temporary = temporary_path(path)
+    with open(temporary, "w", encoding="ascii") as file:
+        file.writelines(f"{offset} {size}\n" for offset, size in offsets)
+    os.replace(temporary, path)
+
+
+def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Read the offsets of the records of a file with these bytes.
+
+    Raise an IndexFileError if a record is not where the index says, or has another size.
+    """
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read()
+    except OSError as e:
+        raise IndexFileError(f"{path}: cannot be read: {e.strerror}", file=path) from None
+    try:
+        table = np.array(text.split(), dtype=np.uint64).reshape(-1, 2)
+    except (ValueError, OverflowError) as e:
+        raise IndexFileError(
+            f"{path}: not an index of 'offset size' lines: {e}", file=path
+        ) from None
+    offsets, sizes = table[:, 0], table[:, 1]
+    size = np.uint64(len(data))
+    begins = np.append(offsets, size)
+    ends = np.append(np.uint64(0), offsets + sizes)
+    # Sums of huge sizes wrap around, so check each number too.
+    inside = bool((offsets < size).all() and (sizes >= _core.FRAME_SIZE).all())
+    if not np.array_equal(begins, ends) or not inside:
+        raise _wrong_text_index(path, f"its {len(table):,} records do not fill {size:,} bytes")
+    for start in range(0, len(table), _CHECKED_AT_ONCE):
+        some = slice(start, start + _CHECKED_AT_ONCE)
+        places = offsets[some, None] + np.arange(8, dtype=np.uint64)
+        lengths = data[places].view("<u8")[:, 0]
+        wrong = np.flatnonzero(lengths != sizes[some] - np.uint64(_core.FRAME_SIZE))
+        if len(wrong):
+            row = start + int(wrong[0])
+            raise _wrong_text_index(
+                path,
+                f"record {row:,}, at byte {int(offsets[row]):,}, is not {int(sizes[row]):,} bytes "
+                "long",
+            )
+    return offsets
+
+
+def _wrong_text_index(path: str, why: str) -> IndexFileError:
+    return IndexFileError(
+        f"{path}: does not describe the file: {why} (is it older than the data, or from another "
+        "file? Make a new one with rm.index(path, text=True), or leave out index=)",
+        file=path,
+    )
