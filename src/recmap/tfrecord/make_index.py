@@ -15,10 +15,9 @@ from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
-from recmap.tfrecord.framing import open_record_file
+from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
-from recmap.tfrecord.progress import ScanProgress
 from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (

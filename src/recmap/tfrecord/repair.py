@@ -18,8 +18,7 @@ from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
-from recmap.tfrecord.framing import open_record_file
-from recmap.tfrecord.progress import ScanProgress
+from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.record_file import Window
 from recmap.tfrecord.sidecar import sidecar_path
 

@@ -11,7 +11,7 @@ from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
 from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
-from recmap.tfrecord.progress import ScanProgress
+from recmap.tfrecord.framing import ScanProgress
 
 __all__ = ["Verified", "verify_records"]
 
