@@ -25,8 +25,7 @@ from recmap.model.schema import Batch
 from recmap.native import _core
 from recmap.tfrecord.byte_stream import Entry, inflate
 from recmap.tfrecord.decoder import ExampleDecoder, Records
-from recmap.tfrecord.record_file import RecordFile, Window
-from recmap.tfrecord.record_sizes import record_sizes
+from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
 from recmap.tfrecord.record_stream import START, Place, RecordStream
 
 __all__ = ["CompressedFile"]

@@ -18,8 +18,7 @@ from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.record_file import RecordFile, Window
-from recmap.tfrecord.record_sizes import record_sizes, size_bound
+from recmap.tfrecord.record_file import RecordFile, Window, record_sizes, size_bound
 
 __all__ = ["PlainFile"]
 
