@@ -18,9 +18,8 @@ from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import ExampleDecoder
-from recmap.tfrecord.faults import fault_error, fault_text
+from recmap.tfrecord.faults import describe_record, fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.not_example import describe_record
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Seen, Summary
