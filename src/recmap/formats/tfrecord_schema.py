@@ -11,7 +11,7 @@ from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
-from recmap.tfrecord.faults import Opened, ragged_text
+from recmap.tfrecord.faults import FieldChoice, ragged_text
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary, join_schemas
 from recmap.tfrecord.sidecar import Sidecar
@@ -62,10 +62,10 @@ class _Fields:
     def need_types(self) -> bool:
         return self.whole or None in self.types.values()
 
-    def opened(self, names: Iterable[str]) -> Opened:
+    def choice(self, names: Iterable[str]) -> FieldChoice:
         """Return the facts that errors base their advice on."""
         types = {n: None if field is None else as_field(field) for n, field in self.types.items()}
-        return Opened(list(names), types, self.whole)
+        return FieldChoice(list(names), types, self.whole)
 
 
 def choose_schema(
@@ -133,7 +133,7 @@ def _given_decoder(
         {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
         UnknownFeatures(stored.origin if stored else inferred) if given.whole else None,
         described_by(stored, untyped, skip),
-        given.opened(schema),
+        given.choice(schema),
     )
 
 
@@ -144,7 +144,7 @@ def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary
         field = as_field(type_ or "int64")
         if type_ is not None and (field.fill is not None or field.ragged):
             continue
-        option = given.opened(given.types).fields_option(name, ragged_text(field))
+        option = given.choice(given.types).fields_option(name, ragged_text(field))
         raise FieldMismatchError(
             Message(
                 f"{path}: no feature {name!r} in the {summary.rows:,} records looked at; they "

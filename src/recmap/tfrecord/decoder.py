@@ -15,7 +15,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.tfrecord.faults import Opened, fault_error
+from recmap.tfrecord.faults import FieldChoice, fault_error
 from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
 __all__ = [
@@ -126,7 +126,7 @@ class ExampleDecoder:
     ``places`` says which of a record's two maps holds a field. Fields not listed there are
     searched for in both. ``kinds`` says which kind of list must hold a field. ``unknown``
     collects the features that the schema lacks, if it should have all of them. ``described``
-    checks the column descriptions found at the start of records. ``opened`` is used for advice
+    checks the column descriptions found at the start of records. ``choice`` is used for advice
     in errors.
     """
 
@@ -137,12 +137,12 @@ class ExampleDecoder:
         kinds: Mapping[str, Kind] | None = None,
         unknown: UnknownFeatures | None = None,
         described: Descriptions | None = None,
-        opened: Opened | None = None,
+        choice: FieldChoice | None = None,
     ) -> None:
         self.schema, self.places, self.kinds = schema, dict(places or {}), dict(kinds or {})
         self.unknown = unknown
         self.described = described
-        self.opened = opened or Opened(
+        self.choice = choice or FieldChoice(
             list(schema), {} if unknown else dict(schema), unknown is not None
         )
         for name in schema:
@@ -173,7 +173,7 @@ class ExampleDecoder:
             self.kinds,
             self.unknown,
             self.described,
-            self.opened,
+            self.choice,
         )
 
     def decode(
@@ -223,13 +223,13 @@ class ExampleDecoder:
 
     def error(self, fault: _core.Fault, file: str, record: int) -> DataError:
         """Make the error for a fault in one record of a file."""
-        return fault_error(fault, file, record, self.schema, opened=self.opened, kinds=self.kinds)
+        return fault_error(fault, file, record, self.schema, choice=self.choice, kinds=self.kinds)
 
     def select(self, names: Sequence[str]) -> ExampleDecoder:
         """Return a decoder for these fields only. It ignores all others, known or not."""
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
-        return ExampleDecoder(schema, self.places, self.kinds, None, described, self.opened)
+        return ExampleDecoder(schema, self.places, self.kinds, None, described, self.choice)
 
     def check(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where

@@ -20,7 +20,14 @@ from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
 
-__all__ = ["KIND_NAMES", "Opened", "describe_record", "fault_error", "fault_text", "ragged_text"]
+__all__ = [
+    "KIND_NAMES",
+    "FieldChoice",
+    "describe_record",
+    "fault_error",
+    "fault_text",
+    "ragged_text",
+]
 
 FaultCode = _core.FaultCode
 
@@ -102,7 +109,7 @@ def fault_error(
     record: int,
     schema: Schema | None = None,
     *,
-    opened: Opened | None = None,
+    choice: FieldChoice | None = None,
     kinds: Collection[str] = (),
 ) -> DataError:
     """Make the error for a fault in one record of a file.
@@ -131,7 +138,7 @@ def fault_error(
         )
     remedy = Message()
     if name and schema:
-        remedy = _remedy(fault, name, schema[name], opened or Opened.of(schema), kinds)
+        remedy = _remedy(fault, name, schema[name], choice or FieldChoice.of(schema), kinds)
     where = f"field {name!r}: " if name else ""
     return FieldMismatchError(
         Message(f"{place}: {where}{text}", hint=(remedy,) if remedy else ()),
@@ -149,8 +156,8 @@ def _field_name(fault: _core.Fault, schema: Schema | None) -> str | None:
     return names[fault.column]
 
 
-class Opened(NamedTuple):
-    """How files were opened, so that advice about one field keeps the others.
+class FieldChoice(NamedTuple):
+    """Which fields are read, so that advice about one field keeps the others.
 
     It holds all fields that are read, those given with ``fields=``, and whether all others
     were asked for too.
@@ -161,14 +168,14 @@ class Opened(NamedTuple):
     whole: bool
 
     @classmethod
-    def of(cls, schema: Schema) -> Opened:
+    def of(cls, schema: Schema) -> FieldChoice:
         """Return the options that give exactly these fields."""
         return cls(list(schema), dict(schema), False)
 
     def fields_option(self, name: str, text: str) -> Option:
         """Return the ``fields=`` that gives a field its type and keeps the others.
 
-        >>> print(Opened(["x", "y"], {}, True).fields_option("y", "int64 = 0"))
+        >>> print(FieldChoice(["x", "y"], {}, True).fields_option("y", "int64 = 0"))
         fields={"y": "int64 = 0", ...: None}
         """
         given: dict[Any, str | None] = {
@@ -184,10 +191,10 @@ def ragged_text(field: Field) -> str:
 
 
 def _remedy(
-    fault: _core.Fault, name: str, field: Field, opened: Opened, kinds: Collection[str]
+    fault: _core.Fault, name: str, field: Field, choice: FieldChoice, kinds: Collection[str]
 ) -> Message:
     def typed(text: str) -> Option:
-        return opened.fields_option(name, text)
+        return choice.fields_option(name, text)
 
     match fault.code:
         case FaultCode.missing:
@@ -201,8 +208,8 @@ def _remedy(
             if text == str(field):  # already set, so the bytes are not numbers of this dtype
                 return Message("read the bytes as they are, ", typed("bytes[*]"))
             return Message("for lengths that differ, ", typed(text))
-        case FaultCode.wrong_kind if name in kinds or opened.given.get(name) is None:
-            rest = [other for other in opened.names if other != name]
+        case FaultCode.wrong_kind if name in kinds or choice.given.get(name) is None:
+            rest = [other for other in choice.names if other != name]
             leave = Message("leave it out", *((", ", Option("fields", rest)) if rest else ()))
             return Message(
                 "the records looked at have another kind of list; ",

@@ -182,7 +182,7 @@ def _check(
             {**summary.kinds(), **decoder.kinds},
             decoder.unknown,
             decoder.described,
-            decoder.opened._replace(names=[*fixed, *more]),
+            decoder.choice._replace(names=[*fixed, *more]),
         )
         faults = check()
 
