@@ -13,7 +13,7 @@ import pytest
 
 import recmap as rm
 from recmap.conversion.budget import Budget
-from recmap.files.cpus import Share, pool_size, thread_count, within
+from recmap.files.cpus import ThreadLimit, pool_size, thread_count, within
 from recmap.files.threads import Threads, start_thread
 from tests import jobs
 from tests.limited import MB, peak_of, run_limited
@@ -49,17 +49,17 @@ def test_a_small_memory_budget_uses_few_threads(monkeypatch: pytest.MonkeyPatch)
     as_on_many_processors(monkeypatch)
     small = Budget(28 * 10**6, 1, 1, 8, "")
     large = Budget(10**9, 8, 1, 8, "")
-    with within(small.share):
+    with within(small.thread_limit):
         assert (thread_count(), pool_size()) == (2, 2)
         seen: list[int] = []
         thread = start_thread(lambda: seen.append(thread_count()), name="other")
         assert thread is not None
         thread.join()
         assert seen == [2]
-    with within(large.share):
+    with within(large.thread_limit):
         assert (thread_count(), pool_size()) == (10, 64)
     assert thread_count() == 64
-    assert Budget(10**6, 3, 1, 8, "").share == Share(1, 3)
+    assert Budget(10**6, 3, 1, 8, "").thread_limit == ThreadLimit(1, 3)
 
 
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])

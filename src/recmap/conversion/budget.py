@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
-from recmap.files.cpus import Share, thread_count
+from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.memory_usage import anonymous_memory, give_back
 from recmap.model.byte_size import parse_size, size_text
 from recmap.model.source import Source
@@ -68,10 +68,10 @@ class Budget:
         return self.memory - self.chunk_bytes - self.column_bytes * self.workers
 
     @property
-    def share(self) -> Share:
-        """The share of threads for each worker, few enough that their blocks fit in memory."""
+    def thread_limit(self) -> ThreadLimit:
+        """The threads that each worker may use, few enough that their blocks fit in memory."""
         together = max(self.workers, self.memory // _PER_THREAD)
-        return Share(together // self.workers, together)
+        return ThreadLimit(together // self.workers, together)
 
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""

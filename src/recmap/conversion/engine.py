@@ -167,7 +167,7 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
     least = least_budget(source, work.memory, copies, columns)
-    with within(least.share):
+    with within(least.thread_limit):
         rows = _count_rows(source, least)
         sample = take_sample(source, rows, least)
     shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
@@ -186,7 +186,7 @@ def _write_shards(
         if seed is not None or not in_one_pass or work.runner is not None:
             source.check_sums()  # this process does not read all rows in order
         if seed is not None and unfinished:
-            stack.enter_context(within(plan.budget.share))
+            stack.enter_context(within(plan.budget.thread_limit))
             source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
         writer = ShardWriter(
             source=source,

@@ -50,7 +50,7 @@ class ShardWriter:
 
         If that fails, or ``stopped`` returns True, no file is left behind.
         """
-        with within(self.budget.share):
+        with within(self.budget.thread_limit):
             self._write(shard, count, stopped)
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from recmap.errors import OptionError
 
 __all__ = [
-    "Share",
-    "own_share",
+    "ThreadLimit",
+    "own_limit",
     "pool_size",
     "thread_count",
     "thread_share",
@@ -33,14 +33,14 @@ def thread_count() -> int:
     This is the number of CPUs of this process, or the environment variable ``RECMAP_THREADS``.
     A memory budget may allow fewer.
     """
-    share = own_share()
-    return _cpus() if share is None else min(share.each, _cpus())
+    limit = own_limit()
+    return _cpus() if limit is None else min(limit.each, _cpus())
 
 
 def pool_size() -> int:
     """Return how many threads to start in a pool that several workers share."""
-    share = own_share()
-    return _cpus() if share is None else min(share.together, _cpus())
+    limit = own_limit()
+    return _cpus() if limit is None else min(limit.together, _cpus())
 
 
 def _cpus() -> int:
@@ -71,7 +71,7 @@ def work_beside(count: int) -> None:
     _thread.beside = count
 
 
-class Share(NamedTuple):
+class ThreadLimit(NamedTuple):
     """The number of threads a memory budget allows, per worker and for all workers together."""
 
     each: int
@@ -79,19 +79,19 @@ class Share(NamedTuple):
 
 
 @contextmanager
-def within(share: Share | None) -> Iterator[None]:
-    """Limit this thread, and those it starts, to a share. Every working thread takes memory."""
-    before, _thread.share = own_share(), share
+def within(limit: ThreadLimit | None) -> Iterator[None]:
+    """Limit the threads that this thread, and those it starts, may use. Each takes memory."""
+    before, _thread.limit = own_limit(), limit
     try:
         yield
     finally:
-        _thread.share = before
+        _thread.limit = before
 
 
-def own_share() -> Share | None:
+def own_limit() -> ThreadLimit | None:
     """Return the limit of this thread, if it has one."""
-    share: Share | None = getattr(_thread, "share", None)
-    return share
+    limit: ThreadLimit | None = getattr(_thread, "limit", None)
+    return limit
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from recmap.files.cpus import Share, own_share, within
+from recmap.files.cpus import ThreadLimit, own_limit, within
 from recmap.files.mapped import guarded
 
 __all__ = ["Threads", "start_thread"]
@@ -49,19 +49,19 @@ class Threads(ThreadPoolExecutor):
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
     """Start a daemon thread; return None if the system refuses."""
-    limited = _limited(target, own_share())
+    limited = _limited(target, own_limit())
     thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
         thread.start()
     return None if thread.ident is None else thread
 
 
-def _limited(target: Callable[..., None], share: Share | None) -> Callable[..., None]:
+def _limited(target: Callable[..., None], limit: ThreadLimit | None) -> Callable[..., None]:
     def run(*args: Any) -> None:
-        with within(share):
+        with within(limit):
             target(*args)
 
-    return run if share is not None else target
+    return run if limit is not None else target
 
 
 @contextmanager
