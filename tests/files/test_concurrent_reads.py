@@ -84,7 +84,7 @@ import atexit, itertools, threading
 def told():  # after all that was registered later
     print([thread.name for thread in threading.enumerate() if "ahead" in thread.name])
 
-from recmap.files.read_ahead import read_ahead
+from recmap.files.threads import read_ahead
 
 numbers = read_ahead(itertools.count(), 3)
 next(numbers)

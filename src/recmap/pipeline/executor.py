@@ -34,7 +34,7 @@ import numpy as np
 
 from recmap.errors import DataError, MapError, OptionError
 from recmap.files.mapped import guarded
-from recmap.files.read_ahead import read_ahead
+from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, pick
 from recmap.model.schema import Batch
 from recmap.pipeline.meter import Meter

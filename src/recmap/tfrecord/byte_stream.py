@@ -19,7 +19,7 @@ from recmap.errors import CompressionError, Message, Option, OptionError
 from recmap.files.gzip import inflate_members, inflater, member_size
 from recmap.files.gzip_rescue import Rescue, find_member
 from recmap.files.output_file import Compression
-from recmap.files.read_ahead import read_ahead
+from recmap.files.threads import read_ahead
 from recmap.native import _core
 
 __all__ = ["ByteStream", "CompressionOption", "Entry", "check_compression", "inflate"]
