@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from recmap.adapters.native_arrays import as_native, unknown_dtype
 from recmap.errors import MissingPackageError, OptionError
-from recmap.files.buffer_pool import Buffers
+from recmap.files.memory import Buffers
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.buffer_pool import Buffers
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
+from recmap.files.memory import Buffers
 from recmap.model.coerce import string_column
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate

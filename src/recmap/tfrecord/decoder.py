@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
-from recmap.files.buffer_pool import Buffers
+from recmap.files.memory import Buffers
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged

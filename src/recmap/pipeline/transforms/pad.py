@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.buffer_pool import Buffers
+from recmap.files.memory import Buffers
 from recmap.model.arguments import check_choice
 from recmap.model.batch import PaddedRows, PadSpec, Positions
 from recmap.model.casting import first_lost

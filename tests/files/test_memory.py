@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 
 import recmap as rm
-from recmap.files.buffer_pool import Buffers
+from recmap.files.memory import Buffers
 
 _LARGE = (1024, 256)
 _FLOAT = np.dtype("float32")

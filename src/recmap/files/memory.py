@@ -1,17 +1,20 @@
-"""Reuse the memory of freed batches for the next ones."""
+"""Reuse the memory of freed batches, measure memory, and return it to the system."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
+import os
 import weakref
 from collections import deque
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Buffers"]
+__all__ = ["Buffers", "anonymous_memory", "give_back"]
 
 # Below this size, malloc reuses memory just as well. Above it, new pages cost as much as
 # filling them. Very large buffers are not worth keeping.
@@ -20,6 +23,7 @@ _LARGEST = 1 << 24
 _BYTE = np.dtype(np.uint8)
 # The most bytes kept for reuse.
 _KEPT = 1 << 26
+_STATM = "/proc/self/statm"
 
 
 class Buffers:
@@ -84,3 +88,30 @@ def _rounded(size: int) -> int:
     """
     step = 1 << max(size.bit_length() - 4, 0)
     return -(-size // step) * step
+
+
+def anonymous_memory() -> int:
+    """Return the bytes this process holds, without mapped files.
+
+    Return 0 where the system does not report it.
+    """
+    if not os.path.exists(_STATM):
+        return 0
+    with open(_STATM, "rb", buffering=0) as file:
+        _, resident, of_files, *_ = map(int, file.read().split())
+    return (resident - of_files) * os.sysconf("SC_PAGE_SIZE")
+
+
+def give_back() -> None:
+    """Return freed memory to the system.
+
+    If threads free what others allocated, glibc may keep as much freed memory as is in use.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
