@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.opened import Opened, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
+from recmap.files.inflate import CompressionOption
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
@@ -36,7 +37,6 @@ from recmap.model.ragged import Ragged
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
-from recmap.tfrecord.byte_stream import CompressionOption
 
 __all__ = ["from_arrays", "from_batches", "open"]
 

@@ -26,7 +26,7 @@ from zlib_ng import zlib_ng
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.threads import Threads
 
-__all__ = ["Deflater", "inflate_members", "inflater", "member_size"]
+__all__ = ["GZIP_MAGIC", "Deflater", "inflate_members", "inflater", "member_size"]
 
 # On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
@@ -39,7 +39,7 @@ _ZLIB_HEADER = b"\x78\x9c"
 _ZLIB_LAST_BLOCK = b"\x03\x00"  # empty, and flagged as the last
 # Header of a member: magic, flags, (no time,) no system, size of the extra field.
 _HEAD = struct.Struct("<3sB5xBH")
-_MAGIC = b"\x1f\x8b\x08"
+GZIP_MAGIC = b"\x1f\x8b\x08"
 _HAS_EXTRA = 4
 _NO_SYSTEM = 255
 _SUBFIELD = struct.Struct("<2sH")
@@ -126,7 +126,7 @@ def _make_member(block: bytes) -> bytes:
     whole = _HEAD.size + extra + len(body) + _TRAILER.size
     return b"".join(
         (
-            _HEAD.pack(_MAGIC, _HAS_EXTRA, _NO_SYSTEM, extra),
+            _HEAD.pack(GZIP_MAGIC, _HAS_EXTRA, _NO_SYSTEM, extra),
             _SUBFIELD.pack(name, size.size) + size.pack(whole),
             body,
             _TRAILER.pack(isal_zlib.crc32(block), len(block)),
@@ -152,7 +152,7 @@ def member_size(head: bytes) -> int | None:
     if len(head) < _HEAD.size:
         return None
     magic, flags, _, extra = _HEAD.unpack_from(head)
-    if magic != _MAGIC or not flags & _HAS_EXTRA:
+    if magic != GZIP_MAGIC or not flags & _HAS_EXTRA:
         return None
     at, end = _HEAD.size, min(_HEAD.size + extra, len(head))
     while at + _SUBFIELD.size <= end:

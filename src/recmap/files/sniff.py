@@ -28,6 +28,7 @@ __all__ = [
     "RAW_EXAMPLE",
     "FileKind",
     "holds_records",
+    "is_record",
     "named_tfrecord",
     "size_hint",
     "sniff",
@@ -137,7 +138,7 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
     For the content of a compressed file, ``path`` is the name it would have when unpacked, and
     the size is 0, for unknown.
     """
-    if _is_record(head):
+    if is_record(head):
         return _TFRECORD
     if head.startswith(b"\x93NUMPY"):
         return _NPY
@@ -148,7 +149,7 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
     return recognise(head, tail, size) or _packed(path, head, size) or _guess_text(path, head, size)
 
 
-def _is_record(head: bytes) -> bool:
+def is_record(head: bytes) -> bool:
     """Return whether the bytes begin with the length of a record and its CRC."""
     if len(head) < _core.HEADER_SIZE:
         return False

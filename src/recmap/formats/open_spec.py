@@ -11,6 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import sniff
@@ -21,7 +22,6 @@ from recmap.formats.registry import FORMATS, Format, parameters
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
-from recmap.tfrecord.byte_stream import CompressionOption
 
 __all__ = ["OpenOptions", "Opening", "open_source", "select"]
 

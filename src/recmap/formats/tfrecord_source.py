@@ -27,6 +27,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
 )
 from recmap.files.cpus import thread_count
+from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import MappedFiles, guarded
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.tfrecord_partitions import record_partitions
@@ -43,10 +44,10 @@ from recmap.model.batch import (
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
-from recmap.tfrecord.byte_stream import CompressionOption, check_compression
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, PaddedDecoder
 from recmap.tfrecord.file_group import FileGroups
+from recmap.tfrecord.framing import check_compression
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from recmap.errors import CompressionError, CorruptRecordError, MemoryLimitError
 from recmap.files.cpus import thread_count
+from recmap.files.inflate import inflate
 from recmap.model.batch import join
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.native import _core
-from recmap.tfrecord.byte_stream import Entry, inflate
 from recmap.tfrecord.decoder import ExampleDecoder, Records
 from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
-from recmap.tfrecord.record_stream import START, Place, RecordStream
+from recmap.tfrecord.record_stream import START, Entry, Place, RecordStream
 
 __all__ = ["CompressedFile"]
 
@@ -311,8 +311,8 @@ class CompressedFile(RecordFile):
     def first_record(self) -> npt.NDArray[np.uint8] | None:
         held, wanted = bytearray(), _core.FRAME_SIZE
         try:
-            for piece in inflate(self.path, self.compression):
-                held += piece.plain
+            for block in inflate(self.path, self.compression):
+                held += block.plain
                 if len(held) >= 8:
                     wanted = int.from_bytes(held[:8], "little") + _core.FRAME_SIZE
                 if len(held) >= min(wanted, _MAX_FIRST_RECORD):

@@ -8,7 +8,15 @@ from typing import Literal, Self, overload
 
 import numpy as np
 
-from recmap.errors import ColumnError, UnknownFormatError
+from recmap.errors import (
+    ColumnError,
+    CompressionError,
+    Message,
+    Option,
+    OptionError,
+    UnknownFormatError,
+)
+from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -17,16 +25,15 @@ from recmap.files.output_file import (
     refuse_existing,
 )
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
+from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
-from recmap.tfrecord.byte_stream import CompressionOption, check_compression
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = ["ScanProgress", "open_record_file", "records", "write_records"]
+__all__ = ["ScanProgress", "check_compression", "open_record_file", "records", "write_records"]
 
 # Bytes of records framed at once.
 _FRAME_AT_ONCE = 1 << 20
@@ -59,6 +66,39 @@ def _check_content(path: str) -> None:
         return
     if found is not None or not holds_records(path):
         raise unknown_format(path, found, records=True)
+
+
+def check_compression(path: str, asked: CompressionOption) -> Compression:
+    """Return how a file is compressed; raise if that is not what was asked for."""
+    if asked not in ("auto", "gzip", "zlib", None):
+        raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
+    with open(path, "rb") as file:
+        head = file.read(_core.FRAME_SIZE)
+    found = _detect_compression(head)
+    if asked in ("auto", found) or not head:
+        return found
+    raise CompressionError(
+        Message(
+            f"{path}: compression={asked!r} was asked for, but the content is "
+            f"{found or 'not compressed'} (use ",
+            Option("compression", "auto", of_input=True),
+            ")",
+        ),
+        file=path,
+    )
+
+
+def _detect_compression(head: bytes) -> Compression:
+    """Detect how a file is compressed from its first bytes.
+
+    A plain file begins with the length of a record, which may look like gzip's magic number.
+    The CRC that follows tells them apart.
+    """
+    if is_record(head):
+        return None
+    if begins_stream(head, "gzip"):
+        return "gzip"
+    return "zlib" if begins_stream(head, "zlib") else None
 
 
 @overload

@@ -1,4 +1,8 @@
-"""The records of a compressed file, in windows of the inflated data."""
+"""The records of a compressed file, in windows of the inflated data.
+
+``ByteStream`` holds as many of the plain bytes as needed at a time. ``RecordStream`` finds the
+records in them.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.errors import CompressionError, CorruptRecordError, Message, Option
 from recmap.files.cpus import thread_count
+from recmap.files.inflate import inflate
+from recmap.files.threads import read_ahead
 from recmap.model.source import Skipped
 from recmap.native import _core
-from recmap.tfrecord.byte_stream import ByteStream, Entry
 from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window
 
-__all__ = ["START", "Place", "RecordStream"]
+__all__ = ["START", "Entry", "Place", "RecordStream"]
 
 _WINDOW_SIZE = 1 << 20
 _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
+# Bytes held while searching for the next sound record. Larger records are not found.
+_SEARCH_SIZE = 16 << 20
+# Size of a stream's first allocation.
+_FIRST_SIZE = 1 << 20
+# Blocks of bytes to inflate ahead while records are decoded. Most have at most 256 KB.
+_BLOCKS_AHEAD = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A member where reading can start, and the number of plain bytes before it."""
+
+    position: int = 0
+    base: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,108 @@ class Place:
 
 
 START = Place(0, 0, Entry())
+
+
+class ByteStream:
+    """A moving window over the plain bytes: ``held`` begins at ``base``.
+
+    A damaged stream ends at the damage, or continues after it with ``skip``. ``failures`` lists
+    what is wrong, and where in the plain bytes.
+    """
+
+    def __init__(
+        self, path: str, compression: Literal["gzip", "zlib"], skip: bool, entry: Entry
+    ) -> None:
+        self.base = entry.base
+        # Compressed bytes of the file that have been inflated.
+        self.passed = entry.position
+        self.ended = False
+        self.failures: list[tuple[int, CompressionError]] = []
+        # Never written to again, so it stays valid when the stream moves on.
+        self.held: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._rest = memoryview(b"")
+        self._entries: list[Entry] = []
+        self._blocks = inflate(path, compression, entry.position, salvage=skip)
+        self._begun = self._ahead = False
+
+    def fill(self, size: int) -> bool:
+        """Inflate until ``size`` bytes are held or the stream ends.
+
+        Return False if nothing is held.
+        """
+        if len(self.held) < size and not self.ended:
+            if self._begun and not self._ahead:
+                # Start the thread only on the second call: often only the first bytes are read.
+                self._blocks, self._ahead = read_ahead(self._blocks, _BLOCKS_AHEAD), True
+            self._begun = True
+        while len(self.held) < size and not self.ended:
+            # A damaged record may claim any size, so memory grows step by step.
+            self._extend(min(size, max(2 * len(self.held), _FIRST_SIZE)))
+        return len(self.held) > 0
+
+    def _extend(self, size: int) -> None:
+        buffer, at = np.empty(size, np.uint8), len(self.held)
+        buffer[:at] = self.held
+        while at < size and (self._rest or self._next_block(at)):
+            count = min(len(self._rest), size - at)
+            buffer[at : at + count] = np.frombuffer(self._rest, np.uint8, count)
+            self._rest = self._rest[count:]
+            at += count
+        self.held = buffer[:at]
+        self.held.flags.writeable = False
+
+    def _next_block(self, at: int) -> bool:
+        """Take the next block, which begins ``at`` bytes after ``base``; False at the end."""
+        block = next(self._blocks, None)
+        while block is not None and block.failure is not None:
+            self.failures.append((self.base + at, block.failure))
+            self.passed = block.end
+            block = next(self._blocks, None)
+        self.ended = block is None
+        if block is None:
+            return False
+        if block.begin is not None:
+            self._entries.append(Entry(block.begin, self.base + at))
+        self._rest, self.passed = memoryview(block.plain), block.end
+        return True
+
+    def drop(self, size: int) -> None:
+        """Move on by ``size`` bytes."""
+        self.held = self.held[size:].copy()  # a view would keep all of it alive
+        self.base += size
+        while len(self._entries) > 1 and self._entries[1].base <= self.base:
+            del self._entries[0]
+
+    @property
+    def entry(self) -> Entry:
+        """The nearest entry at or before ``base``, once something is held."""
+        return self._entries[0]
+
+    def end_of_record(self, offset: int) -> int | None:
+        """Return where the record at an offset ends. All of it must be held.
+
+        Return None if its length cannot be trusted, because neither a record nor the end of
+        the stream follows.
+        """
+        length = int.from_bytes(self.held[offset : offset + 8], "little")
+        after = offset + _core.FRAME_SIZE + length
+        self.fill(after + _core.HEADER_SIZE)
+        if self.ended and after == len(self.held):
+            return after
+        fault = _core.scan(self.held, _core.ScanRequest(after, limit=1)).fault
+        return after if fault is None or fault.code == _core.FaultCode.data_cut else None
+
+    def seek_record(self) -> bool:
+        """Move to the next sound record; return False if the held bytes contain none."""
+        size = len(self.held)
+        at = _core.find_record(self.held, 0, size)
+        if at < size or self.ended:
+            self.drop(at)
+            return at < size
+        # A record may begin near the end of the held bytes.
+        self.drop(max(0, size - _SEARCH_SIZE))
+        self.fill(len(self.held) + _SEARCH_SIZE)
+        return False
 
 
 class RecordStream:
