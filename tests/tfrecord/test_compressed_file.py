@@ -134,8 +134,9 @@ def test_a_stream_ends_where_zlib_says_however_it_is_split(
 
 def test_a_gzip_of_an_example_without_framing_is_refused() -> None:
     Path("x.tfrecord.gz").write_bytes(gzip.compress(wire.example(a=wire.int64_list(1, 2, 3))))
-    with pytest.raises(rm.CorruptRecordError, match="holds no TFRecord framing"):
+    with pytest.raises(rm.CorruptRecordError, match="holds no TFRecord framing") as e:
         rm.open("x.tfrecord.gz")
+    assert [option.name for option in e.value.options] == ["errors"]
 
 
 def test_a_gzip_of_nothing_has_no_rows() -> None:

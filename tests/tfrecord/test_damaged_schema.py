@@ -56,8 +56,9 @@ def test_a_damaged_description_is_an_error_or_skipped() -> None:
     data[40] ^= 1
     Path("x.tfrecord").write_bytes(data)
     os.unlink(sidecar_path("x.tfrecord"))
-    with pytest.raises(rm.CorruptRecordError, match="first record, is damaged"):
+    with pytest.raises(rm.CorruptRecordError, match="first record, is damaged") as e:
         rm.open("x.tfrecord")
+    assert [option.name for option in e.value.options] == ["fields", "errors"]
     with pytest.warns(rm.SkippedRecordsWarning):
         ds = rm.open("x.tfrecord", errors="skip")
     assert len(ds) == ROWS - 1

@@ -50,6 +50,7 @@ def test_a_conversion_does_not_lose_features_of_later_records(kind: str, verify:
     assert (e.value.file, e.value.record, e.value.field) == (path, KINDS[kind], "z")
     assert "'z' in 2 records" in str(e.value)
     assert "rm.index" in str(e.value)
+    assert [option.name for option in e.value.options] == ["fields"]
     assert not Path("out.npz").exists()
 
 

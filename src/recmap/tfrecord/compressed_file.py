@@ -202,7 +202,7 @@ class CompressedFile(RecordFile):
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
     ) -> Exception:
-        return self._stream.error(fault, record, base, decoder)
+        return decoder.error(fault, self.path, record, base)
 
     def _rows_from(self, row: int, max_record: int) -> Iterator[_Rows]:
         """Yield windows of rows, beginning with the one that holds ``row``.

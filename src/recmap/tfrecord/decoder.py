@@ -221,9 +221,15 @@ class ExampleDecoder:
         named = zip(self.schema, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
-    def error(self, fault: _core.Fault, file: str, record: int) -> DataError:
-        """Make the error for a fault in one record of a file."""
-        return fault_error(fault, file, record, self.schema, choice=self.choice, kinds=self.kinds)
+    def error(
+        self, fault: _core.Fault, file: str, record: int, base: int | None = None
+    ) -> DataError:
+        """Make the error for a fault in one record of a file.
+
+        ``base`` is where the bytes begin in the inflated data of a compressed file.
+        """
+        schema, choice, kinds = self.schema, self.choice, self.kinds
+        return fault_error(fault, file, record, schema, choice=choice, kinds=kinds, base=base)
 
     def select(self, names: Sequence[str]) -> ExampleDecoder:
         """Return a decoder for these fields only. It ignores all others, known or not."""

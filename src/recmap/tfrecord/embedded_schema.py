@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CorruptRecordError, FieldMismatchError, OptionError
+from recmap.errors import CorruptRecordError, FieldMismatchError, Message, Option, OptionError
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
@@ -127,8 +127,15 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
     """Make the error for a description that cannot be read."""
     place = "the first record" if record == 0 else f"record {record:,}"
     return CorruptRecordError(
-        f"{path}: the description of its columns, in {place}, is damaged: {why} "
-        '(give fields={...} with the types, or errors="skip" to do without it)',
+        Message(
+            f"{path}: the description of its columns, in {place}, is damaged: {why}",
+            hint=(
+                "give the types of the columns to read, ",
+                Option("fields", {"NAME": ...}),
+                ", or do without it, ",
+                Option("errors", "skip"),
+            ),
+        ),
         file=path,
         record=record,
         byte=0 if record == 0 else None,
@@ -209,10 +216,15 @@ class EmbeddedSchemas:
         for name, text in self._texts.items():
             if texts.get(name, text) != text:
                 raise FieldMismatchError(
-                    f"{file}: record {record:,} says {name!r} is {texts[name]}, but the rows are "
-                    f"read as {text} ({self._origin}); files of different types were put together "
-                    "(take them apart and open them as several files, or give fields={...} with "
-                    "the types)",
+                    Message(
+                        f"{file}: record {record:,} says {name!r} is {texts[name]}, but the rows "
+                        f"are read as {text} ({self._origin}); files of different types were put "
+                        "together",
+                        hint=(
+                            "open the original files, or give the types of the columns to read, ",
+                            Option("fields", {name: ...}),
+                        ),
+                    ),
                     file=file,
                     record=record,
                     field=name,
@@ -244,8 +256,13 @@ def check_claims(
         else:
             continue
         raise FieldMismatchError(
-            f"{path}: {where} says {name!r} is {field}, but {why} (give fields={{...}} with the "
-            "types to read it anyway)",
+            Message(
+                f"{path}: {where} says {name!r} is {field}, but {why}",
+                hint=(
+                    "to read it anyway, give the types of the columns to read, ",
+                    Option("fields", {name: ...}),
+                ),
+            ),
             file=path,
             record=0,
             field=name,

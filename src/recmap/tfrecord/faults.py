@@ -111,20 +111,26 @@ def fault_error(
     *,
     choice: FieldChoice | None = None,
     kinds: Collection[str] = (),
+    base: int | None = None,
 ) -> DataError:
     """Make the error for a fault in one record of a file.
 
-    ``kinds`` are the fields known to be stored in one kind of list.
+    ``kinds`` are the fields known to be stored in one kind of list. ``base`` is where the bytes
+    with the fault begin in the inflated data of a compressed file.
     """
     name = _field_name(fault, schema)
-    place = f"{file}: record {record:,} at byte {fault.offset:,}"
+    byte = fault.offset + (base or 0)
+    inflated = "" if base is None else " of the inflated data"
+    place = f"{file}: record {record:,} at byte {byte:,}{inflated}"
     text = fault_text(fault, schema)
     if fault.code in _FRAMING:
+        if base is not None and record == byte == 0:
+            text += "; the inflated data holds no TFRecord framing"
         return CorruptRecordError(
             Message(f"{place}: {text}", hint=("use ", _SKIP, " to drop it, or recmap repair")),
             file=file,
             record=record,
-            byte=fault.offset,
+            byte=byte,
         )
     if fault.code in _NOT_EXAMPLE:
         return NotExampleError(
@@ -134,7 +140,7 @@ def fault_error(
             ),
             file=file,
             record=record,
-            byte=fault.offset,
+            byte=byte,
         )
     remedy = Message()
     if name and schema:
@@ -144,7 +150,7 @@ def fault_error(
         Message(f"{place}: {where}{text}", hint=(remedy,) if remedy else ()),
         file=file,
         record=record,
-        byte=fault.offset,
+        byte=byte,
         field=name,
     )
 

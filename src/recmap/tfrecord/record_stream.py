@@ -13,13 +13,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CompressionError, CorruptRecordError, Message, Option
+from recmap.errors import CompressionError, Message, Option
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import inflate
 from recmap.files.threads import read_ahead
 from recmap.model.source import Skipped
 from recmap.native import _core
-from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window
 
@@ -188,7 +187,7 @@ class RecordStream:
             if fault is not None and _may_continue(fault) and not stream.ended:
                 needed = fault.expected
             elif fault is not None and not skip:
-                damage = self.error(fault, record, base, None)
+                damage = fault_error(fault, self.path, record, base=base)
                 if stream.failures:
                     damage = self._broken(stream, record)
             elif fault is not None:
@@ -238,19 +237,6 @@ class RecordStream:
         passed = [f for f in stream.failures if upto is None or f[0] <= upto]
         del stream.failures[: len(passed)]
         return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
-
-    def error(
-        self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder | None
-    ) -> Exception:
-        """Make the error for a fault in a window at ``base``."""
-        error = (decoder.error if decoder else fault_error)(fault, self.path, record)
-        place = f"at byte {fault.offset:,}"
-        text = str(error).replace(place, f"at byte {base + fault.offset:,} of the inflated data")
-        if isinstance(error, CorruptRecordError) and record == 0 and fault.offset == 0:
-            text += f"; the {self.compression} data holds no TFRecord framing"
-        return type(error)(
-            text, file=self.path, record=record, byte=base + fault.offset, field=error.field
-        )
 
 
 def _may_continue(fault: _core.Fault) -> bool:

@@ -20,6 +20,8 @@ from recmap.errors import (
     DataError,
     FieldMismatchError,
     IndexFileError,
+    Message,
+    Option,
     SkippedRecordsWarning,
     StaleIndexWarning,
 )
@@ -52,6 +54,7 @@ Bytes = npt.NDArray[np.uint8]
 _ITS_FIRST = "its first record"
 _MANIFEST = "_manifest.json"
 _MAX_MANIFEST = 256 << 20
+_SOME_FIELDS = Option("fields", [...])
 
 
 @dataclass(frozen=True)
@@ -166,8 +169,11 @@ def _check_others(files: Sequence[RecordFile], types: Types, skip: bool) -> None
     more = [name for name in sample(files, skip).features if name not in types.schema]
     if more:
         raise FieldMismatchError(
-            f"{files[0].path}: has the feature {more[0]!r}, which {types.place} does not "
-            "describe (open the files apart, or give fields={...})",
+            Message(
+                f"{files[0].path}: has the feature {more[0]!r}, which {types.place} does not "
+                "describe",
+                hint=("open the files separately, or choose the columns to read, ", _SOME_FIELDS),
+            ),
             file=files[0].path,
             field=more[0],
         )
@@ -184,7 +190,7 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
     except DataError as e:
         if not skip:
             raise
-        warnings.warn(f"not used: {e}", SkippedRecordsWarning, stacklevel=6)
+        warnings.warn(Message("not used: ", e.wording), SkippedRecordsWarning, stacklevel=6)
         return None
     return Types(schema, "from the first record", where, path)
 
@@ -201,13 +207,15 @@ def _conflict(one: Types, other: Types) -> FieldMismatchError:
             else (f"{types.where} has no {name!r}")
         )
 
+    given = Option("fields", {name: ...})
     if one.file == other.file:
-        remedy = "delete the one that is wrong, or give fields={...} with the types"
-        text = f"{one.file}: {says(one, a)}, but {says(other, b)} ({remedy})"
+        where = ""
+        remedy = "delete the one that is wrong, or give the types of the columns to read, "
     else:
-        remedy = "open the files apart, or give fields={...} with types that fit all of them"
-        text = f"{one.file}: {says(one, a)}, but in {other.file} {says(other, b)} ({remedy})"
-    return FieldMismatchError(text, file=other.file, field=name)
+        where = f"in {other.file} "
+        remedy = "open the files separately, or give types that fit all of them, "
+    text = f"{one.file}: {says(one, a)}, but {where}{says(other, b)}"
+    return FieldMismatchError(Message(text, hint=(remedy, given)), file=other.file, field=name)
 
 
 class Manifests:

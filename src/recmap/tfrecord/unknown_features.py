@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from recmap.errors import FieldMismatchError, UnknownFeatureWarning
+from recmap.errors import FieldMismatchError, Message, Option, UnknownFeatureWarning
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 
@@ -76,21 +76,29 @@ class UnknownFeatures:
         name, what = _text(key), "feature list" if in_lists else "feature"
         listed = "" if kind == _core.Kind.none else f" ({KIND_NAMES[kind.value]})"
         has = f"{file}: record {record:,} has a {what} {name!r}{listed}"
-        remedy = (
+        remedy = Message(
             f'run rm.index("{file}") or `recmap index`, which finds the features of all records, '
-            "and open it again; or choose the features you want with fields=[...]"
+            "and open it again; or choose the features you want with ",
+            Option("fields", [...]),
         )
         if _mode.strict:
             raise FieldMismatchError(
-                f"{has}, which is not in the schema ({self._origin}) and would be lost; found so "
-                f"far: {self._counts()} ({remedy})",
+                Message(
+                    f"{has}, which is not in the schema ({self._origin}) and would be lost; found "
+                    f"so far: {self._counts()}",
+                    hint=(remedy,),
+                ),
                 file=file,
                 record=record,
                 field=name,
             )
         warnings.warn(
-            f"{has}, which is not in the schema ({self._origin}) and is not read; found so far: "
-            f"{self._counts()}. To read it, {remedy}.",
+            Message(
+                f"{has}, which is not in the schema ({self._origin}) and is not read; found so "
+                f"far: {self._counts()}. To read it, ",
+                remedy,
+                ".",
+            ),
             UnknownFeatureWarning,
             stacklevel=_outside(),
         )
