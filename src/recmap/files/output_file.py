@@ -31,7 +31,7 @@ Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
 # Smaller writes are joined before they go to the spooler.
-_PIECE = 1 << 20
+_WRITE_SIZE = 1 << 20
 # The most writes that wait for the thread.
 _WAITING = 2
 # Disk space is reserved this far ahead.
@@ -53,7 +53,7 @@ class Spooler:
 
     def __init__(self) -> None:
         # Unlike Queue, SimpleQueue is safe to use from the garbage collector.
-        self._pieces: SimpleQueue[tuple[OutputFile, Buffer] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[OutputFile, Buffer] | None] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(_WAITING):
             self._room.put(None)
@@ -63,13 +63,13 @@ class Spooler:
         # If no thread could be started, the caller writes.
         self._stopped = self._thread is None
 
-    def put(self, file: OutputFile, piece: Buffer) -> None:
+    def put(self, file: OutputFile, data: Buffer) -> None:
         self._raise()
         if self._thread is None:
-            file.write_now(piece)
+            file.write_now(data)
             return
         self._room.get()
-        self._pieces.put((file, piece))
+        self._queue.put((file, data))
 
     def close(self) -> None:
         """Wait until everything is written."""
@@ -79,7 +79,7 @@ class Spooler:
     def stop(self) -> None:
         """Wait until the thread has ended. Ignore errors."""
         if self._thread is not None and self._thread.is_alive():
-            self._pieces.put(None)
+            self._queue.put(None)
             self._thread.join()
         self._stopped = True
 
@@ -95,7 +95,7 @@ class Spooler:
             else:  # the thread may still write to it, and closes it later
                 remove(file.temporary)
         self._abandoned = files
-        self._pieces.put(None)
+        self._queue.put(None)
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -103,7 +103,7 @@ class Spooler:
             raise error
 
     def _run(self) -> None:
-        while (item := self._pieces.get()) is not None:
+        while (item := self._queue.get()) is not None:
             self._room.put(None)
             # After an error, keep emptying the queue, so that no caller waits for room.
             if self._error is None and not self._abandoned:
@@ -112,9 +112,9 @@ class Spooler:
         for file in self._abandoned:
             file.abort()
 
-    def _write(self, file: OutputFile, piece: Buffer) -> None:
+    def _write(self, file: OutputFile, data: Buffer) -> None:
         try:
-            file.write_now(piece)
+            file.write_now(data)
         except BaseException as e:  # raised in the caller's thread
             self._error = e
 
@@ -139,38 +139,38 @@ class OutputFile:
             os.unlink(self.temporary)
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
-        self._pieces: list[Buffer] = []
+        self._small: list[Buffer] = []
         self._held = 0
         # Bytes in the file, and where the reserved disk space ends; None if the file system
         # cannot reserve space.
         self.written = 0
         self._reserved: int | None = 0
 
-    def write(self, piece: Buffer) -> None:
+    def write(self, data: Buffer) -> None:
         """Append bytes. Small writes are joined first."""
-        if len(piece) >= _PIECE:
+        if len(data) >= _WRITE_SIZE:
             self.flush()
-            self._spooler.put(self, piece)
+            self._spooler.put(self, data)
             return
-        self._pieces.append(piece)
-        self._held += len(piece)
-        if self._held >= _PIECE:
+        self._small.append(data)
+        self._held += len(data)
+        if self._held >= _WRITE_SIZE:
             self.flush()
 
     def flush(self) -> None:
         """Pass the collected bytes to the spooler."""
-        pieces, self._pieces, self._held = self._pieces, [], 0
-        if pieces:
-            gathered = np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])
+        small, self._small, self._held = self._small, [], 0
+        if small:
+            gathered = np.concatenate([np.frombuffer(data, np.uint8) for data in small])
             self._spooler.put(self, gathered)
 
-    def write_now(self, piece: Buffer) -> None:
+    def write_now(self, data: Buffer) -> None:
         """Compress and write, in the spooler's thread."""
         if self._deflater is None:
-            self._write_all(piece)
+            self._write_all(data)
         else:
-            for part in self._deflater.compress(piece):
-                self._write_all(part)
+            for packed in self._deflater.compress(data):
+                self._write_all(packed)
 
     def _write_all(self, data: Buffer) -> None:
         view = np.frombuffer(data, np.uint8).data
@@ -182,7 +182,7 @@ class OutputFile:
                 view = view[count:]
 
     def _reserve(self, size: int) -> None:
-        if self._reserved is None or self.written + size < max(self._reserved, _PIECE):
+        if self._reserved is None or self.written + size < max(self._reserved, _WRITE_SIZE):
             return
         ahead = size + _RESERVE
         fits = _core.reserve(self._file.fileno(), self.written, ahead)
@@ -200,8 +200,8 @@ class OutputFile:
     def finish(self, durable: bool) -> None:
         """Write the end of the stream and close the file. Close the spooler first."""
         if self._deflater is not None:
-            for part in self._deflater.finish():
-                self._write_all(part)
+            for packed in self._deflater.finish():
+                self._write_all(packed)
         with writing(self.path):
             if self._reserved:  # release the unused space
                 os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)

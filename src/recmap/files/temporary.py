@@ -138,10 +138,10 @@ def acting_for(process: Process) -> Iterator[None]:
         _ACTING_FOR.reset(token)
 
 
-def temporary_path(path: str, mark: str = "") -> str:
+def temporary_path(path: str, purpose: str = "") -> str:
     """Make a unique hidden name next to a path. It identifies the owning process.
 
-    >>> process_of(temporary_path("out/x.npy", mark=".shuffle")) == this_process()
+    >>> process_of(temporary_path("out/x.npy", purpose=".shuffle")) == this_process()
     True
     """
     folder, name = os.path.split(path)
@@ -149,7 +149,7 @@ def temporary_path(path: str, mark: str = "") -> str:
     unique = uuid4().hex
     last = f"{owner.started}-{unique[:8]}" if owner.started else unique[:12]
     identity = f"{owner.machine}-{owner.number}-{last}"
-    return os.path.join(folder, f".{short_name(name)}{mark}.{identity}{_SUFFIX}")
+    return os.path.join(folder, f".{short_name(name)}{purpose}.{identity}{_SUFFIX}")
 
 
 def short_name(name: str) -> str:
@@ -180,7 +180,7 @@ def process_of(path: str) -> Process | None:
 def names_of(path: str) -> set[str]:
     """Return the short names of the files that a temporary name may stand for.
 
-    >>> sorted(names_of(temporary_path("out/x.npy", mark=".shuffle")))
+    >>> sorted(names_of(temporary_path("out/x.npy", purpose=".shuffle")))
     ['x.npy', 'x.npy.shuffle']
     """
     name = os.path.basename(path).removesuffix(_SUFFIX).rpartition(".")[0][1:]

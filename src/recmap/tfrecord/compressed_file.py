@@ -34,7 +34,7 @@ __all__ = ["CompressedFile"]
 _MAX_FIRST_RECORD = 128 << 20
 
 
-class _Rows(NamedTuple):
+class _HeldRows(NamedTuple):
     """A window with only good rows, and the number of the first."""
 
     first: int
@@ -69,7 +69,7 @@ class CompressedFile(RecordFile):
         # the last window read.
         self._windows: Iterator[tuple[Entry, Window]] | None = None
         self._records_passed = self._rows_passed = 0
-        self._held: _Rows | None = None
+        self._held: _HeldRows | None = None
         self._process = os.getpid()
         # The pass that a sample began, and its estimate.
         self._sampled: Iterator[tuple[Entry, Window]] | None = None
@@ -157,7 +157,7 @@ class CompressedFile(RecordFile):
                 return self._held.stop, e.size
         return None
 
-    def _rows_with(self, wanted: npt.NDArray[np.int64]) -> Iterator[tuple[_Rows, slice]]:
+    def _rows_with(self, wanted: npt.NDArray[np.int64]) -> Iterator[tuple[_HeldRows, slice]]:
         """Yield each window that holds some of these ascending rows, and which ones it holds."""
         done = 0
         # Look up each window: the next row may be far away.
@@ -179,7 +179,7 @@ class CompressedFile(RecordFile):
         return decoder.decode(none, False, 1, lambda row: (self.path, row))[0]
 
     def _decode(
-        self, decoder: ExampleDecoder, here: _Rows, chosen: Any, *, partial: bool = False
+        self, decoder: ExampleDecoder, here: _HeldRows, chosen: Any, *, partial: bool = False
     ) -> Batch:
         """Decode the chosen rows of a window.
 
@@ -204,7 +204,7 @@ class CompressedFile(RecordFile):
     ) -> Exception:
         return decoder.error(fault, self.path, record, base)
 
-    def _rows_from(self, row: int, max_record: int) -> Iterator[_Rows]:
+    def _rows_from(self, row: int, max_record: int) -> Iterator[_HeldRows]:
         """Yield windows of rows, beginning with the one that holds ``row``.
 
         No local variable refers to a window: it would stay alive while the next one is made.
@@ -258,7 +258,7 @@ class CompressedFile(RecordFile):
         self._remember(Place(self._rows_passed, window.base, entry))
         numbers = np.arange(self._records_passed, self._records_passed + len(window.offsets))
         good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
-        self._held = _Rows(self._rows_passed, good)
+        self._held = _HeldRows(self._rows_passed, good)
         self._records_passed += len(numbers)
         self._rows_passed = self._held.stop
         return True

@@ -25,6 +25,7 @@ from recmap.tfrecord.unknown_features import Where
 __all__ = [
     "EmbeddedSchemas",
     "check_claims",
+    "checksum",
     "description",
     "parse_schema",
     "read_description",
@@ -62,7 +63,7 @@ def description(schema: Schema, align: int = 0) -> bytes:
 
 
 def _field(text: bytes) -> bytes:
-    content = _HEAD.pack(_MAGIC, _crc(text)) + text
+    content = _HEAD.pack(_MAGIC, checksum(text)) + text
     size, length = bytearray(), len(content)
     while length >= 0x80:
         size.append(length & 0x7F | 0x80)
@@ -155,7 +156,7 @@ def _parse(content: bytes) -> Schema:
         raise ValueError(f"its size cannot be {len(content):,} bytes")
     magic, crc = _HEAD.unpack_from(content)
     text = content[_HEAD.size :]
-    if magic != _MAGIC or _crc(text) != crc:
+    if magic != _MAGIC or checksum(text) != crc:
         raise ValueError("CRC mismatch")
     try:
         return parse_schema(json.loads(text)["schema"])
@@ -278,5 +279,6 @@ def _least(field: Field) -> int:
     return field.count if small else field.count * field.dtype.itemsize
 
 
-def _crc(data: bytes) -> int:
+def checksum(data: bytes) -> int:
+    """Return the CRC32C of some bytes."""
     return _core.crc32c(np.frombuffer(data, np.uint8))

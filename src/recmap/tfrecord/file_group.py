@@ -22,7 +22,7 @@ __all__ = ["FileGroup", "FileGroups"]
 _MAX_SPAN_FILES = 64
 
 _T = TypeVar("_T")
-_Rows: TypeAlias = npt.NDArray[np.int64]
+_RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class FileGroup:
@@ -43,7 +43,9 @@ class FileGroup:
                 self._files.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
         self._unchecked = set(range(len(files)))
 
-    def gather(self, decoder: Decoder[_T], rows: _Rows, verify: bool, *, ask: bool = True) -> _T:
+    def gather(
+        self, decoder: Decoder[_T], rows: _RowNumbers, verify: bool, *, ask: bool = True
+    ) -> _T:
         """Read rows by number, and decode each into its place in one call.
 
         With ``ask``, ask the system to load the records ahead if the rows are not in order.
@@ -69,7 +71,7 @@ class FileGroup:
         path, record = where(fault.row)
         raise decoder.error(fault, path, record)
 
-    def _owned(self, rows: _Rows) -> tuple[_Rows, npt.NDArray[np.uint32] | None]:
+    def _owned(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
         """Return each row's number in its file, and the files; None if there is only one file."""
         if len(self._plain) == 1:
             return rows, None

@@ -25,7 +25,7 @@ from recmap.tfrecord.sidecar import sidecar_path
 __all__ = ["Repaired", "repair"]
 
 # Bytes passed to the writer at a time.
-_PIECE = 4 << 20
+_WRITE_SIZE = 4 << 20
 _FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE
 
 
@@ -162,5 +162,5 @@ def _copy(window: Window, output: OutputFile, begin: int | None = None) -> None:
     if not len(window.offsets):
         return
     begin, end = int(window.offsets[0]) if begin is None else begin, window.scan.end
-    for start in range(begin, end, _PIECE):
-        output.write(window.bytes[start : min(start + _PIECE, end)])
+    for start in range(begin, end, _WRITE_SIZE):
+        output.write(window.bytes[start : min(start + _WRITE_SIZE, end)])

@@ -28,7 +28,7 @@ from recmap.files.mapped import MappedFile
 from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.embedded_schema import parse_schema, schema_texts
+from recmap.tfrecord.embedded_schema import checksum, parse_schema, schema_texts
 from recmap.tfrecord.index import Index
 
 __all__ = [
@@ -131,7 +131,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     text = json.dumps(info).encode()
     text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the anchors are aligned
     anchors = rows.tobytes() + offsets.tobytes()
-    head = _HEAD.pack(_MAGIC, _VERSION, len(text), _crc(text), _crc(anchors))
+    head = _HEAD.pack(_MAGIC, _VERSION, len(text), checksum(text), checksum(anchors))
     target = sidecar_path(beside or path)
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
@@ -242,7 +242,7 @@ def _parse(
         raise ValueError("not an index of this version")
     text = content[_HEAD.size : _HEAD.size + size].tobytes()
     anchors = content[_HEAD.size + size :]
-    if _crc(text) != text_crc or _core.crc32c(anchors) != anchors_crc:
+    if checksum(text) != text_crc or _core.crc32c(anchors) != anchors_crc:
         raise ValueError("CRC mismatch")
     info = json.loads(text)
     _check_info(info)
@@ -292,10 +292,6 @@ def _distrust(target: str, why: str) -> None:
         StaleIndexWarning,
         stacklevel=2,
     )
-
-
-def _crc(data: bytes) -> int:
-    return _core.crc32c(np.frombuffer(data, np.uint8))
 
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
