@@ -27,7 +27,7 @@ def ds(request: pytest.FixtureRequest) -> rm.Dataset:
     return rm.open("x.tfrecord")
 
 
-def test_two_datasets_from_many_threads(ds: rm.Dataset) -> None:
+def test_many_threads_read_two_datasets(ds: rm.Dataset) -> None:
     other = rm.open("x.tfrecord")
 
     def work(seed: int) -> bool:
@@ -47,7 +47,7 @@ def test_two_datasets_from_many_threads(ds: rm.Dataset) -> None:
         assert all(pool.map(work, range(16)))
 
 
-def test_batches_from_many_threads(ds: rm.Dataset) -> None:
+def test_many_threads_read_batches(ds: rm.Dataset) -> None:
     def work(size: int) -> float:
         return float(sum(batch["i"].sum(dtype=np.float64) for batch in ds.batches(size)))
 
@@ -57,7 +57,7 @@ def test_batches_from_many_threads(ds: rm.Dataset) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
-def test_a_forked_child_reads_on(ds: rm.Dataset) -> None:
+def test_a_forked_process_can_go_on_reading(ds: rm.Dataset) -> None:
     assert ds[5]["i"] == 5
     child = os.fork()
     if child == 0:
@@ -66,7 +66,7 @@ def test_a_forked_child_reads_on(ds: rm.Dataset) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_damage_is_reported_the_same_whatever_the_threads() -> None:
+def test_damage_is_reported_alike_with_any_number_of_threads() -> None:
     records = [wire.example(a=wire.int64_list(i)) for i in range(50_000)]
     for i in (12_345, 40_000, 30_000):
         records[i] = wire.example(a=wire.int64_list(i, i))
@@ -81,7 +81,7 @@ ENDS = """
 import atexit, itertools, threading
 
 @atexit.register
-def told():  # after all that was registered later
+def report():  # runs last: handlers run in reverse order
     print([thread.name for thread in threading.enumerate() if "ahead" in thread.name])
 
 from recmap.files.threads import read_ahead
@@ -91,7 +91,7 @@ next(numbers)
 """
 
 
-def test_a_program_waits_at_exit_for_reads_ahead() -> None:
+def test_a_program_that_ends_waits_for_its_read_ahead_threads() -> None:
     done = subprocess.run([sys.executable, "-c", ENDS], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
     assert done.stderr == ""

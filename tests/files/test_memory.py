@@ -1,4 +1,4 @@
-"""Batches use the memory of those that nobody has any more, and of no others."""
+"""Batches reuse the memory of freed batches, and only of those."""
 
 from __future__ import annotations
 

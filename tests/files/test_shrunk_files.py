@@ -1,4 +1,4 @@
-"""Files that lose bytes while they are open: an error, never a signal."""
+"""A file that shrinks while it is open is an error, never a signal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ for way in ways:
         print(e)
 """
 
-# The same, but every way finds the file whole when it looks, and cut when it reads.
+# The same, but each read finds the file complete when it checks, and truncated afterwards.
 AFTER_THE_CHECK = (
     PROGRAM.partition("path, size")[0]
     + """
@@ -143,7 +143,7 @@ def test_a_truncated_file_is_an_error_in_every_read(kind: str, size: int) -> Non
     said = run(path, size, list(WAYS.values()))
     shrank = f"{path}: the file shrank from {before:,} to {size:,} bytes while it was open"
     for way, line in zip(WAYS, said, strict=True):
-        if way == "processes":  # which open the file themselves
+        if way == "processes":  # they open the file themselves
             assert f"{path}: " in line, line
         else:
             assert line.startswith(shrank), (way, line)
@@ -153,7 +153,7 @@ def test_a_truncated_file_is_an_error_in_every_read(kind: str, size: int) -> Non
 def test_a_file_truncated_during_a_read_is_an_error(kind: str) -> None:
     path = write(kind)
     before = os.path.getsize(path)
-    # Not those that give views of the file, which measure() then reads by itself.
+    # Leave out the reads that return views of the file: measure() would touch those itself.
     ways = [WAYS[way] for way in ("gather", "stats", "shuffled", "convert", "shuffled convert")]
     shrank = f"{path}: the file shrank from {before:,} to 0 bytes while it was open"
     said = run(path, 0, ways, AFTER_THE_CHECK)
@@ -182,7 +182,7 @@ def test_a_file_that_lost_its_last_bytes_is_an_error(kind: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3200])
-def test_workers_report_rows_that_are_gone(size: int) -> None:
+def test_workers_report_missing_rows(size: int) -> None:
     (said,) = run(write("raw"), size, [WAYS["processes"]])
     assert "d.bin: the data changed while it was read: it had 4,000 rows" in said
 
@@ -213,7 +213,7 @@ def test_a_shuffle_over_several_files_names_the_one_that_shrank(verify: bool, lo
         ds[order]
 
 
-def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
+def test_the_old_content_of_a_replaced_file_is_read() -> None:
     np.save("d.npy", X)
     ds = rm.open("d.npy")
     np.save("other.npy", X[:5])

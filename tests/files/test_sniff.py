@@ -1,4 +1,4 @@
-"""Files that recmap does not read, and files that are not what they seem."""
+"""Formats that recmap does not read, and files with misleading names."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_the_advice_for_mnist_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Give --dtype uint8 --shape 3,4,4 --offset 16" in capsys.readouterr().err
 
 
-def test_files_recmap_reads_are_read_under_any_name() -> None:
+def test_known_formats_are_recognised_under_any_name() -> None:
     arrays = {"x": np.arange(5), "y": np.arange(5) / 2}
     np.save("one.npy", arrays["x"])
     np.savez("two.npz", **arrays)  # type: ignore[arg-type]
@@ -368,7 +368,7 @@ def test_a_tfrecord_file_without_a_sound_record_is_recognised_by_its_name() -> N
         rm.open("x.anything", format="tfrecord")
 
 
-def test_a_folder_with_notes_beside_its_data_says_how_to_open_the_data() -> None:
+def test_the_error_for_a_folder_with_metadata_says_how_to_open_the_data() -> None:
     os.mkdir("tfds")
     Path("tfds/dataset_info.json").write_text(json.dumps({"name": "mnist"}))
     Path("tfds/features.json").write_text(json.dumps({"x": 1}))
@@ -382,7 +382,7 @@ def test_a_folder_with_notes_beside_its_data_says_how_to_open_the_data() -> None
     assert len(eval(code[0], {"rm": rm})) == len(EXAMPLES)
 
 
-def test_folders_without_data_say_what_is_in_them() -> None:
+def test_errors_for_folders_without_data_say_what_they_contain() -> None:
     os.makedirs("empty")
     os.makedirs("above/train")
     os.makedirs("above/test")
@@ -400,7 +400,7 @@ def test_folders_without_data_say_what_is_in_them() -> None:
         rm.open("images")
 
 
-def test_a_pipe_is_not_waited_for() -> None:
+def test_opening_a_pipe_does_not_block() -> None:
     os.mkfifo("pipe")
     with pytest.raises(rm.RecmapError):
         rm.open("pipe")

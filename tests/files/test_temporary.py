@@ -1,4 +1,4 @@
-"""Files under temporary names: whose they are, and who may remove them."""
+"""Temporary files: which process owns them, and who may remove them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.files.temporary import Process, acting_for, process_of, temporary_path, this_process
 
 
-def test_temporary_names_are_unique_and_tell_their_process() -> None:
+def test_temporary_names_are_unique_and_identify_their_process() -> None:
     names = {temporary_path("out/x.npy") for _ in range(100)}
     assert len(names) == 100
     assert {process_of(name) for name in names} == {this_process()}
@@ -28,7 +28,7 @@ def test_temporary_names_are_unique_and_tell_their_process() -> None:
 
 
 def test_files_of_a_dead_process_are_removed_even_if_its_number_is_reused() -> None:
-    # The process before this one lives, but the file is from another machine.
+    # The parent process is running, but the file is from another machine.
     elsewhere = Process("elsewhere", os.getppid())
     with acting_for(elsewhere):
         left = temporary_path("x.npy")
@@ -41,11 +41,11 @@ def test_files_of_a_dead_process_are_removed_even_if_its_number_is_reused() -> N
     Path(kept).touch()
     with pytest.raises(rm.OutputExistsError, match=f"process {os.getppid()}"):
         clear_temporary(["x.npy"])
-    clear_temporary(["x.npy"], here)  # for whom this process acts
+    clear_temporary(["x.npy"], here)  # this process acts for that one
     assert os.listdir() == []
 
 
-def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
+def test_a_conversion_that_was_taken_over_commits_nothing() -> None:
     def take_over(_: object) -> None:
         for name in os.listdir("out"):
             if ".running." in name:
@@ -56,11 +56,11 @@ def test_a_conversion_whose_place_was_taken_commits_nothing() -> None:
     assert not [name for name in os.listdir("out") if name.endswith(".tfrecord")]
 
 
-@pytest.mark.parametrize("mark", ["", ".recmap", ".running", ".shuffle", ".write-0123456789ab"])
-def test_temporary_files_of_a_longer_name_are_kept(mark: str) -> None:
-    own = temporary_path("a.tfrecord", mark)
+@pytest.mark.parametrize("purpose", ["", ".recmap", ".running", ".shuffle", ".write-0123456789ab"])
+def test_temporary_files_of_an_output_with_a_longer_name_are_kept(purpose: str) -> None:
+    own = temporary_path("a.tfrecord", purpose)
     Path(own).touch()
-    other = temporary_path("a.tfrecord.gz", mark)
+    other = temporary_path("a.tfrecord.gz", purpose)
     Path(other).touch()
     clear_temporary(["a.tfrecord", ".a.tfrecord.manifest.json"])
     assert os.listdir() == [other]
@@ -83,7 +83,7 @@ def test_files_whose_names_share_a_prefix_are_written_at_once() -> None:
 
 
 @pytest.mark.parametrize("end", ["fghij", "abcdE", "abcde.example.org", "abcd-e", "abcd_e"])
-def test_hosts_whose_names_begin_alike_are_told_apart(end: str) -> None:
+def test_hosts_with_similar_names_are_told_apart(end: str) -> None:
     program = f"""
 import socket
 socket.gethostname = lambda: "raycluster-prod-worker-group-{end}"
@@ -123,29 +123,29 @@ def test_temporary_files_of_long_names_are_removed_and_told_apart() -> None:
     assert os.listdir() == [kept]
 
 
-def left_by(process: Process, path: str = "x.npy", mark: str = "") -> str:
+def left_by(process: Process, path: str = "x.npy", purpose: str = "") -> str:
     with acting_for(process):
-        left = temporary_path(path, mark)
+        left = temporary_path(path, purpose)
     Path(left).touch()
     return left
 
 
 @pytest.fixture
 def stranger() -> Iterator[int]:
-    """A process that has nothing to do with recmap."""
+    """Run a process unrelated to recmap, and return its number."""
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process.pid
         process.kill()
 
 
-@pytest.mark.parametrize("mark", ["", ".running", ".shuffle"])
-def test_a_reused_process_number_keeps_nothing(stranger: int, mark: str) -> None:
-    left_by(replace(this_process(), number=stranger), mark=mark)
+@pytest.mark.parametrize("purpose", ["", ".running", ".shuffle"])
+def test_a_reused_process_number_does_not_protect_old_files(stranger: int, purpose: str) -> None:
+    left_by(replace(this_process(), number=stranger), purpose=purpose)
     rm.from_arrays({"data": np.arange(3)}).save("x.npy")
     assert os.listdir() == ["x.npy"]
 
 
-def test_a_process_is_told_apart_from_one_before_a_reboot() -> None:
+def test_a_process_number_from_before_a_reboot_does_not_count() -> None:
     left_by(Process(this_process().machine, os.getppid(), "01234567"))
     clear_temporary(["x.npy"])
     assert os.listdir() == []
@@ -167,14 +167,14 @@ def test_a_running_conversion_is_named_and_left_alone() -> None:
             clear_temporary(["x.npy"])
         assert os.listdir() == [left]
         other.kill()
-        # Until somebody asks how it ended, its number is still taken.
+        # The process has ended, but nobody has collected it, so its number is still in use.
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         clear_temporary(["x.npy"])
     assert os.listdir() == []
 
 
-def test_advice_never_names_a_process_that_may_be_another(stranger: int) -> None:
-    # As recmap 0.1 named them.
+def test_advice_never_names_a_process_that_may_be_unrelated(stranger: int) -> None:
+    # recmap 0.1 used such names.
     old = f".x.npy.running.{this_process().machine}-{stranger}-0123456789ab.tmp"
     Path(old).touch()
     with pytest.raises(rm.OutputExistsError, match="otherwise remove") as error:
@@ -193,7 +193,7 @@ def test_files_of_an_older_version_are_removed_when_their_process_is_gone(number
 
 
 def test_files_of_an_older_version_under_this_process_number_are_removed() -> None:
-    # As in a container, whose first process always has the number 1.
+    # This happens in containers, where the first process always has the number 1.
     Path(f".x.npy.{this_process().machine}-{os.getpid()}-0123456789ab.tmp").touch()
     clear_temporary(["x.npy"])
     assert os.listdir() == []

@@ -1,4 +1,4 @@
-"""Machines of many processors, and systems that let few threads start."""
+"""Machines with many CPUs, and systems that refuse to start threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 60_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Numbers that are compressed badly, in files that threads inflate."""
+    """Write numbers that compress badly, to files that threads inflate."""
     folder = tmp_path_factory.mktemp("threads")
     x = np.random.default_rng(0).random((ROWS, 64), np.float32)
     rm.from_arrays({"x": x}).save(folder / "x.tfrecord.gz", durable=False)
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def as_on_many_processors(monkeypatch: pytest.MonkeyPatch, count: int = 64) -> None:
+def pretend_many_cpus(monkeypatch: pytest.MonkeyPatch, count: int = 64) -> None:
     monkeypatch.setenv("RECMAP_THREADS", str(count))
 
 
@@ -46,7 +46,7 @@ def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_small_memory_budget_uses_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_on_many_processors(monkeypatch)
+    pretend_many_cpus(monkeypatch)
     small = Budget(28 * 10**6, 1, 1, 8, "")
     large = Budget(10**9, 8, 1, 8, "")
     with within(small.thread_limit):
@@ -67,7 +67,7 @@ def test_a_small_memory_budget_uses_few_threads(monkeypatch: pytest.MonkeyPatch)
 def test_many_cpus_do_not_exceed_the_budget(
     folder: Path, name: str, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_on_many_processors(monkeypatch)
+    pretend_many_cpus(monkeypatch)
     path = str(folder / name)
     statement = (
         f"rm.convert({path!r}, 'out/', memory='28MB', shards={shards}, durable=False, "
@@ -92,8 +92,8 @@ print(sum(len(batch["x"]) for batch in ds.batch(1000).prefetch(memory="10MB")))"
 def test_a_memory_limit_without_room_for_all_threads_is_respected(
     folder: Path, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_on_many_processors(monkeypatch)
-    # 64 stacks of 8 MB are 512 MB, and the rows are 15.
+    pretend_many_cpus(monkeypatch)
+    # The rows take 15 MB, but 64 stacks of 8 MB would take 512 MB.
     assert run_limited(BODIES[what].format(path=str(folder / name)), 200 * MB) == str(ROWS)
 
 
@@ -119,7 +119,7 @@ def test_without_threads_the_caller_does_the_work(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_threads")
-def test_an_error_in_work_done_by_the_caller_is_raised_by_its_result() -> None:
+def test_an_error_in_work_done_by_the_caller_is_raised_with_the_result() -> None:
     def fails() -> None:
         raise ValueError("no good")
 
@@ -131,7 +131,7 @@ def test_an_error_in_work_done_by_the_caller_is_raised_by_its_result() -> None:
         list(jobs.pool_of(jobs.third_fails, "threads:2").run(jobs.requests(9), ahead=3))
 
 
-def test_a_pool_works_on_if_its_next_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_goes_on_if_its_next_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start, count = threading.Thread.start, 0
 
     def one_only(self: threading.Thread) -> None:

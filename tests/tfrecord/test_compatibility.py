@@ -1,4 +1,4 @@
-"""TensorFlow on the other side, both ways, and the other readers of aligned files."""
+"""Exchange files with TensorFlow in both directions, and let other packages read aligned files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lengths() -> list[int]:
     return [int(n) for n in RNG.integers(0, 9, ROWS)]
 
 
-# Column, our encoding (None: the default), and the feature TensorFlow is given.
+# Column, our encoding (None: the default), and the feature given to TensorFlow.
 CASES: dict[str, tuple[Any, str | None, Callable[[Any], Any]]] = {
     "float32": (RNG.standard_normal(ROWS, np.float32), None, floats),
     "float32[3,2]": (RNG.standard_normal((ROWS, 3, 2), np.float32), None, floats),
@@ -210,7 +210,7 @@ def test_tensorflow_reads_aligned_files(align: int) -> None:
     assert np.array_equal(np.reshape(images, (ROWS, 7, 7)), FIXED["uint8[7,7]"][0])
     single = tf.io.parse_single_example(records[5], spec)
     assert np.array_equal(single["float32[3,2]"], FIXED["float32[3,2]"][0][5])
-    # And by protobuf: apart from the padding it is the same message.
+    # For protobuf, it is the same message apart from the padding.
     for ours, theirs in zip(records, examples(FIXED), strict=True):
         message = tf.train.Example.FromString(ours)
         message.DiscardUnknownFields()
@@ -218,7 +218,7 @@ def test_tensorflow_reads_aligned_files(align: int) -> None:
 
 
 def test_the_tfrecord_package_reads_aligned_files() -> None:
-    # In a process of its own: its protobuf messages clash with TensorFlow's.
+    # In another process, because its protobuf messages clash with TensorFlow's.
     path = write_with_recmap(FIXED, align=64)
     rm.index(path, text=True)
     program = f"""
@@ -231,7 +231,7 @@ print(json.dumps([{{name: row[name].tolist() for name in kinds}} for row in rows
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    # With an index it begins at a random record and comes around.
+    # With an index, the loader starts at a random record and wraps around.
     order = {int(value): i for i, value in enumerate(FIXED["int64"][0])}
     rows = sorted(json.loads(run.stdout), key=lambda row: order[row["int64"][0]])
     for name in ("float32[3,2]", "int64"):

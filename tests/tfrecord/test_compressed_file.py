@@ -1,4 +1,4 @@
-"""Compressed files that are damaged, padded or not what they seem."""
+"""Compressed files: any order of rows, damage, padding, members."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_flipped_bit_in_the_stream_is_an_error() -> None:
         rm.open("x.gz")[:]
     with pytest.warns(rm.SkippedRecordsWarning):
         ds = rm.open("x.gz", errors="skip")
-    # What could be inflated is kept, and only sound records of it.
+    # Only the sound records of what could be inflated are kept.
     values = ds[:]["a"]
     assert np.array_equal(values, np.sort(values))
     assert len(ds.skipped) >= 1
@@ -124,11 +124,11 @@ def test_a_stream_ends_where_zlib_says_however_it_is_split(
     engine, _ = inflater(kind[0])
     plain, pending, position, file = b"", b"", 0, BytesIO(packed + behind)
     while not engine.eof:
-        piece = pending or file.read(read)
-        assert piece, "it seems to be cut"
-        plain += engine.decompress(piece, most)
+        packed_data = pending or file.read(read)
+        assert packed_data, "it seems to be cut"
+        plain += engine.decompress(packed_data, most)
         pending = engine.unused_data if engine.eof else engine.unconsumed_tail
-        position += len(piece) - len(pending)
+        position += len(packed_data) - len(pending)
     assert (plain, position) == (data, len(packed))
 
 
@@ -145,7 +145,7 @@ def test_a_gzip_of_nothing_has_no_rows() -> None:
 
 
 def test_an_endless_stream_is_read_in_bounded_memory() -> None:
-    # A record that claims 2 GiB in a file of a few bytes, and a bomb of zeros.
+    # A small file that inflates to megabytes of zeros.
     Path("x.tfrecord.gz").write_bytes(gzip.compress(bytes(64 << 20)))
     with pytest.raises(rm.CorruptRecordError, match="length CRC"):
         rm.open("x.tfrecord.gz")
@@ -165,7 +165,7 @@ def test_bad_rows_of_compressed_files_are_skipped() -> None:
 
 
 def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: int = 5000) -> bytes:
-    """gzip members that say their size, as pgzip (``IG``) and bgzip (``BC``) write them."""
+    """Make gzip members that state their size, as pgzip (``IG``) and bgzip (``BC``) do."""
     packed = b""
     for at in range(0, len(data), block):
         plain = data[at : at + block]
@@ -181,7 +181,7 @@ def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: in
 
 
 @pytest.mark.parametrize("name", [b"IG", b"BC"])
-def test_members_that_tell_their_size_are_read(name: bytes) -> None:
+def test_members_that_state_their_size_are_read(name: bytes) -> None:
     Path("x.gz").write_bytes(members(DATA, name))
     assert gzip.decompress(Path("x.gz").read_bytes()) == DATA
     assert np.array_equal(rm.open("x.gz")[:]["a"], np.arange(20_000))
@@ -222,13 +222,13 @@ def test_a_damaged_member_is_named_and_the_others_are_kept(kind: str) -> None:
         ds = rm.open("x.gz", errors="skip")
     values = ds[:]["a"]
     assert (np.diff(values) > 0).all()
-    # Of 20,000 records, a member holds about 150.
+    # A member holds about 150 of the 20,000 records.
     assert len(values) > 19_800
     assert (values[0], values[-1]) == (0, 19_999)
 
 
 def inflated(packed: bytes, wbits: int) -> bytes:
-    """What one inflater gives, byte by byte, before it meets the damage."""
+    """Inflate byte by byte, up to the damage."""
     engine, plain = zlib.decompressobj(wbits), b""
     try:
         for i in range(len(packed)):
@@ -271,7 +271,7 @@ def test_damage_loses_no_more_records_than_in_a_plain_file(seed: int) -> None:
 
 
 def in_order(rows: Iterator[Any]) -> tuple[list[Any], bool]:
-    """What is delivered before an error, and whether there was one."""
+    """Return the rows before an error, and whether there was one."""
     seen = []
     try:
         for row in rows:
@@ -309,7 +309,7 @@ def test_the_rows_before_a_bad_one_are_returned(kind: str, what: str, bad: int) 
         assert failed
         assert seen == records[:bad]
     if what == "not an example" and (bad < 1000 or kind == "gzip"):
-        return  # the sample finds it: opening says so
+        return  # the sample includes it, so opening reports it
     rows, failed = in_order(iter(ds()))
     assert failed
     assert [row["a"] for row in rows] == list(range(bad))
@@ -344,7 +344,7 @@ def test_an_empty_file_is_one_empty_member() -> None:
 
 
 @pytest.mark.parametrize("packed", ["members", "one member"])
-def test_distant_rows_of_a_large_file_are_right(packed: str) -> None:
+def test_distant_rows_of_a_large_file_are_correct(packed: str) -> None:
     x = np.random.default_rng(0).random((4000, 1024), np.float32)
     with rm.TFRecordWriter("x.gz", compression="gzip") as w:
         w.write({"x": x})

@@ -24,7 +24,7 @@ def with_lead(record: bytes, content: bytes, number: int = 14) -> bytes:
 
 
 def opened_or_refused() -> Any:
-    """The dataset, whose values are right, or the error that names the file."""
+    """Return the dataset if its values are right, or an error that names the file."""
     try:
         ds = rm.open("x.tfrecord")
         right = ds[:]["a"].tolist() == [5, 5]
@@ -98,7 +98,7 @@ def test_a_hostile_description_is_an_error_or_ignored(content: bytes) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_any_bytes_for_a_description_are_an_error_or_ignored(data: st.DataObject) -> None:
+def test_arbitrary_bytes_as_a_description_are_an_error_or_ignored(data: st.DataObject) -> None:
     record = wire.example(a=wire.int64_list(5))
     text = json.dumps({"schema": {"a": "int32"}}).encode()
     content = bytearray(described(text))

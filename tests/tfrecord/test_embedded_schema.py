@@ -1,6 +1,4 @@
-"""Types that survive a copy: the description of the columns in the first record of a file,
-the manifest of a folder, and what happens where they are damaged or contradict each other.
-"""
+"""The description of the columns in the first record keeps their types when a file is copied."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from recmap.tfrecord.sidecar import sidecar_path
 ROWS = 12
 RNG = np.random.default_rng(0)
 LENGTHS = [i % 4 for i in range(ROWS)]
-# Fields that records cannot tell, and a column of each.
+# Fields that cannot be inferred from records, and a column of each.
 DESCRIBED: dict[str, Any] = {
     "uint8[4,5]": RNG.integers(0, 256, (ROWS, 4, 5)).astype(np.uint8),
     "uint8": np.arange(ROWS, dtype=np.uint8),
@@ -59,7 +57,7 @@ TOLD: dict[str, Any] = {
 
 
 def copied(*paths: str) -> str:
-    """The files alone, in another folder."""
+    """Copy the files, without their indexes, to another folder."""
     os.makedirs("elsewhere", exist_ok=True)
     for path in paths:
         shutil.copyfile(path, os.path.join("elsewhere", os.path.basename(path)))
@@ -89,7 +87,7 @@ def test_a_copied_file_keeps_its_types(field: str, compression: Any) -> None:
 
 
 @pytest.mark.parametrize("field", TOLD)
-def test_types_that_records_tell_are_not_embedded(field: str) -> None:
+def test_types_that_can_be_inferred_are_not_embedded(field: str) -> None:
     write({field: TOLD[field]})
     write({field: TOLD[field]}, "plain.tfrecord", describe=False)
     assert Path("x.tfrecord").read_bytes() == Path("plain.tfrecord").read_bytes()
@@ -156,8 +154,8 @@ def test_a_long_name_does_not_break_the_alignment() -> None:
 @pytest.mark.parametrize("first", [0, 1, 60, 200])
 @pytest.mark.parametrize("describe", [True, False])
 def test_a_longer_first_row_keeps_columns_mapped(first: int, describe: bool) -> None:
-    # Lengths of the first string around that of the description, so that its record is as
-    # long as the others, or the others as it would be.
+    # The first string is about as long as the description. So the first record, with or
+    # without the description, sometimes has the same length as the others.
     for more in range(first, first + 60):
         with rm.TFRecordWriter("x.tfrecord", overwrite=True, describe=describe) as w:
             w.write({"a": np.arange(12.0).reshape(4, 3), "s": [b"x" * more, *[b"y" * 100] * 3]})
@@ -193,7 +191,7 @@ def test_the_tfrecord_package_skips_the_description() -> None:
         "rows = tfrecord_loader('x.tfrecord', None, {'int32': 'int', 'uint8[4,5]': 'byte'})\n"
         "print([(int(row['int32'][0]), bytes(row['uint8[4,5]'])) for row in rows])"
     )
-    # Alone, because its messages have the names of TensorFlow's.
+    # In another process, because its protobuf messages clash with TensorFlow's.
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True
     )
@@ -266,7 +264,7 @@ def test_repair_keeps_the_types_when_the_first_record_is_damaged(compression: An
 
 
 @pytest.mark.parametrize("align", [None, 64])
-def test_indexing_a_described_file_gives_the_index_its_writer_made(align: int | None) -> None:
+def test_indexing_a_described_file_makes_the_same_index_as_its_writer(align: int | None) -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["float64"]}
     with rm.TFRecordWriter("x.tfrecord", align=align) as w:
         w.write(columns)
@@ -277,7 +275,7 @@ def test_indexing_a_described_file_gives_the_index_its_writer_made(align: int | 
 
     def info(content: bytes) -> Any:
         told = json.JSONDecoder().raw_decode(content[24:].decode("latin-1"))[0]
-        del told["encoding"], told["written"]  # the latter is not for an index to say
+        del told["encoding"], told["written"]  # an index cannot know who wrote the file
         return told | {"mapped": sorted(told["mapped"])}
 
     assert info(made) == info(written)
@@ -333,7 +331,7 @@ def test_bit_rot_despite_a_valid_index_is_noticed_by_every_read() -> None:
     with rm.TFRecordWriter("x.tfrecord", align=64) as w:
         w.write({"x": images})
     data = bytearray(Path("x.tfrecord").read_bytes())
-    # Between two blocks that the index knows the file by.
+    # Between two of the blocks that the index samples.
     at = len(data) // 63 * 31 - 8000
     data[at] ^= 1
     Path("x.tfrecord").write_bytes(data)

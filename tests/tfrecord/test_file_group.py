@@ -1,4 +1,4 @@
-"""Rows of several TFRecord files at once, in any order."""
+"""Reading rows of several TFRecord files in one call, in any order."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def require(batch: Any, rows: Any) -> None:
 
 
 @given(rows=st.lists(st.integers(0, ROWS - 1), max_size=60))
-def test_rows_come_in_the_order_asked_for(files: Path, rows: list[int]) -> None:
+def test_rows_are_returned_in_the_requested_order(files: Path, rows: list[int]) -> None:
     require(opened(files)[rows], rows)
 
 
@@ -126,7 +126,7 @@ def test_mappings_are_counted_for_the_whole_process(
         assert len(ds) == ROWS
         require(ds[rows], rows)
     held = [ds._source._gathering._all is not None for ds in datasets]  # type: ignore[attr-defined]
-    # Five files of each.
+    # Each dataset has five files.
     assert sum(held) == 12
     del ds, datasets[:6]
     last = datasets[-1]
@@ -231,7 +231,7 @@ def test_a_column_that_does_not_fit_is_reported_with_file_and_record() -> None:
         ds[[3, 10, 69]]
 
 
-def test_a_file_that_was_replaced_is_read_as_it_was() -> None:
+def test_the_old_content_of_a_replaced_file_is_read() -> None:
     write()
     ds = rm.open("part-*.tfrecord", fields=FIELDS)
     require(ds[[90, 52, 3]], [90, 52, 3])

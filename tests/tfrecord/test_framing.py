@@ -1,4 +1,4 @@
-"""Raw records, whatever they hold."""
+"""Raw records with any content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS = [b"", b"one", bytes(1000), b"\xff" * 5, b"last"]
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
-def test_what_is_written_is_read(compression: Any) -> None:
+def test_written_records_are_read_back(compression: Any) -> None:
     assert rm.tfrecord.write_records("x", RECORDS, compression=compression) == 5
     assert list(rm.tfrecord.records("x")) == RECORDS
     assert [bytes(view) for view in rm.tfrecord.records("x", view=True)] == RECORDS
@@ -33,13 +33,13 @@ def test_views_stay_valid() -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_record_larger_than_any_window(compression: Any) -> None:
+def test_a_record_may_be_larger_than_a_window(compression: Any) -> None:
     large = os.urandom(1000) * 20_000
     rm.tfrecord.write_records("x", [b"a", large, b"z"], compression=compression)
     assert list(rm.tfrecord.records("x")) == [b"a", large, b"z"]
 
 
-def test_several_files() -> None:
+def test_several_files_are_read_in_order() -> None:
     rm.tfrecord.write_records("x-0", [b"a"])
     rm.tfrecord.write_records("x-1", [b"b"])
     assert list(rm.tfrecord.records("x-*")) == [b"a", b"b"]

@@ -1,4 +1,4 @@
-"""Index files: made, used, distrusted, and the text ones of other tools."""
+"""Index files: writing them, using them, refusing stale or damaged ones, and text indexes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def mixed(count: int = 300) -> list[bytes]:
 
 
 def parts_of(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """What the JSON of an index says, and its marks."""
+    """Split an index into its JSON and its anchors."""
     size = int.from_bytes(content[12:16], "little")
     return json.loads(content[24 : 24 + size]), content[24 + size :]
 
 
-def index_of(info: dict[str, Any], marks: bytes) -> bytes:
-    """An index that says so, whose checksums are right."""
+def index_of(info: dict[str, Any], anchors: bytes) -> bytes:
+    """Make an index of these parts, with matching checksums."""
     text = json.dumps(info).encode()
     text += b" " * (-(24 + len(text)) % 8)
-    crcs = [_core.crc32c(np.frombuffer(part, np.uint8)) for part in (text, marks)]
-    return b"RECMAPIX" + struct.pack("<IIII", 2, len(text), *crcs) + text + marks
+    crcs = [_core.crc32c(np.frombuffer(part, np.uint8)) for part in (text, anchors)]
+    return b"RECMAPIX" + struct.pack("<IIII", 2, len(text), *crcs) + text + anchors
 
 
-def test_an_index_is_a_hidden_file_beside_the_data() -> None:
+def test_an_index_is_a_hidden_file_next_to_the_data() -> None:
     wire.write("x.tfrecord", *mixed())
     assert rm.index("x.tfrecord") == [".x.tfrecord.recmap"]
     assert rm.open("x.tfrecord").schema == {"a": "int64[*]"}
@@ -62,7 +62,7 @@ def test_indexed_rows_are_the_same_rows() -> None:
 
 
 def test_the_schema_in_an_index_holds_for_all_records() -> None:
-    # The record that differs is far from any that is sampled.
+    # The record that differs is far from all sampled ones.
     same = [wire.example(a=wire.int64_list(1))] * 40_000
     other = wire.example(a=wire.int64_list(1, 2))
     wire.write("x.tfrecord", *same[:33_333], other, *same)
@@ -181,7 +181,7 @@ def test_a_text_index_that_does_not_fit_is_refused() -> None:
         rm.open("x.tfrecord", index="junk.idx")
 
 
-def test_a_text_index_is_judged_by_the_data_and_not_by_its_age() -> None:
+def test_a_text_index_is_compared_with_the_data_whatever_its_age() -> None:
     wire.write("x.tfrecord", *mixed())
     rm.index("x.tfrecord", text=True)
     os.utime("x.tfrecord.idx", ns=(1, 1))
@@ -236,13 +236,13 @@ HOSTILE: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-def test_an_index_with_values_that_make_no_sense_is_not_used(key: str) -> None:
+def test_an_index_with_invalid_values_is_not_used(key: str) -> None:
     column = np.arange(12, dtype=np.uint8).reshape(4, 3)
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": column})
-    info, marks = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
+    info, anchors = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
     for value in HOSTILE[key]:
-        Path(sidecar_path("x.tfrecord")).write_bytes(index_of({**info, key: value}, marks))
+        Path(sidecar_path("x.tfrecord")).write_bytes(index_of({**info, key: value}, anchors))
         with pytest.warns(rm.StaleIndexWarning, match="not used"):
             ds = rm.open("x.tfrecord")
         assert ds[:]["x"].tolist() == column.tolist()
@@ -256,8 +256,8 @@ def test_an_index_with_values_that_make_no_sense_is_not_used(key: str) -> None:
 def test_an_index_with_huge_claims_takes_no_memory(field: str) -> None:
     with rm.TFRecordWriter("x.tfrecord", describe=False) as w:
         w.write({"x": np.zeros((4, 3), np.uint8)})
-    info, marks = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
-    content = index_of({**info, "schema": {"x": field}}, marks)
+    info, anchors = parts_of(Path(sidecar_path("x.tfrecord")).read_bytes())
+    content = index_of({**info, "schema": {"x": field}}, anchors)
     Path(sidecar_path("x.tfrecord")).write_bytes(content)
     filled = "=" in field
     with (
@@ -274,9 +274,9 @@ def test_an_index_of_recmap_0_1_is_still_read() -> None:
     path = Path(sidecar_path("x.tfrecord"))
     content = path.read_bytes()
     head = struct.Struct("<8sIIII")
-    magic, _, size, _, marks_crc = head.unpack(content[: head.size])
+    magic, _, size, _, anchors_crc = head.unpack(content[: head.size])
     info = json.loads(content[head.size : head.size + size])
-    # As it was: sixteen blocks, which overlap in a small file, and the time of change.
+    # Version 1 had 16 blocks, which overlap in a small file, and the modification time.
     data, crc = Path("x.tfrecord").read_bytes(), 0
     for i in range(16):
         at = (len(data) - 4096) * i // 15
@@ -286,7 +286,7 @@ def test_an_index_of_recmap_0_1_is_still_read() -> None:
     text = json.dumps(info).encode()
     text += b" " * (-(head.size + len(text)) % 8)
     text_crc = _core.crc32c(np.frombuffer(text, np.uint8))
-    old = head.pack(magic, 1, len(text), text_crc, marks_crc) + text + content[head.size + size :]
+    old = head.pack(magic, 1, len(text), text_crc, anchors_crc) + text + content[head.size + size :]
     path.write_bytes(old)
     ds = rm.open("x.tfrecord")
     assert "300 rows, schema from the index" in repr(ds)
@@ -300,7 +300,7 @@ def test_other_content_of_the_same_size_and_time_is_noticed(at: float, count: in
     rm.index("x.tfrecord")
     before = os.stat("x.tfrecord")
     data = bytearray(Path("x.tfrecord").read_bytes())
-    # A stretch, as another file would differ in.
+    # Change a long span, as in a different file.
     start = int(at * (len(data) - 20_000)) if len(data) > 20_000 else 0
     for i in range(start, min(start + 20_000, len(data))):
         data[i] ^= 1
@@ -330,7 +330,7 @@ def test_anchors_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> 
     assert ds[picked]["a"] == everything[picked]
 
 
-def test_rows_written_one_by_one_are_indexed_like_those_written_together() -> None:
+def test_rows_written_one_by_one_get_the_same_index_as_in_one_batch() -> None:
     lengths = np.random.default_rng(0).integers(0, 9, 3000)
     rows = [np.arange(n) for n in lengths]
     together, alone = Path("together.tfrecord"), Path("alone.tfrecord")
@@ -360,7 +360,7 @@ def test_progress_is_reported_and_starts_over_with_the_records() -> None:
     told.clear()
     rm.index("*.tfrecord", text=True, progress=watch)
     assert told[-1] == (total, total)
-    # Other data under the same name: what its index says does not hold.
+    # The file gets other data, which the schema in its index does not fit.
     wire.write("0.tfrecord", *[wire.example(a=wire.float_list(1.0))] * 9)
     told.clear()
     rm.index("0.tfrecord", progress=watch)

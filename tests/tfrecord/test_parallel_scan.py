@@ -1,4 +1,4 @@
-"""Records of one file, found by several readers who enter it anywhere."""
+"""Find the records of one file by scans that begin anywhere in it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def write(records: list[bytes], name: str = "x.tfrecord") -> str:
 
 
 def found(path: str, edges: list[int], every: int = 4) -> tuple[Index, int]:
-    """The index of a file that is searched between these edges, and how many stretches had
-    to be walked again.
-    """
+    """Scan the spans between these edges. Return the index, and how many were scanned again."""
     again = 0
 
     def find_again(begin: int, stop: int) -> ScannedSpan:
@@ -33,8 +31,8 @@ def found(path: str, edges: list[int], every: int = 4) -> tuple[Index, int]:
         again += 1
         return scan_span(path, begin, stop, every, entered=True)
 
-    parts = [scan_span(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
-    return join_spans(edges[-1], every, edges[1:], parts, find_again), again
+    spans = [scan_span(path, a, b, every, entered=a == 0) for a, b in pairwise(edges)]
+    return join_spans(edges[-1], every, edges[1:], spans, find_again), again
 
 
 def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
@@ -45,9 +43,9 @@ def offsets(path: str, index: Index) -> npt.NDArray[np.uint64]:
 
 
 def same_as_local(path: str, index: Index) -> None:
-    shard = PlainFile(path, verify=True)
-    assert shard.count() == index.count
-    local = shard.index
+    local_file = PlainFile(path, verify=True)
+    assert local_file.count() == index.count
+    local = local_file.index
     assert (index.end, index.complete, index.length) == (local.end, local.complete, local.length)
     assert index.longest == local.longest
     assert offsets(path, index).tolist() == offsets(path, local).tolist()
@@ -55,7 +53,7 @@ def same_as_local(path: str, index: Index) -> None:
 
 RAGGED = [bytes(range(i % 23)) for i in range(40)]
 EVEN = [bytes([i] * 9) for i in range(40)]
-# Records that hold whole TFRecord files, as those of a backup would.
+# Records that contain whole TFRecord files, as in a backup.
 NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:6])] * 5
 
 
@@ -67,16 +65,17 @@ NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:6]
 def test_the_index_is_the_same_wherever_the_file_is_split(records: list[bytes]) -> None:
     path = write(records)
     size = os.path.getsize(path)
-    for piece in [*range(1, 60), size // 3 + 1, size // 2 + 1, size + 1]:
-        index, _ = found(path, [*range(0, size, piece), size])
+    for width in [*range(1, 60), size // 3 + 1, size // 2 + 1, size + 1]:
+        index, _ = found(path, [*range(0, size, width), size])
         same_as_local(path, index)
 
 
 def test_a_record_inside_another_is_not_indexed() -> None:
     path = write(NESTED)
-    middle = _core.HEADER_SIZE + 1  # in the first record, before the second one inside of it
+    # Inside the first record, before the second of the records that it contains.
+    middle = _core.HEADER_SIZE + 1
     entered = scan_span(path, middle, os.path.getsize(path), 4, entered=False)
-    assert entered.begin == _core.HEADER_SIZE + _core.FRAME_SIZE  # that is what it finds there
+    assert entered.begin == _core.HEADER_SIZE + _core.FRAME_SIZE
     assert not entered.sound
     index, again = found(path, [0, middle, os.path.getsize(path)])
     assert index.count == 5
@@ -99,9 +98,9 @@ def test_the_index_ends_at_damage_and_reading_on_reports_it() -> None:
     Path(path).write_bytes(data)
     index, _ = found(path, [*range(0, len(data), 50), len(data)])
     assert (index.count, index.end, index.complete) == (20, bad, False)
-    shard = PlainFile(path, verify=True, index=index)
+    local_file = PlainFile(path, verify=True, index=index)
     with pytest.raises(rm.CorruptRecordError, match=f"record 20 at byte {bad}"):
-        shard.count()
+        local_file.count()
 
 
 def test_anchors_stay_few_however_many_records_there_are() -> None:

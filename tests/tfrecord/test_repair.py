@@ -1,4 +1,4 @@
-"""The sound records of damaged files, copied; and many files checked at a time."""
+"""Copy the sound records of damaged files, and check many files at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAMES = [wire.frame(record) for record in RECORDS]
 
 
 def damaged(*, data: int, length: int, tail: bytes = b"") -> bytes:
-    """The records, one with a bit of its data turned, one of its length."""
+    """Return the records with a bit flipped in the data of one and in the length of another."""
     frames = [bytearray(frame) for frame in FRAMES]
     frames[data][14] ^= 4
     frames[length][2] ^= 4
@@ -77,7 +77,7 @@ def test_a_truncated_compressed_file_is_repaired() -> None:
 
 
 def test_records_after_a_truncated_one_are_found() -> None:
-    """As a writer leaves it that was killed, and then went on."""
+    """Such a file is left by a writer that was killed and then appended more records."""
     whole = b"".join(FRAMES[3:])
     Path("x.tfrecord").write_bytes(FRAMES[0] + wire.frame(b"long " * 50)[:30] + whole)
     done = rm.repair("x.tfrecord", "y.tfrecord")
@@ -137,7 +137,7 @@ def test_memory_is_bounded() -> None:
         file.write(b"damage")
     program = """if True:
         import resource, recmap as rm
-        repair = rm.repair  # which is loaded now
+        repair = rm.repair  # imports it now
         in_use = int(open("/proc/self/statm").read().split()[5]) * 4096
         resource.setrlimit(resource.RLIMIT_DATA, (in_use + (64 << 20), -1))
         print(repair("x.tfrecord", "y.tfrecord").records)

@@ -1,4 +1,4 @@
-"""Round trips over schemas and values that Hypothesis makes up."""
+"""Round trips of random schemas and values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def bits(column: Any) -> Any:
-    """A column as plain lists and bytes, in which NaN equals itself."""
+    """Return a column as lists and bytes, so that NaN equals itself."""
     if isinstance(column, rm.Ragged):
         return [bits(row) if not isinstance(row, bytes) else row for row in column]
     return [row.tobytes() for row in column]
@@ -62,7 +62,9 @@ def bits(column: Any) -> Any:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches(), st.sampled_from([None, "gzip"]), st.integers(1, 3))
-def test_what_is_written_is_read(batch: dict[str, Any], compression: Any, shards: int) -> None:
+def test_written_columns_are_read_back(
+    batch: dict[str, Any], compression: Any, shards: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = len(next(iter(batch.values())))
         with rm.TFRecordWriter(

@@ -1,4 +1,4 @@
-"""errors="skip": what is left out, and what is not."""
+"""``errors="skip"`` leaves out bad records, and only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traps of TFRecord and Example, one test each. protobuf says what a record means."""
+"""Pitfalls of TFRecord and Example, one test each. protobuf decides what a record means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(*records: bytes, fields: dict[str, str] | None = None) -> dict[str, Any
 
 
 def oracle(record: bytes, key: str) -> Any:
-    """The feature as protobuf reads it."""
+    """Return the feature as protobuf reads it."""
     features = tf.train.Example.FromString(record).features.feature
     if key not in features:
         return None
@@ -78,14 +78,14 @@ def test_the_last_kind_of_a_feature_wins() -> None:
     assert read(record)["i"].tolist() == [3]
 
 
-def test_value_before_key_in_a_map_entry() -> None:
+def test_the_value_of_a_map_entry_may_precede_its_key() -> None:
     entry = wire.field(1, wire.field(2, wire.int64_list(4)) + wire.field(1, b"a"))
     record = wire.field(1, entry)
     assert oracle(record, "a") == [4]
     assert read(record)["a"].tolist() == [4]
 
 
-def test_a_map_entry_with_its_value_in_two_pieces_is_merged() -> None:
+def test_a_map_entry_with_two_values_merges_them() -> None:
     halves = wire.field(2, wire.int64_list(1)) + wire.field(2, wire.int64_list(2))
     record = wire.field(1, wire.field(1, wire.field(1, b"a") + halves))
     assert oracle(record, "a") == [1, 2]
@@ -155,7 +155,7 @@ def test_unknown_fields_are_skipped(unknown: bytes, level: str) -> None:
     feature = mark("feature", wire.field(3, values))
     entry = mark("entry", wire.field(1, b"a") + wire.field(2, feature))
     record = mark("example", wire.field(1, mark("features", wire.field(1, entry))))
-    # protobuf's Python sets a map entry aside as a whole if part of it is unknown.
+    # protobuf for Python skips a whole map entry if it has an unknown field.
     if level != "entry":
         assert oracle(record, "a") == [7]
     assert read(record)["a"].tolist() == [7]
@@ -169,7 +169,7 @@ def test_an_unknown_field_2_of_an_example_is_not_taken_for_feature_lists() -> No
         assert read(record, fields={"a": "int64"})["a"].tolist() == [7]
 
 
-def test_bytes_keep_their_nuls_their_number_and_their_emptiness() -> None:
+def test_byte_strings_keep_null_bytes_count_and_emptiness() -> None:
     first = wire.example(a=wire.bytes_list(b"x\0\0", b"", b"\0"))
     second = wire.example(a=wire.bytes_list(b""))
     assert read(first, second)["a"].tolist() == [[b"x\0\0", b"", b"\0"], [b""]]
@@ -332,7 +332,7 @@ def test_a_feature_that_changes_its_length_is_ragged_or_an_error() -> None:
         read(*records, fields={"a": "int64[2]"})
 
 
-def test_floats_at_unaligned_addresses_are_right() -> None:
+def test_floats_at_unaligned_addresses_are_read_correctly() -> None:
     for pad in range(8):
         record = wire.field(9, bytes(pad)) + wire.example(a=wire.float_list(1.5, 2.5, -3.5))
         assert read(record)["a"].tolist() == [[1.5, 2.5, -3.5]]
@@ -351,7 +351,7 @@ def test_floats_at_unaligned_addresses_are_right() -> None:
     ],
     ids=["big-endian", "fortran", "rows", "columns", "view", "reversed", "transposed"],
 )
-def test_arrays_of_any_layout_are_written_right(change: Any) -> None:
+def test_arrays_of_any_layout_are_written_correctly(change: Any) -> None:
     array = np.arange(60, dtype=np.float32).reshape(6, 10)
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": change(array)})
@@ -378,7 +378,7 @@ def test_a_pickle_in_place_of_an_index_is_never_loaded() -> None:
 
 
 def test_a_record_over_2_gib_is_not_written() -> None:
-    # Rows share their memory, so that no 2 GiB are needed to ask for them.
+    # All rows share memory, so the test does not need 2 GiB.
     row = np.broadcast_to(np.zeros(1, np.float32), (1, 2**29))
     with pytest.raises(rm.RecordTooLargeError, match="row 0 makes a record of 2,147,48"):
         with rm.TFRecordWriter("x.tfrecord", encoding={"x": "raw"}) as w:

@@ -1,4 +1,4 @@
-"""Features and kinds that only later records have, and records that are no Examples."""
+"""Features and kinds that only later records have, and records that are not Examples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import recmap as rm
 from recmap.native import _core
 from tests import wire
 
-# More than a sample looks at from the beginning.
+# More than the first records that a sample includes.
 MANY = 4_000
 
 
 def late(*more: bytes, before: int = MANY, after: int = 50) -> list[bytes]:
-    """Records with one feature, and others among them where no sample is taken."""
+    """Return records with one feature, with ``more`` inserted where no sample is taken."""
     same = [wire.example(a=wire.int64_list(i)) for i in range(before + after)]
     return [*same[:before], *more, *same[before:]]
 
@@ -37,7 +37,7 @@ def write(kind: str, records: list[bytes]) -> str:
     return path
 
 
-# A compressed file is sampled at its beginning, up to a megabyte of it.
+# The sample of a compressed file is its first megabyte.
 KINDS = {"plain": MANY, "gzip": 80_000}
 
 
@@ -123,7 +123,7 @@ def test_an_index_knows_every_feature_of_every_record(kind: str) -> None:
         assert [row.tolist() for row in rows["b"]] == [[], [1.5], []]
         rm.convert(path, "out.tfrecord", verify="full")
     assert rm.open("out.tfrecord").schema == fields
-    # An index that is made again keeps what it knew.
+    # A new index keeps what the old one knew.
     rm.index(path)
     assert rm.open(path).schema == fields
 
@@ -244,7 +244,7 @@ def test_the_kind_of_an_indexed_column_is_kept() -> None:
 
 
 def advice(error: rm.RecmapError) -> list[Any]:
-    """What the message advises to give as fields=."""
+    """Return the values of ``fields=`` that the message suggests."""
     return [eval(text) for text in re.findall(r"fields=(\{.*?\})", str(error))]
 
 

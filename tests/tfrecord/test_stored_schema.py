@@ -1,4 +1,4 @@
-"""Several described files: joined, named by a manifest, or contradicting each other."""
+"""Stored schemas of several files: concatenated, in a manifest, or in conflict."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MANIFEST: dict[str, Any] = {
 
 READS: dict[str, Any] = {
     "all": lambda path: rm.open(path)[:],
-    "one row": lambda path: rm.open(path)[-rows_of_a_part(path)],
-    "rows": lambda path: rm.open(path)[[0, -rows_of_a_part(path)]],
+    "one row": lambda path: rm.open(path)[-rows_per_file(path)],
+    "rows": lambda path: rm.open(path)[[0, -rows_per_file(path)]],
     "column": lambda path: np.asarray(rm.open(path)["x"]),
     "select": lambda path: list(rm.open(path).select(["x"]).batch(2)),
     "batches": lambda path: list(rm.open(path).batch(2)),
@@ -42,31 +42,31 @@ READS: dict[str, Any] = {
 }
 
 
-def rows_of_a_part(path: str) -> int:
+def rows_per_file(path: str) -> int:
     return len(rm.open(path)) // 3
 
 
-def put_together(rows: int, *columns: Any, compression: Any = None) -> str:
-    """Files of these columns x, one after the other, as one file."""
-    parts = []
+def concatenated(rows: int, *columns: Any, compression: Any = None) -> str:
+    """Write a file for each column ``x``, and concatenate them."""
+    contents = []
     for column in columns:
-        write({"x": column, "y": np.zeros(rows, np.int32)}, "part.tfrecord", fields=None)
-        parts.append(Path("part.tfrecord").read_bytes())
+        write({"x": column, "y": np.zeros(rows, np.int32)}, "one.tfrecord", fields=None)
+        contents.append(Path("one.tfrecord").read_bytes())
     path = "x.tfrecord.gz" if compression else "x.tfrecord"
-    Path(path).write_bytes(gzip.compress(b"".join(parts)) if compression else b"".join(parts))
+    Path(path).write_bytes(gzip.compress(b"".join(contents)) if compression else b"".join(contents))
     return path
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("way", READS)
-# With one row each, all records are equally long, and the columns could be mapped.
+# With one row per file, all records have the same length, so the columns could be mapped.
 @pytest.mark.parametrize("rows", [1, 2])
 def test_concatenated_files_of_different_types_are_an_error(
     way: str, compression: Any, rows: int
 ) -> None:
     first = np.arange(rows * 4, dtype=np.float16).reshape(rows, 4)
     other = first.view(np.float64)
-    path = put_together(rows, first, first, other, compression=compression)
+    path = concatenated(rows, first, first, other, compression=compression)
     said = r"float64\[1\].*float16\[4\].*put together"
     with pytest.raises(rm.FieldMismatchError, match=said) as e:
         READS[way](path)
@@ -77,19 +77,19 @@ def test_concatenated_files_of_different_types_are_an_error(
     assert rm.open(path, fields=["y"])[:]["y"].tolist() == [0] * rows * 3
 
 
-def test_files_described_in_other_words_can_be_concatenated() -> None:
+def test_files_with_equivalent_descriptions_can_be_concatenated() -> None:
     columns = {"x": DESCRIBED["uint8[4,5]"], "y": DESCRIBED["int32"]}
-    parts = []
+    contents = []
     for align, names in ((None, "xy"), (64, "xy"), (None, "yx")):
         write({name: columns[name] for name in names}, "p.tfrecord", fields=None, align=align)
-        parts.append(Path("p.tfrecord").read_bytes())
-    Path("x.tfrecord").write_bytes(b"".join(parts))
+        contents.append(Path("p.tfrecord").read_bytes())
+    Path("x.tfrecord").write_bytes(b"".join(contents))
     ds = rm.open("x.tfrecord")
     assert ds[:]["x"].tolist() == columns["x"].tolist() * 3
     assert ds[:]["y"].tolist() == columns["y"].tolist() * 3
 
 
-def test_a_manifest_tells_the_types_of_the_files_it_lists() -> None:
+def test_a_manifest_gives_the_types_of_the_files_it_lists() -> None:
     columns = {"image": DESCRIBED["uint8[4,5]"], "x": DESCRIBED["float64"]}
     rm.from_arrays(columns).save("out/", shards=2, options={"describe": False})
     names = [f"out/data-{i:05}-of-00002.tfrecord" for i in range(2)]
@@ -121,7 +121,7 @@ def test_a_manifest_is_not_used_for_a_file_that_was_replaced() -> None:
         json.dumps(MANIFEST | {"states": [1, 2], "schema": {"x": "float64"}}),
     ],
 )  # fmt: skip
-def test_a_manifest_that_makes_no_sense_is_ignored(content: str) -> None:
+def test_an_invalid_manifest_is_ignored(content: str) -> None:
     wire.write("data.tfrecord", wire.example(x=wire.int64_list(1, 2)))
     Path("_manifest.json").write_text(content)
     assert rm.open("data.tfrecord").schema == {"x": "int64[2]"}
@@ -151,7 +151,7 @@ def test_a_description_that_contradicts_the_index_or_the_manifest_is_an_error() 
     assert rm.open("a/").schema == {"x": "float32[4]"}
 
 
-def test_files_that_describe_other_columns_are_an_error_that_names_them() -> None:
+def test_the_error_for_files_that_describe_different_columns_names_them() -> None:
     write({"x": np.zeros((4, 2))}, "a.tfrecord", fields={"x": "float64[2]"})
     write({"x": np.zeros((4, 3))}, "b.tfrecord", fields={"x": "float64[3]"})
     for index in (True, False):

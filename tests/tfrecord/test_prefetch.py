@@ -1,4 +1,4 @@
-"""Rows that are not in memory are asked for before they are read, and little else is."""
+"""Rows that are not in memory are loaded ahead of the read, and little else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 4000
 
 
 class Cached:
-    """Which pages of a file are in memory; those of some file systems always are."""
+    """Tells which pages of a file are in memory. On some file systems, all of them always are."""
 
     def __init__(self, path: str) -> None:
         with open(path, "r+b") as file:
@@ -35,7 +35,7 @@ class Cached:
         self.dropped = not self.pages().any()
 
     def pages(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True for each page that is in memory."""
+        """Return True for each page in memory."""
         base = np.frombuffer(self._map, np.uint8)
         there = np.zeros(-(-len(base) // mmap.PAGESIZE), np.uint8)
         size = ctypes.c_size_t(len(base))
@@ -46,7 +46,7 @@ class Cached:
         return (there & 1).astype(bool)
 
     def wait_for(self, begins: Any, sizes: Any) -> None:
-        """Until the pages of these stretches are there."""
+        """Wait until the pages of these spans are in memory."""
         wanted = np.concatenate(
             [
                 np.arange(begin // mmap.PAGESIZE, (begin + size - 1) // mmap.PAGESIZE + 1)
@@ -79,7 +79,7 @@ def test_records_are_loaded_ahead_and_little_else(even: bool) -> None:
     offsets = _core.scan(
         np.fromfile("d.tfrecord", np.uint8), _core.ScanRequest(anchor_every=1, verify=True)
     ).anchor_offsets.astype(np.int64)
-    cached = Cached("d.tfrecord")  # which reading it has filled
+    cached = Cached("d.tfrecord")  # drops the pages that the scan loaded
     assert _core.prefetch_records(files, owners, wanted) == cached.dropped
     cached.wait_for(offsets[wanted], 4 * lengths[wanted])
     assert not cached.dropped or cached.pages().mean() < 0.1
