@@ -274,9 +274,9 @@ def test_indexing_a_described_file_makes_the_same_index_as_its_writer(align: int
     made = Path(sidecar_path("x.tfrecord")).read_bytes()
 
     def info(content: bytes) -> Any:
-        told = json.JSONDecoder().raw_decode(content[24:].decode("latin-1"))[0]
-        del told["encoding"], told["written"]  # an index cannot know who wrote the file
-        return told | {"mapped": sorted(told["mapped"])}
+        fields = json.JSONDecoder().raw_decode(content[24:].decode("latin-1"))[0]
+        del fields["encoding"], fields["written"]  # an index cannot know who wrote the file
+        return fields | {"mapped": sorted(fields["mapped"])}
 
     assert info(made) == info(written)
     assert np.array_equal(rm.open("x.tfrecord")["x"], columns["x"])

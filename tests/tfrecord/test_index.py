@@ -347,25 +347,25 @@ def test_rows_written_one_by_one_get_the_same_index_as_in_one_batch() -> None:
 
 
 def test_progress_is_reported_and_starts_over_with_the_records() -> None:
-    told: list[tuple[int, int | None]] = []
+    reports: list[tuple[int, int | None]] = []
 
     def watch(now: Progress) -> None:
-        told.append((now.bytes, now.total_bytes))
+        reports.append((now.bytes, now.total_bytes))
 
     for i in range(3):
         wire.write(f"{i}.tfrecord", *mixed())
     total = 3 * Path("0.tfrecord").stat().st_size
     rm.index("*.tfrecord", progress=watch)
-    assert told == [(total // 3 * part, total) for part in (1, 1, 2, 2, 3, 3, 3)]
-    told.clear()
+    assert reports == [(total // 3 * part, total) for part in (1, 1, 2, 2, 3, 3, 3)]
+    reports.clear()
     rm.index("*.tfrecord", text=True, progress=watch)
-    assert told[-1] == (total, total)
+    assert reports[-1] == (total, total)
     # The file gets other data, which the schema in its index does not fit.
     wire.write("0.tfrecord", *[wire.example(a=wire.float_list(1.0))] * 9)
-    told.clear()
+    reports.clear()
     rm.index("0.tfrecord", progress=watch)
     size = Path("0.tfrecord").stat().st_size
-    assert told[-1] == (size, size)
+    assert reports[-1] == (size, size)
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -379,13 +379,13 @@ def test_a_span_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         Path("x.tfrecord").write_bytes(content)
     with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
         source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
-    shard = source.record_files[0]
-    assert isinstance(shard, PlainFile)
-    rows = shard.count()
+    file = source.record_files[0]
+    assert isinstance(file, PlainFile)
+    rows = file.count()
     assert rows == 100 - skip
     wanted = source.read(0, rows)["x"]
     for start, stop in [(0, 10), (45, 60), (rows - 1, rows), (0, rows)]:
-        part = pickle.loads(pickle.dumps(shard.index.span(start, stop, most)))
+        part = pickle.loads(pickle.dumps(file.index.span(start, stop, most)))
         assert len(part.anchors[0]) <= most + 2
         alone = PlainFile("x.tfrecord", True, part)
         assert alone.read(source.decoder, start, stop)["x"] == wanted[start:stop]
@@ -396,9 +396,9 @@ def test_every_large_record_is_an_anchor(length: int) -> None:
     sizes = [length, length + 1, length, length + 7, length]
     records = [bytes(size) for size in sizes]
     Path("d.tfrecord").write_bytes(_core.frame([np.frombuffer(r, np.uint8) for r in records]))
-    shard = PlainFile("d.tfrecord", verify=True)
-    assert shard.count() == 5
-    rows, offsets = shard.index.anchors
+    file = PlainFile("d.tfrecord", verify=True)
+    assert file.count() == 5
+    rows, offsets = file.index.anchors
     every = 1 if length >= 4096 else 4
     assert rows.tolist() == list(range(0, 5, every))
     starts = np.cumsum([0, *(size + _core.FRAME_SIZE for size in sizes)])
@@ -406,7 +406,7 @@ def test_every_large_record_is_an_anchor(length: int) -> None:
     written = Index()
     written.add_written(starts.astype(np.uint64))
     surveyed = Index()
-    for window in shard.windows(skip=False):
+    for window in file.windows(skip=False):
         surveyed.add_good(window.scan, np.ones(len(window.offsets), bool))
     for index in (written, surveyed):
         assert index.anchors[0].tolist() == rows.tolist()

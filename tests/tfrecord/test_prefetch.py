@@ -57,14 +57,14 @@ class Cached:
 
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
-    shard = TFRecordSource([path]).record_files[0]
-    assert isinstance(shard, PlainFile)
-    index = shard.index
-    assert shard.known_count() == ROWS
-    file = MappedFile(path)
+    file = TFRecordSource([path]).record_files[0]
+    assert isinstance(file, PlainFile)
+    index = file.index
+    assert file.known_count() == ROWS
+    mapped = MappedFile(path)
     files = _core.Files()
-    files.add(file.bytes, index.stride or 0, *index.anchors)
-    return files, file
+    files.add(mapped.bytes, index.stride or 0, *index.anchors)
+    return files, mapped
 
 
 @pytest.mark.parametrize("even", [False, True])

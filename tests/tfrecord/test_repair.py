@@ -153,8 +153,8 @@ def test_many_files_are_checked_in_order() -> None:
         content = FRAMES[i % 6] if i % 5 else FRAMES[i % 6][:-1]
         name = f"{i:02}.tfrecord{'.gz' if i % 2 else ''}"
         Path(name).write_bytes(gzip.compress(content) if i % 2 else content)
-    told: list[Progress] = []
-    found = rm.verify(".", workers=4, progress=told.append)
+    reports: list[Progress] = []
+    found = rm.verify(".", workers=4, progress=reports.append)
     assert (found.files, found.records) == (20, 16)
     assert [damage.file for damage in found.damage] == [
         "./00.tfrecord",
@@ -162,7 +162,7 @@ def test_many_files_are_checked_in_order() -> None:
         "./10.tfrecord",
         "./15.tfrecord.gz",
     ]
-    assert (told[-1].bytes, told[-1].total_bytes) == (found.size, found.size)
+    assert (reports[-1].bytes, reports[-1].total_bytes) == (found.size, found.size)
     with pytest.raises(rm.OptionError):
         rm.verify(".", workers=0)
 
@@ -172,11 +172,11 @@ def test_progress_is_reported_within_a_compressed_file() -> None:
     records = [noise[i : i + 4096] for i in range(0, len(noise), 4096)]
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
     size = Path("x.tfrecord.gz").stat().st_size
-    told: list[Progress] = []
-    rm.verify("x.tfrecord.gz", progress=told.append)
-    assert [now.bytes for now in told] == sorted(now.bytes for now in told)
-    assert told[-1].bytes == told[-1].total_bytes == size
-    assert len(told) > 3
+    reports: list[Progress] = []
+    rm.verify("x.tfrecord.gz", progress=reports.append)
+    assert [now.bytes for now in reports] == sorted(now.bytes for now in reports)
+    assert reports[-1].bytes == reports[-1].total_bytes == size
+    assert len(reports) > 3
     again: list[Progress] = []
     rm.repair("x.tfrecord.gz", "y", progress=again.append)
     assert again[-1].bytes == again[-1].total_bytes == size
@@ -190,7 +190,7 @@ def test_progress_does_not_go_back_at_a_damaged_stream(left: float) -> None:
     rm.tfrecord.write_records("x.tfrecord.gz", records, compression="gzip")
     whole = Path("x.tfrecord.gz").read_bytes()
     Path("x.tfrecord.gz").write_bytes(whole[: int(left * len(whole))])
-    told: list[int] = []
-    assert not rm.verify("x.tfrecord.gz", progress=lambda now: told.append(now.bytes)).ok
-    assert told == sorted(told)
-    assert told[-1] == int(left * len(whole))
+    reports: list[int] = []
+    assert not rm.verify("x.tfrecord.gz", progress=lambda now: reports.append(now.bytes)).ok
+    assert reports == sorted(reports)
+    assert reports[-1] == int(left * len(whole))
