@@ -26,7 +26,7 @@ from recmap.model.schema import Batch
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, Records
 from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
-from recmap.tfrecord.record_stream import START, Entry, Place, RecordStream
+from recmap.tfrecord.record_stream import START, Entry, PassStart, RecordStream
 
 __all__ = ["CompressedFile"]
 
@@ -75,7 +75,7 @@ class CompressedFile(RecordFile):
         self._sampled: Iterator[tuple[Entry, Window]] | None = None
         self._row_bytes: int | None = None
         # Where passes can start, in order.
-        self._places = [START]
+        self._starts = [START]
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = dict.fromkeys(("_lock", "_windows", "_held", "_sampled"))
@@ -128,8 +128,8 @@ class CompressedFile(RecordFile):
         wanted, order = np.unique(rows, return_inverse=True)
         with self._lock:
             parts = [
-                self._decode(decoder, here, wanted[some] - here.first)
-                for here, some in self._rows_with(wanted)
+                self._decode(decoder, held, wanted[some] - held.first)
+                for held, some in self._rows_with(wanted)
             ]
         batch = join(parts) if parts else self._no_rows(decoder)
         return {name: column[order] for name, column in batch.items()}
@@ -139,9 +139,9 @@ class CompressedFile(RecordFile):
         wanted, order = np.unique(rows, return_inverse=True)
         sizes = np.zeros(len(wanted), np.int64)
         with self._lock:
-            for here, some in self._rows_with(wanted):
-                offsets = here.window.offsets[wanted[some] - here.first]
-                sizes[some] = record_sizes(decoder.schema, here.window.bytes, offsets)
+            for held, some in self._rows_with(wanted):
+                offsets = held.window.offsets[wanted[some] - held.first]
+                sizes[some] = record_sizes(decoder.schema, held.window.bytes, offsets)
         return sizes[order]
 
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
@@ -162,16 +162,16 @@ class CompressedFile(RecordFile):
         done = 0
         # Look up each window: the next row may be far away.
         while done < len(wanted):
-            here = next(self._rows_from(int(wanted[done]), _core.MAX_MESSAGE_SIZE), None)
-            if here is None:
+            held = next(self._rows_from(int(wanted[done]), _core.MAX_MESSAGE_SIZE), None)
+            if held is None:
                 raise CorruptRecordError(
                     f"{self.path}: row {wanted[done]:,} no longer exists; open the file again",
                     file=self.path,
                     record=int(wanted[done]),
                 )
-            upto = int(np.searchsorted(wanted, here.stop))
-            yield here, slice(done, upto)
-            del here  # free it before the next window is made
+            upto = int(np.searchsorted(wanted, held.stop))
+            yield held, slice(done, upto)
+            del held  # free it before the next window is made
             done = upto
 
     def _no_rows(self, decoder: ExampleDecoder) -> Batch:
@@ -179,24 +179,24 @@ class CompressedFile(RecordFile):
         return decoder.decode(none, False, 1, lambda row: (self.path, row))[0]
 
     def _decode(
-        self, decoder: ExampleDecoder, here: _HeldRows, chosen: Any, *, partial: bool = False
+        self, decoder: ExampleDecoder, held: _HeldRows, chosen: Any, *, partial: bool = False
     ) -> Batch:
         """Decode the chosen rows of a window.
 
         If ``partial``, stop before a bad row; the next read reports it.
         """
-        offsets = np.ascontiguousarray(here.window.offsets[chosen])
+        offsets = np.ascontiguousarray(held.window.offsets[chosen])
 
         def where(row: int) -> tuple[str, int]:
-            return self.path, int(np.arange(here.first, here.stop)[chosen][row])
+            return self.path, int(np.arange(held.first, held.stop)[chosen][row])
 
         # The CRCs were checked when the window was made.
-        records = Records.of_file(here.window.bytes, offsets)
+        records = Records.of_file(held.window.bytes, offsets)
         batch, fault = decoder.decode(records, False, thread_count(), where)
         if fault is not None and fault.row and partial:
-            return self._decode(decoder, here, slice(chosen.start, chosen.start + fault.row))
+            return self._decode(decoder, held, slice(chosen.start, chosen.start + fault.row))
         if fault is not None:
-            raise self.error(fault, where(fault.row)[1], here.window.base, decoder)
+            raise self.error(fault, where(fault.row)[1], held.window.base, decoder)
         return batch
 
     def error(
@@ -213,26 +213,26 @@ class CompressedFile(RecordFile):
         if self._process != os.getpid():
             self.release()
             self._process = os.getpid()
-        place = self._place_before(row)
-        if self._held is None or row < self._held.first or place.row > self._held.stop:
-            self._start_pass(place)
+        start = self._start_before(row)
+        if self._held is None or row < self._held.first or start.row > self._held.stop:
+            self._start_pass(start)
         elif row < self._held.stop:
             yield self._held
         while self._advance(max_record):
             if self._held is not None and max(row, self._held.first) < self._held.stop:
                 yield self._held
 
-    def _place_before(self, row: int) -> Place:
-        """Return the last known place at or before a row where a pass can start."""
-        return self._places[bisect_right(self._places, row, key=lambda place: place.row) - 1]
+    def _start_before(self, row: int) -> PassStart:
+        """Return the last known start of a pass that includes a row."""
+        return self._starts[bisect_right(self._starts, row, key=lambda start: start.row) - 1]
 
-    def _start_pass(self, place: Place) -> None:
+    def _start_pass(self, start: PassStart) -> None:
         self.check_before_read()
         sampled, self._sampled = self._sampled, None
-        if sampled is None or place.row > 0:
-            sampled = self._stream.windows(self._skip, place)
+        if sampled is None or start.row > 0:
+            sampled = self._stream.windows(self._skip, start)
         self._windows = sampled
-        self._records_passed = self._rows_passed = place.row
+        self._records_passed = self._rows_passed = start.row
 
     def _advance(self, max_record: int) -> bool:
         """Move to the next window; return False at the end.
@@ -255,7 +255,7 @@ class CompressedFile(RecordFile):
         if entry is None or window is None:
             self._windows, self._count = None, self._rows_passed
             return False
-        self._remember(Place(self._rows_passed, window.base, entry))
+        self._remember(PassStart(self._rows_passed, window.base, entry))
         numbers = np.arange(self._records_passed, self._records_passed + len(window.offsets))
         good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
         self._held = _HeldRows(self._rows_passed, good)
@@ -263,12 +263,12 @@ class CompressedFile(RecordFile):
         self._rows_passed = self._held.stop
         return True
 
-    def _remember(self, place: Place) -> None:
-        last = self._places[-1]
-        # If records are left out, row numbers differ from record numbers. A second place in
+    def _remember(self, start: PassStart) -> None:
+        last = self._starts[-1]
+        # If records are left out, row numbers differ from record numbers. A second start in
         # the same member saves nothing: the member is inflated from its beginning.
-        if not self._skip and place.row > last.row and place.entry.base > last.entry.base:
-            self._places.append(place)
+        if not self._skip and start.row > last.row and start.entry.base > last.entry.base:
+            self._starts.append(start)
 
     def release(self) -> None:
         with self._lock:

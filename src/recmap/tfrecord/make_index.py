@@ -22,10 +22,10 @@ from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (
     Sidecar,
+    indexed_schema,
     is_written,
     load_sidecar,
     save_sidecar,
-    stored_schema,
     write_text_index,
 )
 from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
@@ -105,7 +105,7 @@ def _stored(
     The schema is the one the file was written with, or else that of an older index if it may
     still be right.
     """
-    indexed = stored_schema(file.path)
+    indexed = indexed_schema(file.path)
     types = stored_types(file, None, Manifests(), skip=False)
     if types is not None:
         same = indexed is not None and set(indexed[0]) == set(types.schema)

@@ -22,7 +22,7 @@ from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window
 
-__all__ = ["START", "Entry", "Place", "RecordStream"]
+__all__ = ["START", "Entry", "PassStart", "RecordStream"]
 
 _WINDOW_SIZE = 1 << 20
 _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
@@ -43,15 +43,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A row, where it begins in the plain bytes, and the entry before it."""
+class PassStart:
+    """Where a pass can start: a row, its place in the plain bytes, and the entry before it."""
 
     row: int
     base: int
     entry: Entry
 
 
-START = Place(0, 0, Entry())
+START = PassStart(0, 0, Entry())
 
 
 class ByteStream:
@@ -164,16 +164,16 @@ class RecordStream:
         self.compression = compression
         self.verify = verify
 
-    def windows(self, skip: bool, place: Place = START) -> Iterator[tuple[Entry, Window]]:
-        """Yield all records from a place to the end, each window with the entry before it.
+    def windows(self, skip: bool, start: PassStart = START) -> Iterator[tuple[Entry, Window]]:
+        """Yield all records from ``start`` to the end, each window with the entry before it.
 
         With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
         after the records that precede it.
         """
-        stream = ByteStream(self.path, self.compression, skip, place.entry)
-        stream.fill(place.base - stream.base)
-        stream.drop(place.base - stream.base)
-        record, searching, needed = place.row, False, 0
+        stream = ByteStream(self.path, self.compression, skip, start.entry)
+        stream.fill(start.base - stream.base)
+        stream.drop(start.base - stream.base)
+        record, searching, needed = start.row, False, 0
         while stream.fill(max(_WINDOW_SIZE, needed)):
             if searching and not stream.seek_record():
                 continue
@@ -208,7 +208,7 @@ class RecordStream:
         if stream.failures and not skip:
             raise self._broken(stream, record)
         if stream.failures:
-            yield place.entry, self._last_window(stream, record)
+            yield start.entry, self._last_window(stream, record)
 
     def _last_window(self, stream: ByteStream, record: int) -> Window:
         """Make an empty window that lists the failures at the end of the stream."""

@@ -34,13 +34,13 @@ from recmap.tfrecord.index import Index
 __all__ = [
     "Fingerprint",
     "Sidecar",
+    "indexed_schema",
     "is_written",
     "load_sidecar",
     "read_text_index",
     "remove_sidecar",
     "save_sidecar",
     "sidecar_path",
-    "stored_schema",
     "write_text_index",
 ]
 
@@ -207,7 +207,7 @@ def remove_sidecar(path: str) -> None:
         os.unlink(target)
 
 
-def stored_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
+def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     """Return schema and encoding from the index next to a file, even if the data has changed.
 
     The types of raw bytes may be stored nowhere else, so a new index keeps them if the
