@@ -11,8 +11,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.files.array_sidecar import remove_description, save_description
 from recmap.files.output_file import OutputFile, Spooler
-from recmap.formats.npy import DEFAULT_NAME
-from recmap.formats.npy_header import header_bytes, header_keeps
+from recmap.formats.npy import DEFAULT_NAME, header_bytes, header_keeps
 from recmap.formats.raw import packed_dtype
 from recmap.model.byte_size import size_text
 from recmap.model.coerce import as_columns, fit

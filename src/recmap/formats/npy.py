@@ -1,9 +1,15 @@
-"""The source for NumPy .npy files."""
+"""NumPy .npy files: opening them, and reading and writing their headers."""
 
 from __future__ import annotations
 
+import ast
+import math
 import os
+import re
+import struct
+import threading
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,12 +21,29 @@ from recmap.files.array_sidecar import load_description
 from recmap.files.mapped import MappedFile
 from recmap.formats.column_readers import array_columns
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.npy_header import MAX_HEADER, parse_header
 
-__all__ = ["DEFAULT_NAME", "open_npy"]
+__all__ = [
+    "DEFAULT_NAME",
+    "MAX_HEADER",
+    "NpyHeader",
+    "header_bytes",
+    "header_keeps",
+    "open_npy",
+    "parse_header",
+]
 
 # The name of a column that has none in the file.
 DEFAULT_NAME = "data"
+_MAGIC = b"\x93NUMPY"
+# NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
+_MAX_TEXT = 1 << 16
+# The most bytes a header may have.
+MAX_HEADER = _MAX_TEXT + 12
+_MAX_BYTES = 2**63 - 1
+# Headers leave room for this many rows, because they are rewritten once rows are counted.
+_MAX_ROWS = 10**19
+_EVALUATING = threading.Lock()
+_TRIES = 9
 
 
 def open_npy(path: str) -> ColumnsSource:
@@ -74,3 +97,124 @@ def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any
     same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
     fits = same and field.shape == array.shape[1:]
     return name if fits else DEFAULT_NAME, array
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """The contents of an array's header; the data begins after its ``size`` bytes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    size: int
+
+    @property
+    def refusal(self) -> str:
+        """Why the rows of this array cannot be read; "" if they can."""
+        if self.dtype.hasobject:
+            return (
+                "holds Python objects, which only pickle could read, and a pickle can run any "
+                "code; save it again as numbers, or load it with np.load(allow_pickle=True) if "
+                "you trust it"
+            )
+        if not self.shape:
+            return "holds a single value, which has no rows; reshape it to (1,)"
+        if self.dtype.itemsize == 0 and 0 not in self.shape:
+            return f"holds values of {self.dtype}, which take no bytes"
+        return ""
+
+
+def parse_header(data: bytes, name: str) -> NpyHeader:
+    """Parse the header at the start of ``data``, version 1 to 3, without unpickling anything."""
+
+    def fail(why: str) -> DataError:
+        return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
+
+    if len(data) < 10 or not data.startswith(_MAGIC):
+        raise fail("it does not begin with \\x93NUMPY")
+    version = data[6]
+    if version not in (1, 2, 3):
+        raise fail(f"version {version}.{data[7]} is not known")
+    start = 10 if version == 1 else 12
+    if len(data) < start:
+        raise fail("it is cut")
+    (length,) = struct.unpack_from("<H" if version == 1 else "<I", data, 8)
+    if length > _MAX_TEXT:
+        raise fail(f"it is {length:,} bytes long")
+    text = data[start : start + length]
+    if len(text) < length:
+        raise fail("it is cut")
+    try:
+        return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
+    # NumPy raises many kinds of errors for an invalid descr.
+    except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
+        raise fail(str(e)) from e
+    except (TypeError, ValueError) as e:
+        raise fail(str(e)) from e
+
+
+def _parse(text: str, size: int) -> NpyHeader:
+    content = _literal(text.strip())
+    if not isinstance(content, dict) or set(content) != {"descr", "fortran_order", "shape"}:
+        raise ValueError("it needs descr, fortran_order and shape")
+    shape, fortran = content["shape"], content["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"the shape is {shape!r}")
+    if fortran not in (True, False):
+        raise ValueError(f"fortran_order is {fortran!r}")
+    dtype = np.lib.format.descr_to_dtype(content["descr"])
+    dtype, shape = dtype.base, (*shape, *dtype.shape)
+    # Count axes of 0 as 1: such an array takes no bytes to compare with the size of the file.
+    if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > _MAX_BYTES:
+        raise ValueError(f"no memory is as large as the shape {shape}")
+    np.empty((1,) * len(shape), np.bool_)  # raises ValueError for more axes than NumPy supports
+    return NpyHeader(dtype, shape, bool(fortran), size)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return _evaluated(text)
+    except SyntaxError:
+        # Python 2 wrote the numbers of a shape like 10L.
+        return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
+
+
+def _evaluated(text: str) -> Any:
+    # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
+    # several threads parse at once. So parse one header at a time, and retry in case another
+    # library parses too.
+    with _EVALUATING:
+        for _ in range(_TRIES):
+            try:
+                return ast.literal_eval(text)
+            except SystemError:
+                continue
+        return ast.literal_eval(text)
+
+
+def header_keeps(dtype: np.dtype[Any]) -> bool:
+    """Tell whether a header can store this dtype; it stores only the size of bfloat16 etc."""
+    told = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+    return bool(told == dtype)
+
+
+def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
+    """Return the header of an array; ``rows`` is None if they have not been counted.
+
+    It has the same size for any number of rows, so that it can be rewritten later.
+    """
+    size = len(_padded(dtype, (_MAX_ROWS, *inner), 0))
+    return _padded(dtype, (_MAX_ROWS if rows is None else rows, *inner), size)
+
+
+def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    version, length_size = (1, 2) if len(text) < 60000 else (2, 4)
+    if not text.isascii():
+        version, length_size = 3, 4
+    body = text.encode()
+    start = 8 + length_size
+    size = size or -(-(start + len(body) + 1) // 64) * 64
+    length = (size - start).to_bytes(length_size, "little")
+    return _MAGIC + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"

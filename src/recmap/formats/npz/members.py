@@ -18,7 +18,7 @@ from isal import isal_zlib
 from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
-from recmap.formats.npy_header import NpyHeader
+from recmap.formats.npy import NpyHeader
 
 __all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedRows"]
 

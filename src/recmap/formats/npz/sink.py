@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError
 from recmap.files.output_file import OutputFile, Spooler
-from recmap.formats.npy_header import header_bytes, header_keeps
+from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, Part, Splitter, check_names
 from recmap.model.arguments import check_choice

@@ -19,7 +19,7 @@ from recmap.errors import DataError, FieldTextError
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns
 from recmap.formats.column_source import Checksum, ColumnsSource
-from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
+from recmap.formats.npy import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedRows
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.pick_columns import choose_columns
