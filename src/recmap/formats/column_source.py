@@ -1,15 +1,20 @@
-"""A source of columns that are read one by one, for every format except TFRecord."""
+"""A source of columns that are read one by one, for every format except TFRecord.
+
+``choose_columns`` picks the arrays of a file that are its columns: those of equal length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.files.mapped import MappedFile, guarded
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
@@ -17,7 +22,7 @@ from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
-__all__ = ["Checksum", "ColumnsSource"]
+__all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length"]
 
 # Decoded bands cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -28,6 +33,8 @@ _NO_LIMIT = 1 << 48
 _MOST_CHECKED = 64 << 20
 # The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
+# Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
+_NAMED = 10
 
 
 class Checksum(Protocol):
@@ -260,3 +267,56 @@ def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) ->
             file=file,
         )
     return source
+
+
+def choose_columns(
+    path: str,
+    found: Mapping[str, ColumnReader],
+    refused: Mapping[str, str],
+    names: Sequence[str] | None,
+) -> dict[str, ColumnReader]:
+    """Return the requested columns, or those with the most common length.
+
+    A warning names the arrays that are left out. ``refused`` says why an array cannot be a
+    column at all.
+    """
+    if names is not None:
+        return {name: _asked(path, name, found, refused) for name in names}
+    if not found:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
+        raise DataError(f"{path}: no arrays with rows ({why or 'it is empty'})", file=path)
+    rows = common_length(len(column) for column in found.values())
+    left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
+    left += [f"{name!r} {reason}" for name, reason in refused.items()]
+    if len(left) > _NAMED:
+        left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
+    if left:
+        warnings.warn(
+            Message(
+                f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} (",
+                Option("fields", [...]),
+                " chooses columns)",
+            ),
+            LeftOutWarning,
+            stacklevel=2,
+        )
+    return {name: column for name, column in found.items() if len(column) == rows}
+
+
+def common_length(lengths: Iterable[int]) -> int:
+    """Return the most common length; if several are equally common, the largest of them.
+
+    Lengths of 0 and 1 count only if there are no others.
+    """
+    counts = Counter(lengths)
+    return max(counts, key=lambda length: (length > 1, counts[length], length))
+
+
+def _asked(
+    path: str, name: str, found: Mapping[str, ColumnReader], refused: Mapping[str, str]
+) -> ColumnReader:
+    if name in refused:
+        raise DataError(f"{path}: {name!r} {refused[name]}", file=path, field=name)
+    if name not in found:
+        raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
+    return found[name]

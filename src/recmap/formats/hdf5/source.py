@@ -15,13 +15,12 @@ import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.formats.column_readers import ColumnReader
-from recmap.formats.column_source import ColumnsSource
+from recmap.formats.column_source import ColumnsSource, common_length
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column
 from recmap.formats.hdf5.tree import find, walk
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
-from recmap.formats.pick_columns import common_length
 
 __all__ = ["open_hdf5"]
 

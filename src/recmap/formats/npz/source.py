@@ -18,11 +18,10 @@ import numpy as np
 from recmap.errors import DataError, FieldTextError
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns
-from recmap.formats.column_source import Checksum, ColumnsSource
+from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
 from recmap.formats.npy import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedRows
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
-from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.row_columns import rows_columns
 from recmap.model.byte_size import size_text

@@ -10,9 +10,8 @@ from typing import Any
 from recmap.errors import DataError
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import ColumnReader
-from recmap.formats.column_source import ColumnsSource
+from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.npy import DEFAULT_NAME
-from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.row_columns import rows_columns
 from recmap.formats.zarr.arrays import PICKLED, ZarrRows, is_pickled, restored
