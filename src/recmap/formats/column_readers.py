@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -21,8 +22,10 @@ from recmap.native import _core
 __all__ = [
     "ArrayColumn",
     "ColumnReader",
+    "DecodedArray",
     "Which",
     "array_columns",
+    "decoded_columns",
     "field_paths",
 ]
 
@@ -153,3 +156,125 @@ def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)
     return paths
+
+
+class DecodedArray(Protocol):
+    """An array that is decoded into memory by rows. Objects in it are text or byte strings."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def chunk_rows(self) -> int: ...
+
+    @property
+    def note(self) -> str: ...
+
+    @property
+    def band_bytes(self) -> int:
+        """The bytes decoded together; 0 if a row can be read alone."""
+        ...
+
+    def keep(self, bands: int | None) -> None:
+        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
+        ...
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
+
+
+def decoded_columns(name: str, array: DecodedArray) -> dict[str, ColumnReader]:
+    """Return one column per field of a structured array, or a single one for a plain array."""
+    last = _LastRead(array)
+    if array.dtype.names is None:
+        return {name: _DecodedColumn(last, ())}
+    return {column: _DecodedColumn(last, path) for column, path in field_paths(array.dtype).items()}
+
+
+class _LastRead:
+    """The rows that each thread read last, kept so that they are decoded only once.
+
+    The fields of a structured array are read one by one, and strings are measured before they
+    are read. Other rows are not kept.
+    """
+
+    def __init__(self, array: DecodedArray) -> None:
+        self.array = array
+        self._thread = threading.local()
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if self.array.dtype.names is None and not self.array.dtype.hasobject:
+            return self.array.read(start, stop)
+        first, end = getattr(self._thread, "span", (0, -1))
+        if not first <= start <= stop <= end:
+            self._thread.span, self._thread.rows = (0, -1), None  # free them before reading
+            self._thread.rows = self.array.read(start, stop)
+            self._thread.span = first, end = start, stop
+        read: npt.NDArray[Any] = self._thread.rows[start - first : stop - first]
+        return read
+
+
+class _DecodedColumn(ColumnReader):
+    def __init__(self, last: _LastRead, path: tuple[str, ...]) -> None:
+        self._last, self._array, self._path = last, last.array, path
+        sample = self._field(np.empty((0, *self._array.shape[1:]), self._array.dtype))
+        self._strings = sample.dtype.kind in "OSU"
+        self.field = Field("bytes" if self._strings else sample.dtype, sample.shape[1:])
+        self._objects = sample.dtype.kind == "O"
+        self._items = math.prod(sample.shape[1:])
+        self._row_bytes = sample.dtype.itemsize * self._items
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._array.chunk_rows
+
+    @property
+    def note(self) -> str:
+        return self._array.note
+
+    def __len__(self) -> int:
+        return self._array.shape[0]
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._column(self._last.read(start, stop))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._column(self._array.gather(rows))
+
+    @property
+    def band_bytes(self) -> int:
+        whole = self._array.dtype.itemsize * math.prod(self._array.shape[1:])
+        return self._array.band_bytes * self._row_bytes // max(whole, 1)
+
+    def keep(self, bands: int | None) -> None:
+        self._array.keep(bands)
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if self._objects:
+            return self._string_sizes(rows) if isinstance(rows, slice) else None
+        return self._row_bytes + (STRING * self._items if self._strings else 0)
+
+    def _string_sizes(self, rows: slice) -> RowSizes:
+        """Return the sizes of rows in one chunk. It is decoded whole, and kept to be read next."""
+        stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
+        cells = self._last.read(rows.start, max(rows.start, stop))
+        # Text has at most four bytes per character.
+        each = np.array([len(cell) * 4 + STRING for cell in cells.flat], np.int64)
+        sizes: npt.NDArray[np.int64] = each.reshape(len(cells), self._items).sum(axis=1)
+        return sizes
+
+    def _field(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        for name in self._path:
+            rows = rows[name]
+        return rows
+
+    def _column(self, rows: npt.NDArray[Any]) -> Column:
+        values = self._field(rows)
+        return string_column(values) if self._strings else values
+
+    def row_bytes(self) -> int:
+        return max(1, self._row_bytes)

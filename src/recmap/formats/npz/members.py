@@ -20,7 +20,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.formats.npy import NpyHeader
 
-__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedRows"]
+__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedArray"]
 
 # A read at most this many bytes past the checked ones still belongs to the same pass: threads
 # read several blocks at once, out of order.
@@ -295,8 +295,8 @@ class _Inflated(Protocol):
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
 
 
-class StreamedRows:
-    """Rows of a deflated array."""
+class StreamedArray:
+    """A deflated array, read by rows."""
 
     note = "deflated, read in order"
 

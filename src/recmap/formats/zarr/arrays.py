@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.cpus import pool_size
-from recmap.formats.row_columns import Rows
+from recmap.formats.column_readers import DecodedArray
 from recmap.model.field import Field
 
-__all__ = ["PICKLED", "ZarrRows", "is_pickled", "restored", "stored", "stored_as"]
+__all__ = ["PICKLED", "ZarrArray", "is_pickled", "restored", "stored", "stored_as"]
 
 PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 
@@ -28,8 +28,8 @@ _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
-class ZarrRows:
-    """Rows of an array, read through the zarr package, which decodes chunks in parallel.
+class ZarrArray:
+    """An array read by rows through the zarr package, which decodes chunks in parallel.
 
     A row group is all chunks that hold the same rows. Row groups that were read only in part
     are cached, so that the next read does not decode them again.
@@ -164,28 +164,28 @@ def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
 
 
-def restored(rows: Rows, field: Field) -> Rows:
-    """Restore the dtype of the field that rows were stored for, if dtype and shape match."""
+def restored(array: DecodedArray, field: Field) -> DecodedArray:
+    """Restore the dtype of the field that values were stored for, if dtype and shape match."""
     dtype, more = stored_as(field.dtype)
-    if (rows.dtype, rows.shape[1:]) != (dtype, (*field.inner, *more)):
-        return rows
-    return rows if rows.dtype == field.dtype and not more else _RestoredRows(rows, field)
+    if (array.dtype, array.shape[1:]) != (dtype, (*field.inner, *more)):
+        return array
+    return array if array.dtype == field.dtype and not more else _RestoredArray(array, field)
 
 
-class _RestoredRows:
-    def __init__(self, rows: Rows, field: Field) -> None:
-        self._rows = rows
-        self.dtype, self.shape = field.dtype, (rows.shape[0], *field.inner)
-        self.chunk_rows, self.note, self.band_bytes = rows.chunk_rows, rows.note, rows.band_bytes
+class _RestoredArray:
+    def __init__(self, array: DecodedArray, field: Field) -> None:
+        self._array = array
+        self.dtype, self.shape = field.dtype, (array.shape[0], *field.inner)
+        self.chunk_rows, self.note, self.band_bytes = array.chunk_rows, array.note, array.band_bytes
 
     def keep(self, groups: int | None) -> None:
-        self._rows.keep(groups)
+        self._array.keep(groups)
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._restored(self._rows.read(start, stop))
+        return self._restored(self._array.read(start, stop))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._restored(self._rows.gather(rows))
+        return self._restored(self._array.gather(rows))
 
     def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         native = _native(self.dtype)

@@ -9,12 +9,11 @@ from typing import Any
 
 from recmap.errors import DataError
 from recmap.files.sniff import sniff, unknown_format
-from recmap.formats.column_readers import ColumnReader
+from recmap.formats.column_readers import ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.ragged_layout import VALUES, join, levels_of
-from recmap.formats.row_columns import rows_columns
-from recmap.formats.zarr.arrays import PICKLED, ZarrRows, is_pickled, restored
+from recmap.formats.zarr.arrays import PICKLED, ZarrArray, is_pickled, restored
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
 from recmap.formats.zarr.store import Store
 from recmap.model.field import Field
@@ -63,8 +62,8 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
 
 
 def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:
-    rows = ZarrRows(path, name, array)
-    columns = rows_columns("", rows if field is None else restored(rows, field))
+    decoded = ZarrArray(path, name, array)
+    columns = decoded_columns("", decoded if field is None else restored(decoded, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
@@ -81,7 +80,8 @@ def _ragged(path: str, column: StoredColumn, arrays: dict[str, Any]) -> ColumnRe
     readers = {}
     for inner, array in arrays.items():
         key = inner.rpartition("/")[2]
-        rows = ZarrRows(path, f"{name}/{key}", array)
-        (reader,) = rows_columns(key, restored(rows, values) if key == VALUES else rows).values()
+        stored = ZarrArray(path, f"{name}/{key}", array)
+        decoded = restored(stored, values) if key == VALUES else stored
+        (reader,) = decoded_columns(key, decoded).values()
         readers[key] = reader
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
