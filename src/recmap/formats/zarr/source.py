@@ -13,9 +13,8 @@ from recmap.formats.column_readers import ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.ragged_layout import VALUES, join, levels_of
-from recmap.formats.zarr.arrays import PICKLED, ZarrArray, is_pickled, restored
+from recmap.formats.zarr.arrays import PICKLED, Store, ZarrArray, is_pickled, restored
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
-from recmap.formats.zarr.store import Store
 from recmap.model.field import Field
 
 __all__ = ["open_zarr"]
