@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunk_index import contiguous_offset
-from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.hdf5.chunks import ChunkedArray, contiguous_offset
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf

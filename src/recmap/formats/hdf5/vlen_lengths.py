@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.column_readers import Which
-from recmap.formats.hdf5.chunk_index import contiguous_offset
-from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.hdf5.chunks import ChunkedArray, contiguous_offset
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline
 from recmap.formats.hdf5.types import Leaf
