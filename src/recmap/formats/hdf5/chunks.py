@@ -20,7 +20,7 @@ from recmap.formats.column_readers import Which
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterError, FilterPipeline
 
-__all__ = ["ChunkIndex", "ChunkedArray", "Grid", "contiguous_offset"]
+__all__ = ["ChunkedArray"]
 
 Numbers = npt.NDArray[Any]
 
@@ -115,18 +115,6 @@ def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
     if whole and len(where) != math.prod(grid.counts):
         return False
     return int(where[:, 1].sum()) == int(dataset.id.get_storage_size())
-
-
-def contiguous_offset(dataset: Any) -> int | None:
-    """Return the file offset of a contiguous dataset; None for any other dataset."""
-    storage = dataset.id.get_create_plist()
-    if storage.get_layout() != h5py.h5d.CONTIGUOUS or storage.get_external_count():
-        return None
-    # In a file with a user block, the library reports an offset even for unwritten data.
-    if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
-        return None
-    offset: int | None = dataset.id.get_offset()
-    return offset
 
 
 @dataclass(frozen=True)
