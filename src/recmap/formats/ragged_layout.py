@@ -10,6 +10,7 @@ their values. Deeper levels are ``x/steps2`` and so on.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -20,12 +21,14 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.model.coerce import as_columns, fit
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
-__all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
+__all__ = ["OFFSETS", "VALUES", "ArraysSink", "Part", "Splitter", "join", "levels", "levels_of"]
 
 VALUES, OFFSETS = "values", "offsets"
 # Limit the depth, because a file may claim any. NumPy once allowed this many axes.
@@ -107,7 +110,28 @@ class Splitter:
             raise ColumnError(f"field {self._name!r} is {self._field}, but a row has another shape")
 
 
-def check_names(schema: Schema) -> None:
+class ArraysSink(Sink):
+    """The base of sinks that write each column as one or more plain arrays."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        if not schema:
+            raise ColumnError(f"{path}: there are no columns to write")
+        self.schema = schema
+        self.splitters = {name: Splitter(name, field) for name, field in schema.items()}
+        _check_names(schema)
+
+    @abstractmethod
+    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append items to each array of a column."""
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        """Append rows."""
+        columns, rows = fit(as_columns(batch), self.schema)
+        for name, column in columns.items() if rows else ():
+            self.append(name, self.splitters[name].split(column))
+
+
+def _check_names(schema: Schema) -> None:
     """Refuse columns that would be mistaken for arrays of a ragged column."""
     for name in schema:
         keys = levels_of(schema[name])
