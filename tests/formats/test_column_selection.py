@@ -176,8 +176,8 @@ def test_many_files_weigh_what_their_chosen_columns_do() -> None:
             file.create_dataset("image", data=np.zeros((4, 1000)), chunks=(4, 1000))
     whole = rm.open("*.h5")._source
     chosen = whole.select(["label"])
-    assert (chosen.row_bytes(), chosen.band_bytes, chosen.chunk_rows) == (8, 0, 1)
-    assert (whole.row_bytes(), whole.band_bytes, whole.chunk_rows) == (8008, 32_000, 4)
+    assert (chosen.row_bytes(), chosen.chunk_bytes, chosen.chunk_rows) == (8, 0, 1)
+    assert (whole.row_bytes(), whole.chunk_bytes, whole.chunk_rows) == (8008, 32_000, 4)
     assert len(chosen.read(0, 280)["label"]) == 280
 
 

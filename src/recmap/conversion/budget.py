@@ -42,7 +42,7 @@ class Budget:
     why: str
     copies: int = _COPIES
     # Memory for chunks that are decoded whole.
-    chunk_bytes: int = 0
+    chunk_memory: int = 0
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
     # Memory that the process used before the conversion.
@@ -65,7 +65,7 @@ class Budget:
 
     @property
     def _row_memory(self) -> int:
-        return self.memory - self.chunk_bytes - self.column_bytes * self.workers
+        return self.memory - self.chunk_memory - self.column_bytes * self.workers
 
     @property
     def share(self) -> Share:
@@ -76,7 +76,7 @@ class Budget:
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunk_bytes + self.column_bytes * self.workers
+        return held + min(_FIXED, held) + self.chunk_memory + self.column_bytes * self.workers
 
     def release_freed(self) -> None:
         """Return freed memory to the system if much of the budget is in use."""
@@ -118,8 +118,8 @@ class Budget:
 
     def _also_held(self) -> str:
         held = []
-        if self.chunk_bytes:
-            size = size_text(self.chunk_bytes // _CHUNK_COPIES)
+        if self.chunk_memory:
+            size = size_text(self.chunk_memory // _CHUNK_COPIES)
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} that so many columns take")
@@ -148,8 +148,8 @@ def least_budget(source: Source, memory: int | str, more_copies: int, columns: i
         _COPIES + more_copies,
         column_bytes=columns,
     )
-    if source.band_bytes > least.limit:
-        least = replace(least, chunk_bytes=_CHUNK_COPIES * source.band_bytes)
+    if source.chunk_bytes > least.limit:
+        least = replace(least, chunk_memory=_CHUNK_COPIES * source.chunk_bytes)
     least.check(memory)
     return least
 
@@ -179,7 +179,7 @@ def choose_budget(
         why += f", the largest row {size_text(size)}"
     busy = max(1, min(wanted, one.limit // least_slab, one.memory // _PER_THREAD))
     if one.column_bytes:  # of each file that is written
-        busy = max(1, min(busy, (one.memory - one.chunk_bytes) // (2 * one.column_bytes)))
+        busy = max(1, min(busy, (one.memory - one.chunk_memory) // (2 * one.column_bytes)))
     rows = max(1, min(_MAX_SLAB, replace(one, workers=busy).limit) // row_bytes)
     unit = source.chunk_rows
     if unit > 1:

@@ -50,8 +50,11 @@ class ColumnReader(Protocol):
         return 1
 
     @property
-    def band_bytes(self) -> int:
-        """The bytes decoded together with any row; 0 if a row can be read alone."""
+    def chunk_bytes(self) -> int:
+        """The bytes of a row group: all chunks that hold the same rows, which are decoded together.
+
+        0 if a row can be read alone.
+        """
         return 0
 
     @property
@@ -59,9 +62,9 @@ class ColumnReader(Protocol):
         """How the column is stored, for display; "" if there is nothing to say."""
         return ""
 
-    def keep(self, bands: int | None) -> None:
-        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
-        del bands
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` decoded row groups; None means the default limit."""
+        del groups
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         """Return an upper bound for the memory each row takes; None if not known before reading.
@@ -174,12 +177,12 @@ class DecodedArray(Protocol):
     def note(self) -> str: ...
 
     @property
-    def band_bytes(self) -> int:
-        """The bytes decoded together; 0 if a row can be read alone."""
+    def chunk_bytes(self) -> int:
+        """The bytes of a row group; 0 if a row can be read alone."""
         ...
 
-    def keep(self, bands: int | None) -> None:
-        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` decoded row groups; None means the default limit."""
         ...
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
@@ -246,12 +249,12 @@ class _DecodedColumn(ColumnReader):
         return self._column(self._array.gather(rows))
 
     @property
-    def band_bytes(self) -> int:
+    def chunk_bytes(self) -> int:
         whole = self._array.dtype.itemsize * math.prod(self._array.shape[1:])
-        return self._array.band_bytes * self._row_bytes // max(whole, 1)
+        return self._array.chunk_bytes * self._row_bytes // max(whole, 1)
 
-    def keep(self, bands: int | None) -> None:
-        self._array.keep(bands)
+    def keep(self, groups: int | None) -> None:
+        self._array.keep(groups)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._objects:

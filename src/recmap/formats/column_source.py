@@ -24,7 +24,7 @@ from recmap.model.source import Info, Source
 
 __all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length"]
 
-# Decoded bands cached for later reads may take this many times the limit of one read, because
+# Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
 _KEPT = 2
 # Larger than any row, but small enough that sums of sizes do not overflow.
@@ -97,7 +97,7 @@ class ColumnsSource(Source):
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
             raise DataError(f"columns must have equally many rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
-        self._band_bytes = sum(column.band_bytes for column in columns.values())
+        self._chunk_bytes = sum(column.chunk_bytes for column in columns.values())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
@@ -127,8 +127,8 @@ class ColumnsSource(Source):
         return 1 if heaviest is None else heaviest.chunk_rows
 
     @property
-    def band_bytes(self) -> int:
-        return self._band_bytes
+    def chunk_bytes(self) -> int:
+        return self._chunk_bytes
 
     def __len__(self) -> int:
         return self._rows
@@ -138,8 +138,8 @@ class ColumnsSource(Source):
         self._check_size()
         stop = min(stop, self._rows)
         start = min(start, stop)
-        for column in self._columns.values() if self._band_bytes else ():
-            column.keep(None if limit is None else max(1, _KEPT * limit // self._band_bytes))
+        for column in self._columns.values() if self._chunk_bytes else ():
+            column.keep(None if limit is None else max(1, _KEPT * limit // self._chunk_bytes))
         if limit is not None and start < stop:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))

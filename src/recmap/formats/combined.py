@@ -117,8 +117,8 @@ class SideBySideSource(_Combined):
         return self._rows
 
     @property
-    def band_bytes(self) -> int:
-        return sum(source.band_bytes for source in self._sources)
+    def chunk_bytes(self) -> int:
+        return sum(source.chunk_bytes for source in self._sources)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         if limit is None:
@@ -231,8 +231,8 @@ class ConcatenatedSource(_Combined):
         return int(self._starts[-1])
 
     @property
-    def band_bytes(self) -> int:
-        return max(source.band_bytes for source in self._sources)
+    def chunk_bytes(self) -> int:
+        return max(source.chunk_bytes for source in self._sources)
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:

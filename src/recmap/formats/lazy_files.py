@@ -91,11 +91,11 @@ class _ColumnFacts:
 
     row_bytes: int = 1
     chunk_rows: int = 1
-    band_bytes: int = 0
+    chunk_bytes: int = 0
 
     @classmethod
     def of(cls, column: Source) -> _ColumnFacts:
-        return cls(column.row_bytes(), column.chunk_rows, column.band_bytes)
+        return cls(column.row_bytes(), column.chunk_rows, column.chunk_bytes)
 
 
 class LazySource(Source):
@@ -167,8 +167,8 @@ class LazySource(Source):
         return heaviest.chunk_rows
 
     @property
-    def band_bytes(self) -> int:
-        return sum(facts.band_bytes for facts in self._chosen())
+    def chunk_bytes(self) -> int:
+        return sum(facts.chunk_bytes for facts in self._chosen())
 
     def _chosen(self) -> list[_ColumnFacts]:
         return [self._facts[name] for name in self._schema]

@@ -196,15 +196,15 @@ class _RaggedColumn(ColumnReader):
         return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
 
     @property
-    def band_bytes(self) -> int:
-        return self._values.band_bytes
+    def chunk_bytes(self) -> int:
+        return self._values.chunk_bytes
 
     @property
     def note(self) -> str:
         return self._values.note
 
-    def keep(self, bands: int | None) -> None:
-        self._values.keep(bands)
+    def keep(self, groups: int | None) -> None:
+        self._values.keep(groups)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

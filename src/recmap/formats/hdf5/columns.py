@@ -184,14 +184,14 @@ class _ChunkedColumn:
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0]
         # A chunk is stored whole, even if it has few rows.
-        self.band_bytes = self.chunk_rows * leaf.row_bytes
+        self.chunk_bytes = self.chunk_rows * leaf.row_bytes
         self.note = note
 
     def __len__(self) -> int:
         return self._length
 
-    def keep(self, bands: int | None) -> None:
-        self._rows.keep(bands)
+    def keep(self, groups: int | None) -> None:
+        self._rows.keep(groups)
 
     def read(self, start: int, stop: int) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
@@ -222,13 +222,13 @@ class _LibraryColumn:
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
         # Chunks of lists hold only references to the lists.
         row = leaf.row_bytes if self._size is not None else _REFERENCE
-        self.band_bytes = self.chunk_rows * row if dataset.chunks else 0
+        self.chunk_bytes = self.chunk_rows * row if dataset.chunks else 0
         self.note = note
 
     def __len__(self) -> int:
         return self._length
 
-    def keep(self, bands: int | None) -> None:
+    def keep(self, groups: int | None) -> None:
         """Do nothing: the library has a small cache of its own."""
 
     def read(self, start: int, stop: int) -> Column:

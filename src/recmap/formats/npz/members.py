@@ -314,7 +314,7 @@ class StreamedArray:
         return max(1, self.shape[0])
 
     @property
-    def band_bytes(self) -> int:
+    def chunk_bytes(self) -> int:
         return self.shape[0] * self.row_size if self._scattered else 0
 
     def keep(self, groups: int | None) -> None:

@@ -123,7 +123,7 @@ class ZarrArray:
         self._lock = Lock()
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
-        self.band_bytes = self.chunk_rows * row
+        self.chunk_bytes = self.chunk_rows * row
         group = min(self.chunk_rows, self.shape[0]) * row
         self._most = self._asked = _MAX_KEPT // max(group, 1)
 
@@ -251,7 +251,11 @@ class _RestoredArray:
     def __init__(self, array: DecodedArray, field: Field) -> None:
         self._array = array
         self.dtype, self.shape = field.dtype, (array.shape[0], *field.inner)
-        self.chunk_rows, self.note, self.band_bytes = array.chunk_rows, array.note, array.band_bytes
+        self.chunk_rows, self.note, self.chunk_bytes = (
+            array.chunk_rows,
+            array.note,
+            array.chunk_bytes,
+        )
 
     def keep(self, groups: int | None) -> None:
         self._array.keep(groups)
