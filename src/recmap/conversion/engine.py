@@ -4,14 +4,14 @@ How a row gets from the source to a finished file:
 
 1. ``transform.py`` wraps the source to show only the selected rows and columns, with their new
    names and types.
-2. ``budget.py`` and ``bounded_reader.py`` sample the first rows and decide how large a slab may
-   be; ``plan.py`` divides the rows among shards.
+2. ``budget.py`` samples the first rows and decides how large a slab may be; ``plan.py`` divides
+   the rows among shards.
 3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
    (``run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
 5. A runner (``thread_runner.py``, ``process_runner.py``, or ``ray/runner.py`` on a cluster)
-   passes each shard to ``shard_writer.py``. This reads slabs with ``bounded_reader.py``, writes
+   passes each shard to ``shard_writer.py``. This reads slabs within the budget, writes
    them to the sink of the format under a temporary name, checks the result with ``verify.py``,
    records the shard as finished, and renames it.
 
@@ -27,8 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recmap.conversion.bounded_reader import Sample, take_sample
-from recmap.conversion.budget import Budget, choose_budget, least_budget
+from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.bounded_reader import BoundedReader
-from recmap.conversion.budget import Budget
+from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
