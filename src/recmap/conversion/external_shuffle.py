@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
-from recmap.conversion.reordered import ReorderedSource, gather_within
+from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
