@@ -14,8 +14,6 @@ How a row gets from the source to a finished file:
    passes each shard to ``shard_writer.py``. This reads slabs within the budget, writes
    them to the sink of the format under a temporary name, checks the result with ``verify.py``,
    records the shard as finished, and renames it.
-
-``progress.py`` defines the report.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
-from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
@@ -39,11 +36,12 @@ from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
+from recmap.model.byte_size import size_text
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["OutputOptions", "Runner", "WorkOptions", "convert_source"]
+__all__ = ["OutputOptions", "Report", "Runner", "WorkOptions", "convert_source"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -82,6 +80,31 @@ class WorkOptions:
     overwrite: bool = False
     progress: ProgressOption = None
     runner: Runner | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion."""
+
+    files: list[str]
+    rows: int
+    written: int
+    skipped: int
+    seconds: float
+    resumed: int
+    explanation: str
+
+    def __str__(self) -> str:
+        files = self.files[0] if len(self.files) == 1 else f"{len(self.files):,} files"
+        text = f"{self.rows:,} rows in {files}, {size_text(self.written)}"
+        if self.resumed == len(self.files):
+            return f"{text}: everything was finished already"
+        text += f", in {self.seconds:.2f} s ({size_text(self.written / max(self.seconds, 1e-9))}/s)"
+        if self.resumed:
+            text += f"; {self.resumed:,} of the files were finished already"
+        if self.skipped:
+            text += f"; {self.skipped:,} bad records were left out"
+        return text
 
 
 @dataclass(frozen=True)

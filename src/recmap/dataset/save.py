@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.engine import OutputOptions, Runner, WorkOptions, convert_source
+from recmap.conversion.engine import OutputOptions, Report, Runner, WorkOptions, convert_source
 from recmap.conversion.manifest import load_manifest, manifest_path
 from recmap.conversion.plan import Sharding
-from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.opened import Opened
