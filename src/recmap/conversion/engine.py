@@ -10,10 +10,10 @@ How a row gets from the source to a finished file:
    (``run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
-5. A runner (``thread_runner.py``, ``process_runner.py``, or ``ray/runner.py`` on a cluster)
-   passes each shard to ``shard_writer.py``. This reads slabs within the budget, writes
-   them to the sink of the format under a temporary name, checks the result with ``verify.py``,
-   records the shard as finished, and renames it.
+5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
+   ``shard_writer.py``. This reads slabs within the budget, writes them to the sink of the
+   format under a temporary name, checks the result with ``verify.py``, records the shard as
+   finished, and renames it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
+from recmap.conversion.runners import Runner, ThreadRunner
 from recmap.conversion.shard_writer import ShardWriter, Verify
-from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
@@ -41,21 +41,9 @@ from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["OutputOptions", "Report", "Runner", "WorkOptions", "convert_source"]
+__all__ = ["OutputOptions", "Report", "WorkOptions", "convert_source"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Runner(Protocol):
-    """Runs the writer for each shard of a plan, in this process or elsewhere."""
-
-    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
-        """Write these shards. After an error, stop the others and raise it."""
-        ...
-
-    def explain(self, files: int) -> str:
-        """Return text to append to the explanation of the budget, given the number of files."""
-        ...
 
 
 @dataclass(frozen=True)
