@@ -20,6 +20,7 @@ from recmap.model.row_sizes import OFFSET, STRING, RowSizes
 from recmap.native import _core
 
 __all__ = [
+    "DEFAULT_NAME",
     "ArrayColumn",
     "ColumnReader",
     "DecodedArray",
@@ -29,6 +30,8 @@ __all__ = [
     "field_paths",
 ]
 
+# The name of a column that has none in its file.
+DEFAULT_NAME = "data"
 # Rows as a span or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from recmap.errors import DataError
 from recmap.files.sniff import sniff, unknown_format
-from recmap.formats.column_readers import ColumnReader, decoded_columns
+from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
-from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.zarr.arrays import PICKLED, Store, ZarrArray, is_pickled, restored
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
