@@ -22,7 +22,7 @@ from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
-__all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length"]
+__all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length", "refuse_changed"]
 
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -259,6 +259,12 @@ def _selected(reopen: Callable[[], ColumnsSource], names: Sequence[str]) -> Colu
 
 def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:
     source = reopen()
+    refuse_changed(source, schema, rows)
+    return source
+
+
+def refuse_changed(source: Source, schema: Schema, rows: int) -> None:
+    """Raise if a file that was opened again has another schema or number of rows than before."""
     if (source.schema, len(source)) != (schema, rows):
         file = "".join(source.files[:1])
         raise DataError(
@@ -266,7 +272,6 @@ def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) ->
             "when it was opened; open it again",
             file=file,
         )
-    return source
 
 
 def choose_columns(
