@@ -22,8 +22,8 @@ from recmap.errors import OptionError
 from recmap.files.atomic_write import make_folder, sync
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.ragged_layout import ArraysSink, Part
-from recmap.formats.zarr.arrays import limit_threads, stored, stored_as
 from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
+from recmap.formats.zarr.source import limit_threads, stored, stored_as
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
 
