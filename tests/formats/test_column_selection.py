@@ -53,7 +53,7 @@ def npz(name: str = "d.npz") -> rm.Dataset:
     return rm.open(name)
 
 
-def beside() -> rm.Dataset:
+def side_by_side() -> rm.Dataset:
     np.save("x.npy", X)
     npz()
     return rm.open({"x": "x.npy", "y": rm.open("d.npz", fields=["y"])})
@@ -77,7 +77,7 @@ DAMAGED: dict[str, Callable[[], rm.Dataset]] = {
     "hdf5": hdf5,
     "zarr": zarr,
     "npz": npz,
-    "beside": beside,
+    "side_by_side": side_by_side,
     "end to end": lambda: end_to_end(2),
     "too many to be open": lambda: end_to_end(65),
 }
@@ -144,15 +144,15 @@ def test_a_mix_reads_only_chosen_columns() -> None:
 
 
 def test_a_state_restores_in_a_pipeline_with_chosen_columns() -> None:
-    def chain() -> rm.Pipeline:
+    def pipeline() -> rm.Pipeline:
         return rm.from_arrays({"x": X, "y": Y}).shuffle(seed=1).batch(8).select("x")
 
-    train = chain()
+    train = pipeline()
     whole = numbers(train)
     train.epoch = 0
     running = iter(train)
     assert numbers([next(running)]) == whole[:8]
-    assert numbers(chain().restore(train.state())) == whole[8:]
+    assert numbers(pipeline().restore(train.state())) == whole[8:]
 
 
 def test_columns_are_not_chosen_between_bucket_and_batch() -> None:

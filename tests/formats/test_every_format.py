@@ -409,8 +409,8 @@ def test_a_file_that_fails_leaves_nothing_behind(case: Case) -> None:
 @every_format
 def test_only_the_file_and_its_description_are_left(case: Case) -> None:
     path = case.save(mixed(3))
-    beside = {f"{path}.recmap.json", f".{path}.recmap", f"{path}.recmap"}
-    assert set(os.listdir()) - beside == {path}
+    sidecars = {f"{path}.recmap.json", f".{path}.recmap", f"{path}.recmap"}
+    assert set(os.listdir()) - sidecars == {path}
 
 
 @every_format

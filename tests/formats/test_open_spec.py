@@ -60,8 +60,8 @@ def test_combined_and_transformed_sources_can_be_sent_too() -> None:
     source = rm.open(["x.npy", "y.npy"])._source
     chosen = transformed(source, rows=slice(0, None, 2), rename={"x": "z"}, cast={"z": "float64"})
     agree(chosen, sent(chosen))
-    beside = rm.open({"label": "x.npy", "x": "y.npy"})._source
-    agree(beside, sent(beside))
+    side_by_side = rm.open({"label": "x.npy", "x": "y.npy"})._source
+    agree(side_by_side, sent(side_by_side))
 
 
 def test_a_source_of_many_files_can_be_sent() -> None:
