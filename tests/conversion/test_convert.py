@@ -271,7 +271,7 @@ def test_a_shuffle_is_exact_and_follows_the_seed(compression: str | None) -> Non
     name = "x.tfrecord" if compression is None else "x.tfrecord.gz"
     strings = [str(i).encode() for i in range(20_000)]
     rm.from_arrays({"i": np.arange(20_000), "s": strings}).save(name)
-    # Too little memory to hold the rows: a gzip file is dealt out on disk.
+    # Too little memory to hold the rows, so a gzip file is shuffled through files on disk.
     rm.convert(name, "out/", shuffle=True, seed=5, shards=3, memory="1MB")
     batch = rm.open("out/")[:]
     order = batch["i"].tolist()

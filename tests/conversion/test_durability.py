@@ -51,7 +51,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 class Undisturbed:
-    """What each output is when nothing goes wrong, and how long it takes."""
+    """Return the output of each conversion when nothing goes wrong, and how long it takes."""
 
     def __init__(self) -> None:
         self.digests: dict[str, dict[str, str]] = {}
@@ -97,7 +97,7 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
 def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # Limits files to 5 MB, where 11 are needed: not a full disk, but the same error.
+    # Limit files to 5 MB where 11 are needed. That is not a full disk, but the same error.
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))"
     failed = subprocess.run(
         call(source, "out/", limit), capture_output=True, text=True, check=False
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
 def test_an_interrupt_leaves_no_temporary_files_and_says_how_to_resume(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # The signal comes once a file is finished.
+    # Send the signal once a file is finished.
     watch = """
 def watch(progress):
     if any(name.startswith("data-") for name in os.listdir("out")):

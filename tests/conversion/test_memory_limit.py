@@ -31,12 +31,12 @@ def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return path
 
 
-def test_a_pass_in_batches(big: Path) -> None:
+def test_a_pass_in_batches_stays_below_the_limit(big: Path) -> None:
     body = f"print(sum(len(b['x']) for b in rm.open({str(big)!r}).batches(1000)))"
     assert run_limited(body) == "800000"
 
 
-def test_length_and_random_rows(big: Path) -> None:
+def test_counting_and_random_rows_stay_below_the_limit(big: Path) -> None:
     body = f"""
 ds = rm.open({str(big)!r})
 print(len(ds), ds[[799_999, 0, 400_001]]["x"][:, 0].tolist())
@@ -44,7 +44,7 @@ print(len(ds), ds[[799_999, 0, 400_001]]["x"][:, 0].tolist())
     assert run_limited(body) == "800000 [99999.0, 0.0, 1.0]"
 
 
-def test_verifying_and_indexing(big: Path) -> None:
+def test_verifying_and_indexing_stay_below_the_limit(big: Path) -> None:
     body = f"""
 assert rm.verify({str(big)!r}).ok
 rm.index({str(big)!r})
@@ -53,12 +53,12 @@ print(rm.open({str(big)!r}).info().rows)
     assert run_limited(body) == "800000"
 
 
-def test_raw_records(big: Path) -> None:
+def test_reading_records_stays_below_the_limit(big: Path) -> None:
     body = f"print(sum(1 for _ in rm.tfrecord.records({str(big)!r})))"
     assert run_limited(body) == "800000"
 
 
-def test_a_mapped_column_of_a_large_file(tmp_path: Path) -> None:
+def test_mapping_a_large_column_stays_below_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "mapped.tfrecord"
     with rm.TFRecordWriter(path, index=False, durable=False, align=64) as w:
         for _ in range(4):
@@ -67,7 +67,7 @@ def test_a_mapped_column_of_a_large_file(tmp_path: Path) -> None:
     assert run_limited(body) == str(np.float32(400 * 256))
 
 
-def test_writing_in_batches(tmp_path: Path) -> None:
+def test_writing_in_batches_stays_below_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "out.tfrecord"
     body = f"""
 x = np.memmap({str(tmp_path / "x.dat")!r}, np.float32, "w+", shape=(800_000, 128))
@@ -78,24 +78,24 @@ print("done")
     assert run_limited(body) == "done"
 
 
-# Two files at a time: ten threads, whose stacks count although they are mostly unused.
+# Two files at a time take ten threads, whose stacks count even if mostly unused.
 CONVERSION_LIMIT = 60 * MB + 10 * 8 * MB
 
 
 @pytest.mark.parametrize(
     "name", ["y.npy", "y.tfrecord", "y.bin", "y.tfrecord.gz", "y.npz", "y.h5", "y.zarr"]
 )
-def test_a_conversion(big: Path, name: str) -> None:
+def test_a_conversion_stays_below_the_limit(big: Path, name: str) -> None:
     body = f"""
 report = rm.convert({str(big)!r}, {name!r}, memory="60MB", shards=2, columns=["x"], durable=False)
 print(report.rows)
 """
-    # Zarr starts threads of its own.
+    # Zarr starts its own threads.
     limit = CONVERSION_LIMIT + (8 * 8 * MB if name == "y.zarr" else 0)
     assert run_limited(body, limit) == "800000"
 
 
-def test_a_shuffle(big: Path) -> None:
+def test_a_shuffle_stays_below_the_limit(big: Path) -> None:
     body = f"""
 report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False)
 print(report.rows)

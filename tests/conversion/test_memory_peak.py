@@ -41,15 +41,15 @@ def peak(folder: Path, name: str, to: str, memory: str, **options: Any) -> int:
     return size // 10**6
 
 
-def test_compressed_to_compressed(folder: Path) -> None:
+def test_recompressing_stays_within_the_budget(folder: Path) -> None:
     assert peak(folder, "s.tfrecord.gz", "y.tfrecord.gz", "28MB") < 28
 
 
-def test_shuffling_a_compressed_file(folder: Path) -> None:
+def test_shuffling_a_compressed_file_stays_within_the_budget(folder: Path) -> None:
     assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=True, seed=3) < 28
 
 
-def test_comparing_long_lists_in_an_hdf5_file(folder: Path) -> None:
+def test_comparing_long_lists_stays_within_the_budget(folder: Path) -> None:
     assert peak(folder, "s.zarr", "y.h5", "34MB", verify="full") < 34
 
 
@@ -65,7 +65,7 @@ def test_chunks_are_kept_within_the_budget(folder: Path, name: str, to: str) -> 
 
 
 @pytest.mark.parametrize("name", ["large.zarr", "large.h5"])
-def test_chunks_larger_than_a_slab(folder: Path, name: str) -> None:
+def test_chunks_larger_than_a_slab_stay_within_the_budget(folder: Path, name: str) -> None:
     assert peak(folder, name, "y.npy", "62MB", verify="full") < 62
 
 
@@ -106,14 +106,14 @@ WIDE = "rm.from_arrays({{f'c{{i}}': np.arange(60.0) + i for i in range({columns}
 
 
 @pytest.mark.parametrize("verify", [True, "full"])
-def test_thousands_of_columns_to_hdf5(verify: bool | str) -> None:
-    # Checking the file opens every column of it as well.
+def test_thousands_of_hdf5_columns_stay_within_the_budget(verify: bool | str) -> None:
+    # Checking the file also opens all of its columns.
     source = WIDE.format(columns=1_500)
     size = peak_of(f"{source}.save('y.h5', memory='50MB', durable=False, verify={verify!r})")
     assert size < 50 * 10**6
 
 
-def test_comparing_thousands_of_ragged_columns() -> None:
+def test_comparing_thousands_of_ragged_columns_stays_within_the_budget() -> None:
     offsets = np.arange(61) * 2
     columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(1_500)}
     rm.from_arrays(columns).save("x.npz", durable=False)

@@ -135,7 +135,7 @@ CASES: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_folder_with_files_of_others_is_not_replaced(case: Callable[[], None]) -> None:
+def test_a_folder_with_foreign_files_is_not_replaced(case: Callable[[], None]) -> None:
     case()
     before = tree(".")
     with pytest.raises(rm.OutputExistsError, match="x.zarr is not replaced"):
@@ -215,7 +215,7 @@ def test_an_old_shard_that_changed_is_not_deleted(format: str) -> None:
 
 @pytest.mark.parametrize("key", ["files", "replaces"])
 @pytest.mark.parametrize("name", ["thesis.npy", "../thesis.npy", "data.docx", "{cwd}/thesis.npy"])
-def test_files_of_others_named_by_a_manifest_are_not_deleted(key: str, name: str) -> None:
+def test_foreign_files_named_in_a_manifest_are_not_deleted(key: str, name: str) -> None:
     ten().save("out/", shards=2)
     name = name.format(cwd=os.getcwd())
     victim = Path("out", name)
@@ -259,7 +259,7 @@ def test_a_folder_is_not_replaced_by_a_file(format: str) -> None:
     assert tree(".") == before
 
 
-def test_a_writer_leaves_shards_of_others_alone() -> None:
+def test_a_writer_leaves_foreign_shards_alone() -> None:
     for i in range(3):
         rm.tfrecord.write_records(f"x-0000{i}-of-00003.tfrecord", [b"theirs"])
     Path("x-1-of-3.tfrecord").write_text("mine")
@@ -269,7 +269,7 @@ def test_a_writer_leaves_shards_of_others_alone() -> None:
     assert tree(".") == before
 
 
-def test_a_file_of_others_that_recmap_indexed_is_not_replaced() -> None:
+def test_a_foreign_file_that_recmap_indexed_is_not_replaced() -> None:
     with rm.TFRecordWriter("y.tfrecord", index=False) as writer:
         writer.write({"x": np.arange(3)})
     os.rename("y.tfrecord", "x-00000-of-00001.tfrecord")

@@ -18,7 +18,7 @@ from tests.limited import MB, run_limited
 
 SMALL, LARGE, SIZE = 20_000, 80, 2_000_000
 ROWS = 2 * SMALL + LARGE
-# For rows of 2 MB, and ten threads, whose stacks count although they are mostly unused.
+# Room for rows of 2 MB, and for ten threads, whose stacks count even if mostly unused.
 MEMORY = "28MB"
 LIMIT = 28 * MB + 10 * 8 * MB
 
@@ -51,7 +51,7 @@ def converted(folder: Path, name: str, to: str, memory: str = MEMORY, **options:
 report = rm.convert({str(folder / name)!r}, {to!r}, memory={memory!r}, durable=False, **{options!r})
 print(report.rows)
 """
-    # Zarr has threads of its own; of lists, HDF5 holds some more.
+    # Zarr starts its own threads, and HDF5 holds more copies of a list.
     more = 8 * 8 * MB * ("zarr" in name + to) + 32 * MB * (".h5" in name)
     return run_limited(body, LIMIT + more)
 
@@ -67,7 +67,9 @@ print(report.rows)
         ("s.npz", "y.tfrecord"),
     ],
 )
-def test_large_rows_after_small_ones(folder: Path, name: str, to: str) -> None:
+def test_large_rows_after_small_ones_stay_within_the_budget(
+    folder: Path, name: str, to: str
+) -> None:
     assert converted(folder, name, to) == str(ROWS)
 
 
@@ -77,25 +79,27 @@ def test_large_rows_after_small_ones(folder: Path, name: str, to: str) -> None:
         ("s.tfrecord.gz", "y.npz", MEMORY),
         ("s.tfrecord.gz", "y.tfrecord.gz", MEMORY),
         ("s.zarr", "y.tfrecord", MEMORY),
-        # HDF5's library holds a list several times while it reads it.
+        # The HDF5 library holds several copies of a list while it reads it.
         ("s.h5", "y.tfrecord", "60MB"),
     ],
 )
-def test_large_rows_that_must_be_decoded(folder: Path, name: str, to: str, memory: str) -> None:
+def test_large_rows_that_must_be_decoded_stay_within_the_budget(
+    folder: Path, name: str, to: str, memory: str
+) -> None:
     assert converted(folder, name, to, memory) == str(ROWS)
 
 
 @pytest.mark.parametrize("to", ["y.tfrecord", "y.npz"])
-def test_comparing_every_value(folder: Path, to: str) -> None:
+def test_comparing_large_rows_stays_within_the_budget(folder: Path, to: str) -> None:
     assert converted(folder, "s.tfrecord", to, verify="full") == str(ROWS)
 
 
 @pytest.mark.parametrize("name", ["s.tfrecord", "s.tfrecord.gz"])
-def test_a_shuffle(folder: Path, name: str) -> None:
+def test_shuffling_large_rows_stays_within_the_budget(folder: Path, name: str) -> None:
     assert converted(folder, name, "y.tfrecord", shuffle=True, seed=3) == str(ROWS)
 
 
-def test_passes_over_all_rows(folder: Path) -> None:
+def test_passes_over_large_rows_stay_below_the_limit(folder: Path) -> None:
     body = f"""
 ds = rm.open({str(folder / "s.tfrecord")!r})
 print(sum(int(batch["x"].lengths.sum()) for batch in ds.batches(8)), ds.stats()["x"].sizes.max)
@@ -140,7 +144,7 @@ def test_limited_reads_return_every_row_within_the_limit(name: str) -> None:
     within_limit(rm.open(name), 200_000)
 
 
-def test_limited_reads_of_arrays_of_zipped_and_of_concatenated_sources() -> None:
+def test_limited_reads_of_combined_sources_return_every_row() -> None:
     rows = some_rows()
     rm.from_arrays(rows).save("a.npz")
     rm.from_arrays({"e": np.zeros((400, 50))}).save("b.npy")
@@ -158,7 +162,7 @@ def test_a_stream_of_batches_is_divided_at_the_limit() -> None:
     while read := measure(source.read(at, at + 1000, 100_000)):
         if read[0] == 0:
             break
-        assert read[1] <= 100_000 + 8 * 5  # the ends of offsets
+        assert read[1] <= 100_000 + 8 * 5  # and the last offset of each column
         lengths.append(read[0])
         at += read[0]
     assert at == 800
@@ -172,7 +176,7 @@ def within_limit(ds: rm.Dataset, limit: int) -> None:
         rows, size = measure(read)
         if not rows:
             break
-        assert size <= limit + 8 * 5  # the ends of offsets
+        assert size <= limit + 8 * 5  # and the last offset of each column
         batches.append(read)
         at += rows
     whole = ds[:]

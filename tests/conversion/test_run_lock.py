@@ -12,7 +12,7 @@ import pytest
 
 import recmap as rm
 
-# It waits at its first slab, when no file is finished.
+# It waits at its first slab, before any file is finished.
 OTHER = """
 import socket, sys
 socket.gethostname = lambda: "elsewhere"

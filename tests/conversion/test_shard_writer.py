@@ -40,7 +40,7 @@ def test_two_attempts_at_a_shard_leave_one_finished_file() -> None:
     written: list[bytes] = []
 
     def meanwhile(*_: int) -> None:
-        # The first attempt was thought dead, and a second one was started.
+        # The first attempt seemed dead, so a second one was started.
         if not written:
             other.write(shard, lambda *_: None, lambda: False)
             written.append(Path(shard.path).read_bytes())

@@ -19,7 +19,7 @@ Y = np.random.default_rng(1).integers(0, 1 << 60, (ROWS, 64))
 
 
 def tfrecord(name: str, **options: Any) -> rm.Dataset:
-    # Of three values where two are promised: a row that does not decode.
+    # Three values instead of two, so that this row does not decode.
     rows = [[1, 2]] * (ROWS - 1) + [[1, 2, 3]]
     with rm.TFRecordWriter(name, index=False, overwrite=True, **options) as writer:
         writer.write({"x": X, "y": rm.Ragged.from_rows(rows)})
@@ -45,7 +45,7 @@ def zarr() -> rm.Dataset:
 
 
 def npz(name: str = "d.npz") -> rm.Dataset:
-    # Longer than what is read of it to find its header.
+    # Longer than the part that is read to find the header.
     np.savez_compressed(name, x=X, y=np.tile(Y, 64))
     with zipfile.ZipFile(name) as archive:
         member = archive.getinfo("y.npy")
@@ -53,7 +53,7 @@ def npz(name: str = "d.npz") -> rm.Dataset:
     return rm.open(name)
 
 
-def beside() -> rm.Dataset:
+def side_by_side() -> rm.Dataset:
     np.save("x.npy", X)
     npz()
     return rm.open({"x": "x.npy", "y": rm.open("d.npz", fields=["y"])})
@@ -77,7 +77,7 @@ DAMAGED: dict[str, Callable[[], rm.Dataset]] = {
     "hdf5": hdf5,
     "zarr": zarr,
     "npz": npz,
-    "beside": beside,
+    "side_by_side": side_by_side,
     "end to end": lambda: end_to_end(2),
     "too many to be open": lambda: end_to_end(65),
 }
@@ -95,7 +95,7 @@ def numbers(pipeline: Any) -> list[int]:
     return [int(n) for batch in pipeline for n in np.atleast_1d(batch["x"])]
 
 
-def test_only_the_columns_that_are_chosen_are_read(ds: rm.Dataset) -> None:
+def test_only_chosen_columns_are_read(ds: rm.Dataset) -> None:
     expected = list(range(ROWS)) * (len(ds) // ROWS)
     assert numbers(ds.select("x").batch(8)) == expected
     assert sorted(numbers(ds.shuffle(seed=1, window=16).select("x").batch(8))) == sorted(expected)
@@ -104,7 +104,7 @@ def test_only_the_columns_that_are_chosen_are_read(ds: rm.Dataset) -> None:
 
 
 @pytest.mark.parametrize("workers", ["fork:2", "spawn:2", "threads:2"])
-def test_workers_read_only_the_columns_that_are_chosen(workers: str) -> None:
+def test_workers_read_only_chosen_columns(workers: str) -> None:
     train = hdf5().select("x").shuffle(seed=1).map(doubled, workers=workers).batch(8)
     assert sorted(numbers(train)) == [2 * n for n in range(ROWS)]
 
@@ -123,7 +123,7 @@ def test_a_column_of_a_dataset_is_read_alone(ds: rm.Dataset) -> None:
     assert np.asarray(ds["x"])[:5].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_of_chains_side_by_side_those_without_a_chosen_column_are_not_read() -> None:
+def test_zipped_pipelines_without_a_chosen_column_are_not_read() -> None:
     def refuse(row: dict[str, Any]) -> dict[str, Any]:
         if row["y"] > 10:
             raise AssertionError
@@ -137,22 +137,22 @@ def test_of_chains_side_by_side_those_without_a_chosen_column_are_not_read() -> 
         both.select("x").select("y")
 
 
-def test_a_mix_reads_only_the_columns_that_are_chosen() -> None:
+def test_a_mix_reads_only_chosen_columns() -> None:
     assert sorted(numbers(rm.mix(hdf5("a.h5"), hdf5("b.h5")).select("x").batch(8))) == sorted(
         [*range(ROWS), *range(ROWS)]
     )
 
 
-def test_the_state_of_a_chain_fits_wherever_columns_are_chosen() -> None:
-    def chain() -> rm.Pipeline:
+def test_a_state_restores_in_a_pipeline_with_chosen_columns() -> None:
+    def pipeline() -> rm.Pipeline:
         return rm.from_arrays({"x": X, "y": Y}).shuffle(seed=1).batch(8).select("x")
 
-    train = chain()
+    train = pipeline()
     whole = numbers(train)
     train.epoch = 0
     running = iter(train)
     assert numbers([next(running)]) == whole[:8]
-    assert numbers(chain().restore(train.state())) == whole[8:]
+    assert numbers(pipeline().restore(train.state())) == whole[8:]
 
 
 def test_columns_are_not_chosen_between_bucket_and_batch() -> None:
@@ -161,7 +161,7 @@ def test_columns_are_not_chosen_between_bucket_and_batch() -> None:
         ds.bucket("t", [2]).select("x")
 
 
-def test_fields_of_files_side_by_side_read_no_others() -> None:
+def test_fields_of_several_files_read_no_other_columns() -> None:
     np.save("wide.npy", np.zeros((4, 1000)))
     np.save("narrow.npy", np.arange(4))
     dataset = rm.open({"wide": "wide.npy", "narrow": "narrow.npy"}, fields=["narrow"])
@@ -169,15 +169,15 @@ def test_fields_of_files_side_by_side_read_no_others() -> None:
     assert dataset[:]["narrow"].tolist() == [0, 1, 2, 3]
 
 
-def test_many_files_weigh_what_their_chosen_columns_do() -> None:
+def test_sizes_of_many_files_count_only_chosen_columns() -> None:
     for number in range(70):
         with h5py.File(f"{number:02}.h5", "w") as file:
             file["label"] = np.arange(4)
             file.create_dataset("image", data=np.zeros((4, 1000)), chunks=(4, 1000))
     whole = rm.open("*.h5")._source
     chosen = whole.select(["label"])
-    assert (chosen.row_bytes(), chosen.band_bytes, chosen.chunk_rows) == (8, 0, 1)
-    assert (whole.row_bytes(), whole.band_bytes, whole.chunk_rows) == (8008, 32_000, 4)
+    assert (chosen.row_bytes(), chosen.chunk_bytes, chosen.chunk_rows) == (8, 0, 1)
+    assert (whole.row_bytes(), whole.chunk_bytes, whole.chunk_rows) == (8008, 32_000, 4)
     assert len(chosen.read(0, 280)["label"]) == 280
 
 

@@ -65,7 +65,7 @@ LOOSE_PAIRS = [
     for a, b in itertools.product(PLAIN, PLAIN)
     if not a.fixed
 ]
-# Records of a TFRecord file may have any features, and those of all are read.
+# Records of a TFRecord file may differ in their features; all features are read.
 TYPED = [case for case in FORMATS if not case.name.startswith("tfrecord")]
 
 DTYPES = [
@@ -85,7 +85,7 @@ every_pair = pytest.mark.parametrize(("source", "target"), PAIRS)
 
 
 def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:
-    """Any bits there are, so that none may be lost."""
+    """Return random bits, so that none can be lost unnoticed."""
     made = np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
     count = rows * int(np.prod(inner)) * made.itemsize
     raw = np.random.default_rng(1).integers(0, 256, count, dtype=np.uint8)
@@ -93,7 +93,7 @@ def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:
 
 
 def from_file(columns: dict[str, Any], stem: str = "given") -> rm.Dataset:
-    """The columns as a file has them: in memory, numbers are always native."""
+    """Return the columns as a file stores them: in memory, numbers are always native."""
     return rm.open({name: from_npy(array, f"{stem}-{i}") for i, (name, array) in
                     enumerate(columns.items())})  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_columns_and_their_order_are_kept(case: Case, rows: int) -> None:
 
 @every_loose_format
 @pytest.mark.parametrize("rows", [1, 10])
-def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
+def test_ragged_rows_are_kept(case: Case, rows: int) -> None:
     columns = loose(rows)
     ds = rm.open(case.save(columns))
     assert ds.schema == rm.from_arrays(columns).schema
@@ -188,7 +188,7 @@ def test_rows_of_any_length_are_kept(case: Case, rows: int) -> None:
 
 
 @every_loose_format
-def test_no_rows_of_any_length_are_no_rows(case: Case) -> None:
+def test_ragged_columns_without_rows_are_kept(case: Case) -> None:
     ds = rm.open(case.save(rm.from_arrays({n: c[:0] for n, c in loose(3).items()})))
     assert len(ds) == 0
 
@@ -233,7 +233,7 @@ def test_rows_without_values_alone_are_kept_or_refused(case: Case) -> None:
 
 @every_fixed_format
 @pytest.mark.parametrize("name", ["tokens", "name", "words"])
-def test_rows_of_any_length_are_refused_with_a_remedy(case: Case, name: str) -> None:
+def test_ragged_rows_are_refused_with_a_remedy(case: Case, name: str) -> None:
     with pytest.raises(rm.ColumnError, match=rf"{name}.*write \.npz, \.h5, \.zarr or \.tfrecord"):
         case.save({name: loose(3)[name]})
     assert os.listdir() == []
@@ -264,7 +264,7 @@ def test_lists_of_any_depth_and_strings_along_any_axes_are_kept(case: Case) -> N
 
 
 @every_format
-def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
+def test_rows_slices_and_gathers_match_numpy(case: Case) -> None:
     columns = mixed(11)
     ds = rm.open(case.save(columns))
     chosen = [
@@ -286,7 +286,7 @@ def test_rows_slices_and_gathers_are_those_of_numpy(case: Case) -> None:
 
 
 @every_loose_format
-def test_slices_and_gathers_of_ragged_rows_are_those_of_memory(case: Case) -> None:
+def test_slices_and_gathers_of_ragged_rows_match_those_in_memory(case: Case) -> None:
     columns = loose(11)
     ds = rm.open(case.save(columns))
     for rows in (slice(2, 5), slice(-4, None), slice(5, 2), slice(None, None, -2)):
@@ -320,7 +320,7 @@ def test_batches_of_ragged_rows_cover_all(case: Case) -> None:
 
 
 @every_pair
-def test_one_format_becomes_another(source: Case, target: Case) -> None:
+def test_every_format_converts_to_every_other(source: Case, target: Case) -> None:
     columns = mixed(9) | {"big": numbers(">f4", 9, 2)}
     first = source.save(from_file(columns), "first")
     ds = rm.open(target.save(rm.open(first), "second"))
@@ -330,7 +330,7 @@ def test_one_format_becomes_another(source: Case, target: Case) -> None:
 
 
 @every_loose_pair
-def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -> None:
+def test_ragged_rows_convert_from_every_format_to_every_other(source: Case, target: Case) -> None:
     columns = loose(9)
     first = source.save(columns, "first")
     if target.fixed:
@@ -343,7 +343,7 @@ def test_ragged_rows_go_from_one_format_to_another(source: Case, target: Case) -
 
 
 @every_format
-def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
+def test_the_bytes_do_not_depend_on_batches(case: Case) -> None:
     columns = mixed(10) if case.fixed else loose(10)
     paths = []
     for size in (1, 4, 10):
@@ -356,7 +356,7 @@ def test_how_rows_are_batched_makes_no_difference(case: Case) -> None:
 
 
 @every_format
-def test_several_files_are_rows_end_to_end(case: Case) -> None:
+def test_several_files_are_read_end_to_end(case: Case) -> None:
     columns = mixed(10)
     case.save({n: c[:4] for n, c in columns.items()}, "part-0")
     case.save({n: c[4:] for n, c in columns.items()}, "part-1")
@@ -367,7 +367,7 @@ def test_several_files_are_rows_end_to_end(case: Case) -> None:
 
 
 @every_typed_format
-def test_files_of_other_schemas_are_refused_with_the_difference(case: Case) -> None:
+def test_files_with_different_schemas_are_refused_with_the_difference(case: Case) -> None:
     case.save({"x": np.zeros((3, 2), "float32"), "y": np.arange(3)}, "part-0")
     case.save({"x": np.zeros((3, 4), "float32"), "z": np.arange(3)}, "part-1")
     difference = r"part-1.*: 'x' is float32\[4\], not float32\[2\]; 'y' is missing; 'z' is new"
@@ -376,7 +376,7 @@ def test_files_of_other_schemas_are_refused_with_the_difference(case: Case) -> N
 
 
 @every_pair
-def test_columns_from_different_files_stand_side_by_side(source: Case, target: Case) -> None:
+def test_columns_from_different_files_are_read_side_by_side(source: Case, target: Case) -> None:
     columns = mixed(5)
     image = source.save({"image": columns["image"]}, "image")
     label = target.save({"label": columns["label"]}, "label")
@@ -409,8 +409,8 @@ def test_a_file_that_fails_leaves_nothing_behind(case: Case) -> None:
 @every_format
 def test_only_the_file_and_its_description_are_left(case: Case) -> None:
     path = case.save(mixed(3))
-    beside = {f"{path}.recmap.json", f".{path}.recmap", f"{path}.recmap"}
-    assert set(os.listdir()) - beside == {path}
+    sidecars = {f"{path}.recmap.json", f".{path}.recmap", f"{path}.recmap"}
+    assert set(os.listdir()) - sidecars == {path}
 
 
 @every_format
@@ -423,7 +423,7 @@ def test_an_output_is_replaced_when_asked(case: Case) -> None:
 
 
 @every_format
-def test_an_array_that_is_filled_again_for_every_batch_is_written_each_time(case: Case) -> None:
+def test_an_array_reused_for_every_batch_is_written_each_time(case: Case) -> None:
     def batches() -> Any:
         held = np.empty(2)
         for value in range(5):
@@ -435,7 +435,7 @@ def test_an_array_that_is_filled_again_for_every_batch_is_written_each_time(case
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "complex128"])
-def test_the_first_bytes_come_back_from_a_journey_through_all_formats(dtype: str) -> None:
+def test_converting_through_all_formats_gives_the_original_bytes(dtype: str) -> None:
     first = numbers(dtype, 50, 6, 2)
     first.tofile("first.bin")
     rm.convert("first.bin", "step-0.tfrecord", source={"dtype": dtype, "shape": (-1, 6, 2)})
@@ -450,7 +450,7 @@ def test_the_first_bytes_come_back_from_a_journey_through_all_formats(dtype: str
 
 
 def content(path: str) -> Any:
-    """The bytes of a file, or of all files of a folder by name."""
+    """Return the bytes of a file, or of all files of a folder by name."""
     if not os.path.isdir(path):
         with open(path, "rb") as file:
             return file.read()
@@ -458,7 +458,7 @@ def content(path: str) -> Any:
     return {os.path.relpath(file, path): content(file) for file in files}
 
 
-def test_a_dtype_is_for_those_of_several_files_that_have_no_header() -> None:
+def test_dtype_applies_only_to_files_without_a_header() -> None:
     x, y = np.arange(20, dtype=np.float32).reshape(2, 10), np.arange(2)
     x.tofile("x.dat")
     np.save("y.npy", y)

@@ -1,4 +1,4 @@
-"""More files as one dataset than a process may have open."""
+"""Datasets with more files than a process may have open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def values(i: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 @pytest.mark.parametrize("format", ["npy", "raw", "npz", "hdf5"])
-def test_more_files_than_descriptors(format: str) -> None:
+def test_more_files_than_descriptors_are_read(format: str) -> None:
     for i in range(FILES):
         if format == "npy":
             np.save(f"{i:04}.npy", values(i))
@@ -131,7 +131,7 @@ def test_mapped_files_hold_no_descriptors() -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_what_is_left_out_is_warned_of_once_a_file() -> None:
+def test_arrays_left_out_are_warned_about_once_per_file() -> None:
     for i in range(100):
         np.savez(f"{i:03}.npz", data=values(i), more=values(i), other=np.arange(7))
     with pytest.warns(rm.LeftOutWarning) as warned:
@@ -141,7 +141,7 @@ def test_what_is_left_out_is_warned_of_once_a_file() -> None:
     assert ds[299]["data"] == 299
 
 
-def test_rows_that_are_held_on_to_hold_no_files() -> None:
+def test_keeping_rows_keeps_no_files_open() -> None:
     for i in range(FILES):
         np.save(f"{i:04}.npy", values(i))
     program = """
@@ -159,7 +159,7 @@ print(np.array_equal(np.concatenate(parts), np.arange(1800)))
     assert done.stdout == "True\n"
 
 
-def test_a_file_that_changed_meanwhile_is_an_error() -> None:
+def test_a_file_that_has_changed_is_an_error() -> None:
     for i in range(100):
         np.save(f"{i:03}.npy", values(i))
     ds = rm.open("*.npy")
@@ -169,14 +169,14 @@ def test_a_file_that_changed_meanwhile_is_an_error() -> None:
         ds[21]
 
 
-def test_files_that_do_not_fit_each_other_are_refused_at_once() -> None:
+def test_files_with_different_schemas_are_refused_at_once() -> None:
     for i in range(100):
         np.save(f"{i:03}.npy", values(i).astype("int32" if i == 70 else "int64"))
     with pytest.raises(rm.FieldMismatchError, match="070.npy"):
         rm.open("*.npy")
 
 
-def test_files_that_come_later_are_not_read_by_workers() -> None:
+def test_workers_do_not_read_files_added_later() -> None:
     for i in range(3):
         np.save(f"{i}.npy", np.arange(4) + 4 * i)
     ds = rm.open("*.npy")

@@ -22,7 +22,7 @@ MAGIC = b"TOY1"
 
 
 class ToySource(Source):
-    """Integers in text, one in a line."""
+    """Integers as text, one per line."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -94,13 +94,13 @@ def test_it_is_written_and_read_like_any_other() -> None:
     assert np.array_equal(np.load("squares.npy"), numbers)
 
 
-def test_it_is_known_by_its_first_bytes() -> None:
+def test_it_is_recognized_by_its_first_bytes() -> None:
     rm.from_arrays({"number": np.arange(3)}).save("a.toy")
     os.rename("a.toy", "a.txt")
     assert len(rm.open("a.txt")) == 3
 
 
-def test_many_files_train_and_are_combined() -> None:
+def test_many_files_are_combined_and_used_for_training() -> None:
     for i in range(3):
         rm.from_arrays({"number": np.arange(10 * i, 10 * i + 10)}).save(f"{i}.toy")
     ds = rm.open("*.toy")
@@ -112,7 +112,7 @@ def test_many_files_train_and_are_combined() -> None:
     assert sorted([*parts["train"][:]["number"], *parts["val"][:]["number"]]) == list(range(30))
 
 
-def test_options_that_it_has_no_parameters_for_are_refused() -> None:
+def test_options_without_a_parameter_are_refused() -> None:
     rm.from_arrays({"number": np.arange(3)}).save("a.toy")
     with pytest.raises(rm.OptionError, match="a.toy is toy"):
         rm.open("a.toy", compression="gzip")

@@ -1,4 +1,4 @@
-"""Arrays as numpy saves them: every header there is, and some there should not be."""
+"""NumPy .npy files: every kind of header, sound and hostile."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_fields_of_a_structured_array_are_columns() -> None:
     assert ds[:]["name"].tolist() == array["name"].tolist()
 
 
-def test_padding_between_aligned_fields_is_passed_over() -> None:
+def test_padding_between_aligned_fields_is_skipped() -> None:
     array = np.zeros(4, np.dtype([("a", "u1"), ("b", "<f8"), ("c", "<i2")], align=True))
     array["a"], array["b"], array["c"] = np.arange(4), np.arange(4) / 2, -np.arange(4)
     save(array)
@@ -133,13 +133,13 @@ def test_text_beyond_ascii_becomes_utf_8() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0), (0, 0)], ids=str)
-def test_no_rows_and_rows_of_nothing_are_read(shape: tuple[int, ...]) -> None:
+def test_empty_arrays_and_empty_rows_are_read(shape: tuple[int, ...]) -> None:
     save(np.empty(shape))
     assert_read_as_numpy_does()
     assert [batch["data"].shape for batch in rm.open("x.npy").batches(10)] in ([shape], [])
 
 
-def test_numbers_as_python_2_wrote_them_are_read() -> None:
+def test_numbers_written_by_python_2_are_read() -> None:
     save_header(header(shape="(2L,)"), np.arange(2.0).tobytes())
     assert rm.open("x.npy")["data"].tolist() == [0.0, 1.0]
     save_header(header(shape="(2L, 1L)"), np.arange(2.0).tobytes())
@@ -168,11 +168,11 @@ def test_objects_are_refused_and_never_unpickled(dtype: Any) -> None:
     save(array)
     refused("holds Python objects.*np.load")
     assert not os.path.exists("sprung")
-    np.load("x.npy", allow_pickle=True)  # it was a trap indeed
+    np.load("x.npy", allow_pickle=True)  # NumPy does fall into the trap
     assert os.path.exists("sprung")
 
 
-def test_a_pickle_alone_is_no_array() -> None:
+def test_a_pickle_is_not_read_as_an_array() -> None:
     with open("x.npy", "wb") as file:
         pickle.dump(_Trap(), file)
     with pytest.raises(rm.DataError, match="x.npy"):
@@ -180,20 +180,20 @@ def test_a_pickle_alone_is_no_array() -> None:
     assert not os.path.exists("sprung")
 
 
-def test_data_that_is_cut_says_how_much_is_missing() -> None:
+def test_the_error_for_cut_data_says_how_much_is_missing() -> None:
     save(np.arange(10.0))
     os.truncate("x.npy", 150)
     refused("cut: .* need 208 bytes, but the file has 150")
 
 
-def test_bytes_behind_the_data_are_not_read() -> None:
+def test_bytes_after_the_data_are_not_read() -> None:
     save_header(header(), np.arange(3.0).tobytes())
     assert rm.open("x.npy")["data"].tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("size", [0, 5, 6, 9, 10, 11, 40, 127])
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_a_header_that_is_cut_is_refused(version: tuple[int, int], size: int) -> None:
+def test_a_cut_header_is_refused(version: tuple[int, int], size: int) -> None:
     save(np.arange(10.0), version)
     os.truncate("x.npy", size)
     with pytest.raises(rm.DataError, match="not a sound .npy header"):
@@ -253,7 +253,7 @@ def test_rows_that_take_no_bytes_are_refused() -> None:
     refused("take no bytes")
 
 
-def test_a_header_longer_than_any_is_refused() -> None:
+def test_a_header_that_is_too_long_is_refused() -> None:
     with open("x.npy", "wb") as file:
         file.write(b"\x93NUMPY\2\0" + (2**32 - 1).to_bytes(4, "little") + bytes(100))
     refused("4,294,967,295 bytes long")
@@ -266,7 +266,7 @@ def test_an_unknown_version_is_refused() -> None:
 
 @pytest.mark.parametrize("inner", [(), (3,), (2, 5)], ids=str)
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64", "M8[ns]"])
-def test_what_comes_batch_by_batch_is_mapped_by_numpy(dtype: str, inner: tuple[int, ...]) -> None:
+def test_numpy_maps_an_array_written_in_batches(dtype: str, inner: tuple[int, ...]) -> None:
     values = np.arange(700 * np.prod(inner, dtype=int)).reshape(700, *inner).astype(dtype)
     rm.from_batches({"x": values[i : i + 99]} for i in range(0, 700, 99)).save("x.npy")
     mapped = np.load("x.npy", mmap_mode="r")
@@ -276,7 +276,7 @@ def test_what_comes_batch_by_batch_is_mapped_by_numpy(dtype: str, inner: tuple[i
     assert mapped.offset % 64 == 0
 
 
-def test_columns_that_come_batch_by_batch_are_a_structured_array() -> None:
+def test_columns_written_in_batches_are_a_structured_array() -> None:
     def batches() -> Any:
         for i in range(5):
             yield {"a": np.full((i, 2), i, "float32"), "b": np.arange(i)}
@@ -288,12 +288,12 @@ def test_columns_that_come_batch_by_batch_are_a_structured_array() -> None:
     assert mapped["a"][:, 1].tolist() == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
 
 
-def test_no_rows_at_all_are_saved() -> None:
+def test_an_array_without_rows_is_saved() -> None:
     rm.from_batches([], {"x": "float32[3]"}).save("x.npy")
     assert np.load("x.npy").shape == (0, 3)
 
 
-def test_a_dtype_numpy_cannot_tell_is_refused_beside_others() -> None:
+def test_a_dtype_that_numpy_cannot_store_is_refused_beside_others() -> None:
     import ml_dtypes
 
     half = np.ones(3, ml_dtypes.bfloat16)
@@ -321,7 +321,7 @@ def test_many_threads_open_files_at_once() -> None:
     ],
     ids=["bytes", "text", "two axes", "none", "empty"],
 )
-def test_strings_go_from_one_npy_file_to_another(array: np.ndarray[Any, Any]) -> None:
+def test_strings_convert_from_npy_to_npy(array: np.ndarray[Any, Any]) -> None:
     np.save("x.npy", array)
     rm.convert("x.npy", "y.npy", verify="full")
     found = np.load("y.npy")

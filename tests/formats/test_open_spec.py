@@ -1,4 +1,4 @@
-"""Sources in another process: what is known goes along, and files are opened there."""
+"""Sources sent to another process, which opens the files but does not inspect them again."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def columns(name: str) -> dict[str, object]:
 
 
 def sent(source: Source) -> Source:
-    """The source as another process gets it."""
+    """Return the source as another process receives it."""
     data = pickle.dumps(source)
-    assert len(data) < 40_000  # not what the files hold
+    assert len(data) < 40_000  # the contents of the files are not sent
     received: Source = pickle.loads(data)
     return received
 
@@ -54,17 +54,17 @@ def test_a_source_that_was_sent_reads_the_same_rows(name: str) -> None:
     agree(source, sent(source))
 
 
-def test_what_is_made_of_sources_can_be_sent_too() -> None:
+def test_combined_and_transformed_sources_can_be_sent_too() -> None:
     for name in ("x.npy", "y.npy"):
         rm.from_arrays(columns(name)).save(name)
     source = rm.open(["x.npy", "y.npy"])._source
     chosen = transformed(source, rows=slice(0, None, 2), rename={"x": "z"}, cast={"z": "float64"})
     agree(chosen, sent(chosen))
-    beside = rm.open({"label": "x.npy", "x": "y.npy"})._source
-    agree(beside, sent(beside))
+    side_by_side = rm.open({"label": "x.npy", "x": "y.npy"})._source
+    agree(side_by_side, sent(side_by_side))
 
 
-def test_of_many_files_those_that_are_read_are_opened() -> None:
+def test_a_source_of_many_files_can_be_sent() -> None:
     os.mkdir("many")
     for i in range(70):
         np.save(f"many/{i:03}.npy", np.arange(i * 100, i * 100 + 100))
@@ -78,7 +78,7 @@ def test_rows_in_memory_are_sent_with_their_values() -> None:
     assert received.read(0, 300)["x"].tolist() == list(range(300))
 
 
-@pytest.mark.parametrize("chunks", [False, True], ids=["gathered", "dealt out"])
+@pytest.mark.parametrize("chunks", [False, True], ids=["gathered", "in buckets"])
 def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
     name = "x.tfrecord.gz" if chunks else "x.tfrecord"
     rm.from_arrays(columns(name)).save(name)
@@ -90,7 +90,7 @@ def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
         agree(order, received)
 
 
-def test_records_that_were_found_are_not_looked_for_again() -> None:
+def test_records_are_not_counted_again() -> None:
     rm.from_arrays(columns("x.tfrecord")).save("x.tfrecord", options={"index": False})
     source = rm.open("x.tfrecord")._source
     assert len(source) == ROWS
@@ -101,19 +101,19 @@ def test_records_that_were_found_are_not_looked_for_again() -> None:
     assert shard.known_count() == ROWS
 
 
-def test_bad_records_that_were_left_out_stay_left_out() -> None:
+def test_skipped_records_stay_skipped() -> None:
     rm.from_arrays({"x": np.arange(100)}).save("x.tfrecord", options={"index": False})
     data = bytearray(Path("x.tfrecord").read_bytes())
     data[-8] ^= 1
     Path("x.tfrecord").write_bytes(data)
     with pytest.warns(rm.SkippedRecordsWarning):
         source = rm.open("x.tfrecord", errors="skip")._source
-    received = sent(source)  # and nobody is warned again
+    received = sent(source)  # without another warning
     assert len(received) == 99
     assert received.skipped == source.skipped
 
 
-def test_a_file_that_has_changed_is_refused_where_it_is_opened_again() -> None:
+def test_a_changed_file_is_refused_when_it_is_reopened() -> None:
     np.save("x.npy", np.arange(10))
     data = pickle.dumps(rm.open("x.npy")._source)
     np.save("x.npy", np.arange(11))
@@ -121,7 +121,7 @@ def test_a_file_that_has_changed_is_refused_where_it_is_opened_again() -> None:
         pickle.loads(data)
 
 
-def test_a_process_that_is_given_processors_uses_no_more() -> None:
+def test_using_threads_limits_the_thread_count() -> None:
     before = thread_count()
     with using_threads(1):
         assert thread_count() == 1

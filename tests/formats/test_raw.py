@@ -1,4 +1,4 @@
-"""Files without a header: what they are told to be, and what they are described as."""
+"""Files without a header, read with a given dtype or as their description says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBERS = np.arange(40, dtype=np.float32).reshape(4, 10)
 
 
 def make(kind: str) -> str:
-    """A file of numbers that says itself what it holds."""
+    """Write a file of numbers in a format that states its types."""
     name = f"x.{kind}"
     if kind == "npy":
         np.save(name, NUMBERS)
@@ -79,13 +79,13 @@ def test_format_raw_reads_the_bytes_of_any_file(kind: str) -> None:
     assert rest.tobytes() == Path(name).read_bytes()[16:]
 
 
-def test_another_format_is_not_told_a_dtype() -> None:
+def test_dtype_is_refused_for_another_format() -> None:
     name = make("npy")
     with pytest.raises(rm.OptionError, match="without a header"):
         rm.open(name, format="npy", dtype="float32")
 
 
-def test_numbers_of_np_memmap_are_read_whatever_their_name() -> None:
+def test_np_memmap_files_are_read_whatever_their_name() -> None:
     for name in ("x.npy", "x.bin", "x.f32", "x"):
         NUMBERS.tofile(name)
         assert np.array_equal(rm.open(name, dtype="float32", shape=(-1, 10))[:]["data"], NUMBERS)
@@ -158,9 +158,7 @@ PACKED: dict[str, Any] = {"gzip": gzip.compress, "zlib": zlib.compress}
 @pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("name", ["x.bin.gz", "x.bin", "x.gz", "x.dat.zlib"])
 @pytest.mark.parametrize("options", [{}, {"format": "raw"}, {"compression": "gzip"}], ids=str)
-def test_compressed_numbers_are_not_read_as_they_are(
-    kind: str, name: str, options: dict[str, Any]
-) -> None:
+def test_compressed_numbers_are_refused(kind: str, name: str, options: dict[str, Any]) -> None:
     for numbers in (NUMBERS, np.random.default_rng(0).random(100_000), np.zeros(1)):
         Path(name).write_bytes(PACKED[kind](numbers.tobytes()))
         with pytest.raises(rm.RecmapError, match=r"[Dd]ecompress it first"):
@@ -186,7 +184,7 @@ def test_compression_is_refused_where_it_means_nothing(kind: str) -> None:
         assert len(rm.open(name, compression=quiet)) == 4
 
 
-def test_a_dtype_for_several_columns_is_that_of_the_plain_files() -> None:
+def test_dtype_applies_to_the_columns_without_a_header() -> None:
     np.save("a.npy", np.arange(4))
     NUMBERS.tofile("b.bin")
     NUMBERS.tofile("c.npy")
@@ -196,7 +194,7 @@ def test_a_dtype_for_several_columns_is_that_of_the_plain_files() -> None:
     assert np.array_equal(ds[:]["c"], NUMBERS)
 
 
-def test_a_description_goes_with_a_copy_of_its_file() -> None:
+def test_a_description_is_valid_for_a_copy_of_its_file() -> None:
     rm.from_arrays({"x": NUMBERS}).save("x.bin")
     os.mkdir("elsewhere")
     for name in ("x.bin", "x.bin.recmap.json"):
@@ -246,7 +244,7 @@ def test_the_description_of_an_older_npy_file_does_not_name_its_column() -> None
     assert list(ds.schema) == ["data"]
 
 
-def test_a_description_that_a_person_wrote_needs_fields_only() -> None:
+def test_a_handwritten_description_needs_only_fields() -> None:
     NUMBERS.tofile("x.bin")
     Path("x.bin.recmap.json").write_text('{"recmap": 1, "fields": {"x": "float32[10]"}}')
     assert np.array_equal(rm.open("x.bin")[:]["x"], NUMBERS)
@@ -307,7 +305,7 @@ def test_a_broken_description_is_named(content: str) -> None:
         max_leaves=10,
     )
 )
-def test_no_description_raises_anything_but_an_error_of_recmap(content: Any) -> None:
+def test_a_bad_description_raises_only_recmap_errors(content: Any) -> None:
     NUMBERS.tofile("x.bin")
     for text in (
         content,

@@ -1,4 +1,4 @@
-"""TFRecordWriter: what it takes, what it refuses, what it leaves behind."""
+"""TFRecordWriter: what it accepts, what it refuses, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -87,13 +87,15 @@ def test_ragged_rows_of_every_dtype_keep_their_bits(dtype: str) -> None:
         ("float16", (), "raw"),
     ],
 )
-def test_the_rule_for_encodings(dtype: str, shape: tuple[int, ...], encoding: str) -> None:
+def test_the_default_encoding_follows_from_dtype_and_shape(
+    dtype: str, shape: tuple[int, ...], encoding: str
+) -> None:
     from recmap.tfrecord.encoder import choose_encoding
 
     assert str(choose_encoding("x", rm.Field(dtype, shape))) == encoding
 
 
-def test_columns_come_as_anything_that_looks_like_one() -> None:
+def test_columns_may_be_lists_arrays_or_generators() -> None:
     batch = {
         "numbers": [1, 2],
         "floats": (0.5, 1.5),
@@ -122,7 +124,7 @@ def test_columns_come_as_anything_that_looks_like_one() -> None:
     assert row["words"].tolist() == [b"b", b"c"]
 
 
-def test_a_schema_is_kept_to() -> None:
+def test_rows_are_fitted_to_the_schema() -> None:
     schema = {"x": "float32[2]", "n": "int8", "tokens": "int32[*]", "words": "bytes[2]"}
     with rm.TFRecordWriter("x.tfrecord", schema) as w:
         w.write({"x": [[1, 2]], "n": [3], "tokens": [[1, 2]], "words": [["a", "b"]]})
@@ -173,7 +175,7 @@ def test_an_exception_leaves_nothing_behind(shards: int) -> None:
     assert os.listdir("out") == []
 
 
-def test_a_writer_that_is_forgotten_leaves_nothing_behind() -> None:
+def test_a_writer_that_is_garbage_collected_leaves_nothing_behind() -> None:
     w = rm.TFRecordWriter("x.tfrecord")
     w.write({"x": np.zeros(10)})
     del w
@@ -181,12 +183,12 @@ def test_a_writer_that_is_forgotten_leaves_nothing_behind() -> None:
 
 
 class _Last(bytes):
-    """A piece that holds the last reference to its writer."""
+    """A buffer that holds the last reference to its writer."""
 
     writer: rm.TFRecordWriter
 
 
-def test_a_writer_may_be_forgotten_in_the_thread_that_writes() -> None:
+def test_a_writer_may_be_garbage_collected_in_the_writing_thread() -> None:
     w = rm.TFRecordWriter("x.tfrecord")
     thread, file = w._spooler._thread, w._files[0]
     assert thread is not None
@@ -201,7 +203,7 @@ def test_a_writer_may_be_forgotten_in_the_thread_that_writes() -> None:
 
 
 class _Slow(OutputFile):
-    """On a disk that takes its time."""
+    """A file on a slow disk."""
 
     def __init__(self, path: str, spooler: Spooler) -> None:
         super().__init__(path, None, spooler)
@@ -213,7 +215,7 @@ class _Slow(OutputFile):
         super().write_now(piece)
 
 
-def test_files_are_abandoned_without_waiting_for_what_is_being_written() -> None:
+def test_files_are_abandoned_without_waiting_for_pending_writes() -> None:
     spooler = Spooler()
     file = _Slow("x.tfrecord", spooler)
     for _ in range(3):
@@ -227,7 +229,7 @@ def test_files_are_abandoned_without_waiting_for_what_is_being_written() -> None
     assert (file.written, file._file.closed) == (100, True)
 
 
-def test_a_fork_does_not_take_the_files_away() -> None:
+def test_a_forked_process_does_not_remove_the_files() -> None:
     w = rm.TFRecordWriter("x.tfrecord")
     w.write({"x": np.arange(10)})
     child = os.fork()
@@ -239,7 +241,7 @@ def test_a_fork_does_not_take_the_files_away() -> None:
     assert rm.open("x.tfrecord")[:]["x"].tolist() == list(range(10))
 
 
-def test_a_disk_that_is_full_is_an_error_in_the_callers_thread() -> None:
+def test_a_full_disk_is_an_error_in_the_callers_thread() -> None:
     with pytest.raises(OSError, match="No space left"), rm.TFRecordWriter("x.tfrecord") as w:
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, w._files[0]._file.fileno())
@@ -249,7 +251,7 @@ def test_a_disk_that_is_full_is_an_error_in_the_callers_thread() -> None:
     assert os.listdir() == []
 
 
-def test_nothing_shows_before_the_end() -> None:
+def test_no_file_appears_before_the_end() -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": np.zeros((1000, 1000), np.float32)})
         assert not os.path.exists("x.tfrecord")
@@ -258,7 +260,7 @@ def test_nothing_shows_before_the_end() -> None:
         w.write({"x": np.zeros((1, 1000), np.float32)})
 
 
-def test_existing_files_are_not_overwritten_unasked() -> None:
+def test_existing_files_are_not_overwritten_by_default() -> None:
     Path("x.tfrecord").write_text("mine")
     with pytest.raises(rm.OutputExistsError, match="overwrite=True"):
         rm.TFRecordWriter("x.tfrecord")
@@ -270,7 +272,7 @@ def test_existing_files_are_not_overwritten_unasked() -> None:
     assert len(rm.open("x.tfrecord")) == 1
 
 
-def test_shards_of_another_number_do_not_mix() -> None:
+def test_shards_of_two_runs_do_not_mix() -> None:
     for shards in (4, 2):
         with rm.TFRecordWriter("x.tfrecord", shards=shards, overwrite=shards == 2) as w:
             w.write({"x": np.arange(10)})
@@ -282,7 +284,7 @@ def test_shards_of_another_number_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 1000])
-def test_rows_are_dealt_out_one_by_one(batch: int) -> None:
+def test_rows_go_to_the_shards_in_turn(batch: int) -> None:
     with rm.TFRecordWriter("x.tfrecord", shards=4) as w:
         for start in range(0, 1000, batch):
             rows = np.arange(start, min(start + batch, 1000))
@@ -304,7 +306,7 @@ def test_rows_stay_in_order_if_their_number_is_known(batch: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [9, 11])
-def test_another_number_of_rows_than_announced_is_an_error(rows: int) -> None:
+def test_a_number_of_rows_other_than_announced_is_an_error(rows: int) -> None:
     with pytest.raises(rm.ColumnError, match="announced"):
         with rm.TFRecordWriter("x.tfrecord", shards=2, rows=rows) as w:
             w.write({"x": np.arange(10)})
@@ -320,7 +322,7 @@ def test_another_number_of_rows_than_announced_is_an_error(rows: int) -> None:
         ("t.record.gz", 2, ["t-00000-of-00002.record.gz", "t-00001-of-00002.record.gz"]),
     ],
 )
-def test_names(path: str, shards: int, names: list[str]) -> None:
+def test_shards_are_named_after_the_path(path: str, shards: int, names: list[str]) -> None:
     with rm.TFRecordWriter(path, shards=shards, index=False) as w:
         w.write({"x": [1]})
     assert sorted(os.listdir()) == names
@@ -337,7 +339,7 @@ def test_names(path: str, shards: int, names: list[str]) -> None:
         ({"encoding": {"x": "float"}}, "not one of"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+def test_meaningless_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rm.OptionError, match=message):
         with rm.TFRecordWriter("x.tfrecord", **options) as w:
             w.write({"x": np.zeros(3)})
@@ -369,7 +371,7 @@ def test_small_writes_add_up() -> None:
     assert rm.open("x.tfrecord")[:]["x"].tolist() == list(range(2000))
 
 
-def test_a_file_without_rows() -> None:
+def test_a_file_without_rows_keeps_its_schema() -> None:
     with rm.TFRecordWriter("x.tfrecord", {"x": "float32[3]"}):
         pass
     assert rm.open("x.tfrecord")[:]["x"].shape == (0, 3)

@@ -1,4 +1,4 @@
-"""rm.verify: who checks the files does not change what is found."""
+"""rm.verify finds the same damage in threads and in processes."""
 
 import os
 from pathlib import Path
@@ -38,6 +38,6 @@ def test_progress_in_processes_ends_with_all_bytes() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, "many", "processes:0", 1.5])
-def test_other_workers_are_refused(workers: object) -> None:
+def test_invalid_workers_are_refused(workers: object) -> None:
     with pytest.raises(rm.OptionError, match="workers="):
         rm.verify("0.tfrecord", workers=workers)  # type: ignore[arg-type]

@@ -246,7 +246,7 @@ def test_a_chunk_that_spans_batches_is_decoded_once() -> None:
     assert ds[[3, 499]]["x"].tolist() == [3, 499]
 
 
-def test_threads_read_one_store() -> None:
+def test_many_threads_read_one_store() -> None:
     values = RNG.integers(0, 100, (5000, 4))
     group().create_array("x", data=values, chunks=(300, 4))
     ds = rm.open("x.zarr")
@@ -349,7 +349,7 @@ def test_a_pickled_array_is_left_out_and_others_are_read() -> None:
         assert list(rm.open("x.zarr").schema) == ["x"]
 
 
-def test_links_that_lead_in_circles() -> None:
+def test_links_in_circles_are_not_followed() -> None:
     root = group()
     root.create_array("a", data=np.arange(5))
     root.create_array("g/bad", data=np.arange(5))

@@ -13,7 +13,7 @@ from tests import wire
 
 
 def mapped(array: Any) -> bool:
-    """Whether an array lies in a mapped file."""
+    """Return whether an array lies in a mapped file."""
     address = array.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
         stretch, _, _, _, inode, *_ = line.split()
@@ -44,7 +44,7 @@ def test_float_and_raw_columns_are_views(encoding: str, align: int | None, index
 
 
 @pytest.mark.parametrize("dtype", ["float64", "uint8", "int16", "complex64", "float16", ">f4"])
-def test_views_of_other_dtypes(dtype: str) -> None:
+def test_raw_columns_of_other_dtypes_are_views(dtype: str) -> None:
     values = (np.arange(120).reshape(20, 6) % 100).astype(dtype)
     with rm.TFRecordWriter("x.tfrecord", encoding={"x": "raw"}, align=64) as w:
         w.write({"x": values})
@@ -74,7 +74,7 @@ def test_labels_of_any_size_do_not_move_aligned_columns() -> None:
 
 
 def test_records_of_one_size_whose_payloads_move_are_not_mapped() -> None:
-    # Two labels whose sizes make up for each other.
+    # Two labels whose sizes add up to the same total.
     records = [
         wire.example(a=wire.int64_list(a), b=wire.float_list(b), c=wire.int64_list(c))
         for a, b, c in [(1, 10, 300), (300, 11, 1)]
@@ -86,7 +86,7 @@ def test_records_of_one_size_whose_payloads_move_are_not_mapped() -> None:
     assert column[:].tolist() == [10, 11]
 
 
-def test_a_column_is_not_handed_out_from_a_damaged_file() -> None:
+def test_a_damaged_file_gives_no_views() -> None:
     with rm.TFRecordWriter("x.tfrecord", index=False) as w:
         w.write({"x": X})
     data = bytearray(Path("x.tfrecord").read_bytes())

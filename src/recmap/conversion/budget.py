@@ -1,7 +1,12 @@
-"""The memory budget of a conversion, and the slab size and workers derived from it."""
+"""The memory budget of a conversion: how it is chosen, and how reading keeps within it.
+
+The budget decides how large a slab is and how many workers run. ``BoundedReader`` reads a
+source in slabs that fit.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,9 +14,13 @@ from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.memory import anonymous_memory, give_back
 from recmap.model.byte_size import parse_size, size_text
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch
 from recmap.model.source import Source
+from recmap.tfrecord.unknown_features import refuse_unknown_features
 
-__all__ = ["Budget", "choose_budget", "least_budget"]
+__all__ = ["BoundedReader", "Budget", "Sample", "choose_budget", "least_budget", "take_sample"]
 
 # Copies of a slab in memory: as read, encoded, in the writer's queue, and kept by the
 # allocator.
@@ -29,6 +38,11 @@ _PER_THREAD = 12 * 10**6
 # Return freed memory to the system once more than the budget divided by this is in use. Earlier
 # would be slower, because the memory is often allocated again at once.
 _RELEASE_FROM = 2
+# Rows and bytes of the sample. They must not depend on the memory, because the number of rows
+# in a shard follows from the sample.
+_SAMPLE_ROWS, _SAMPLE_SIZE = 32, 1 << 20
+# Bytes to read to measure the read speed, and the size of the inputs from which it is measured.
+_TIMED_SIZE, _TIMED_FROM = 4 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class Budget:
     why: str
     copies: int = _COPIES
     # Memory for chunks that are decoded whole.
-    chunk_bytes: int = 0
+    chunk_memory: int = 0
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
     # Memory that the process used before the conversion.
@@ -65,7 +79,7 @@ class Budget:
 
     @property
     def _row_memory(self) -> int:
-        return self.memory - self.chunk_bytes - self.column_bytes * self.workers
+        return self.memory - self.chunk_memory - self.column_bytes * self.workers
 
     @property
     def thread_limit(self) -> ThreadLimit:
@@ -76,7 +90,7 @@ class Budget:
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunk_bytes + self.column_bytes * self.workers
+        return held + min(_FIXED, held) + self.chunk_memory + self.column_bytes * self.workers
 
     def release_freed(self) -> None:
         """Return freed memory to the system if much of the budget is in use."""
@@ -118,8 +132,8 @@ class Budget:
 
     def _also_held(self) -> str:
         held = []
-        if self.chunk_bytes:
-            size = size_text(self.chunk_bytes // _CHUNK_COPIES)
+        if self.chunk_memory:
+            size = size_text(self.chunk_memory // _CHUNK_COPIES)
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} that so many columns take")
@@ -148,8 +162,8 @@ def least_budget(source: Source, memory: int | str, more_copies: int, columns: i
         _COPIES + more_copies,
         column_bytes=columns,
     )
-    if source.band_bytes > least.limit:
-        least = replace(least, chunk_bytes=_CHUNK_COPIES * source.band_bytes)
+    if source.chunk_bytes > least.limit:
+        least = replace(least, chunk_memory=_CHUNK_COPIES * source.chunk_bytes)
     least.check(memory)
     return least
 
@@ -179,7 +193,7 @@ def choose_budget(
         why += f", the largest row {size_text(size)}"
     busy = max(1, min(wanted, one.limit // least_slab, one.memory // _PER_THREAD))
     if one.column_bytes:  # of each file that is written
-        busy = max(1, min(busy, (one.memory - one.chunk_bytes) // (2 * one.column_bytes)))
+        busy = max(1, min(busy, (one.memory - one.chunk_memory) // (2 * one.column_bytes)))
     rows = max(1, min(_MAX_SLAB, replace(one, workers=busy).limit) // row_bytes)
     unit = source.chunk_rows
     if unit > 1:
@@ -196,3 +210,76 @@ def choose_budget(
 def _megabytes(size: int) -> str:
     """Round up to megabytes, spelled as the user would write them."""
     return f"{-(-size // 10**6)}MB"
+
+
+class BoundedReader:
+    """Reads the rows from ``row`` to ``stop``, or to the end of the source, slab by slab."""
+
+    def __init__(self, source: Source, budget: Budget, row: int, stop: int | None) -> None:
+        self._source, self._budget, self._stop = source, budget, stop
+        self._rows = budget.slab_rows
+        #: The first row of the next slab.
+        self.row = row
+
+    def next(self) -> Batch | None:
+        """Read the next slab; return None after the last."""
+        asked = self._rows if self._stop is None else min(self._rows, self._stop - self.row)
+        if asked <= 0:
+            return None
+        self._budget.release_freed()
+        try:
+            with refuse_unknown_features():
+                batch = self._source.read(self.row, self.row + asked, self._budget.limit)
+        except MemoryLimitError as e:
+            raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e
+        rows, _ = measure(batch)
+        self.row += rows
+        # If only a few rows fit, ask for only a few next time, too.
+        self._rows = min(self._budget.slab_rows, 2 * (rows if rows < asked else self._rows))
+        return batch if rows else None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The size of a row in bytes, in the file or in memory, whichever is larger.
+
+    ``speed`` describes how fast rows are read, if that was measured.
+    """
+
+    row_bytes: int
+    speed: str = ""
+
+    def __str__(self) -> str:
+        return f"; {self.speed}" if self.speed else ""
+
+
+def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
+    """Read the first of the ``rows`` rows of a source to find out how large they are."""
+    if rows is None:
+        return Sample(source.row_bytes())  # they can be read only once
+    first = _first_rows(source, least)
+    count, size = measure(first)
+    row_bytes = max(source.row_bytes(), size // max(count, 1), 1)
+    if row_bytes * rows < _TIMED_FROM:
+        return Sample(row_bytes)
+    budget = replace(least, slab_rows=max(1, _TIMED_SIZE // row_bytes))
+    begun = time.perf_counter()
+    timed = BoundedReader(source, budget, 0, rows).next() or {}
+    seconds = time.perf_counter() - begun
+    # If two reads return the same address, nothing was copied.
+    if all(_address(first[name]) == _address(timed[name]) for name in timed):
+        return Sample(row_bytes, "rows are read in place, without a copy")
+    return Sample(row_bytes, f"rows are read at {size_text(measure(timed)[1] / seconds)}/s")
+
+
+def _address(column: Column) -> int:
+    while isinstance(column, Ragged):
+        column = column.flat
+    return column.ctypes.data
+
+
+def _first_rows(source: Source, least: Budget) -> Batch:
+    try:
+        return source.read(0, _SAMPLE_ROWS, _SAMPLE_SIZE)
+    except MemoryLimitError:
+        return BoundedReader(source, least, 0, None).next() or {}

@@ -4,18 +4,16 @@ How a row gets from the source to a finished file:
 
 1. ``transform.py`` wraps the source to show only the selected rows and columns, with their new
    names and types.
-2. ``budget.py`` and ``bounded_reader.py`` sample the first rows and decide how large a slab may
-   be; ``plan.py`` divides the rows among shards.
+2. ``budget.py`` samples the first rows and decides how large a slab may be; ``plan.py`` divides
+   the rows among shards.
 3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
    (``run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
-5. A runner (``thread_runner.py``, ``process_runner.py``, or ``ray/runner.py`` on a cluster)
-   passes each shard to ``shard_writer.py``. This reads slabs with ``bounded_reader.py``, writes
-   them to the sink of the format under a temporary name, checks the result with ``verify.py``,
-   records the shard as finished, and renames it.
-
-``progress.py`` defines the report.
+5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
+   ``shard_writer.py``. This reads slabs within the budget, writes them to the sink of the
+   format under a temporary name, checks the result with ``verify.py``, records the shard as
+   finished, and renames it.
 """
 
 from __future__ import annotations
@@ -25,40 +23,27 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from recmap.conversion.bounded_reader import Sample, take_sample
-from recmap.conversion.budget import Budget, choose_budget, least_budget
+from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
-from recmap.conversion.progress import Report
+from recmap.conversion.runners import Runner, ThreadRunner
 from recmap.conversion.shard_writer import ShardWriter, Verify
-from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
 from recmap.errors import OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
+from recmap.model.byte_size import size_text
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["OutputOptions", "Runner", "WorkOptions", "convert_source"]
+__all__ = ["OutputOptions", "Report", "WorkOptions", "convert_source"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Runner(Protocol):
-    """Runs the writer for each shard of a plan, in this process or elsewhere."""
-
-    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
-        """Write these shards. After an error, stop the others and raise it."""
-        ...
-
-    def explain(self, files: int) -> str:
-        """Return text to append to the explanation of the budget, given the number of files."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +68,31 @@ class WorkOptions:
     overwrite: bool = False
     progress: ProgressOption = None
     runner: Runner | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion."""
+
+    files: list[str]
+    rows: int
+    written: int
+    skipped: int
+    seconds: float
+    resumed: int
+    explanation: str
+
+    def __str__(self) -> str:
+        files = self.files[0] if len(self.files) == 1 else f"{len(self.files):,} files"
+        text = f"{self.rows:,} rows in {files}, {size_text(self.written)}"
+        if self.resumed == len(self.files):
+            return f"{text}: everything was finished already"
+        text += f", in {self.seconds:.2f} s ({size_text(self.written / max(self.seconds, 1e-9))}/s)"
+        if self.resumed:
+            text += f"; {self.resumed:,} of the files were finished already"
+        if self.skipped:
+            text += f"; {self.skipped:,} bad records were left out"
+        return text
 
 
 @dataclass(frozen=True)

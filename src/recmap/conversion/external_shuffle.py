@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.bounded_reader import BoundedReader
-from recmap.conversion.budget import Budget
-from recmap.conversion.reordered import ReorderedSource, gather_within
+from recmap.conversion.budget import BoundedReader, Budget
+from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
@@ -28,7 +27,7 @@ from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import SelectedSource, Source
+from recmap.model.source import Source
 from recmap.tfrecord.encoder import Encoder
 
 __all__ = ["shuffled"]
@@ -87,13 +86,10 @@ class _Bucketed(_Shuffled):
         self._held = threading.local()
         self._fill_buckets(budget)
 
-    def select(self, names: Sequence[str]) -> Source:
-        # Select here, not in the source: the buckets already hold all columns.
-        return SelectedSource(self, {name: name for name in names})
-
-    def reference(self) -> Source:
-        # The buckets are recmap's own files; there is no other library to read them with.
-        return self
+    # Not the methods of a wrapped source: the buckets already hold all columns, and only recmap
+    # reads them.
+    select = Source.select
+    reference = Source.reference
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None}

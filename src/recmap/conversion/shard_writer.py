@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recmap.conversion.bounded_reader import BoundedReader
-from recmap.conversion.budget import Budget
+from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.plan import Shard
 from recmap.conversion.run_lock import RunLock

@@ -1,15 +1,15 @@
-"""Select, rename and cast rows and columns while they are read."""
+"""Select, reorder, rename and cast rows and columns while they are read."""
 
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.reordered import ReorderedSource, gather_within
 from recmap.errors import (
     FieldMismatchError,
     FieldNotFoundError,
@@ -22,11 +22,11 @@ from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowN
 from recmap.model.casting import first_lost
 from recmap.model.field import BYTES, Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.row_sizes import RowSizes
+from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source, WrappedSource
 
-__all__ = ["Casting", "transformed"]
+__all__ = ["Casting", "ReorderedSource", "gather_within", "transformed"]
 
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 
@@ -45,8 +45,8 @@ def transformed(
         # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
-        source = _Rows(source, rows)
-    return _Cast(source, cast, casting) if cast else source
+        source = _SlicedSource(source, rows)
+    return _CastSource(source, cast, casting) if cast else source
 
 
 def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:
@@ -63,7 +63,58 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
     return SelectedSource(chosen, names)
 
 
-class _Rows(ReorderedSource):
+def gather_within(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
+    """Return the first of these rows, as many as fit into ``limit`` bytes."""
+    if limit is not None and len(rows):
+        sizes = source.row_sizes(rows)
+        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
+    return source.gather(rows)
+
+
+class ReorderedSource(WrappedSource):
+    """Rows of another source, in the order given by ``row_numbers``."""
+
+    @abstractmethod
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the row numbers in the wrapped source for positions in this one."""
+
+    @property
+    def in_order(self) -> bool:
+        return False
+
+    def known_rows(self) -> int | None:
+        return len(self)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        stop = max(start, min(stop, len(self)))
+        rows = self.row_numbers(np.arange(start, stop, dtype=np.int64))
+        return gather_within(self._source, rows, limit)
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        return self._source.gather(self.row_numbers(rows))
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        numbers = self.row_numbers(np.asarray(rows, np.int64))
+        return self._source.read_padded(numbers, pads, size, allocate)
+
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        return self._source.row_sizes(self.row_numbers(rows))
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        del above  # the largest row of the source may not be one of these
+        return None
+
+    def rows_before_damage(self) -> int | None:
+        return None
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        del name
+        return None
+
+
+class _SlicedSource(ReorderedSource):
     """The rows of a slice."""
 
     def __init__(self, source: Source, rows: slice) -> None:
@@ -102,7 +153,7 @@ class _Rows(ReorderedSource):
         return self._range.index(largest[0]), largest[1]
 
 
-class _Cast(WrappedSource):
+class _CastSource(WrappedSource):
     """Columns cast to other types."""
 
     def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
@@ -149,7 +200,7 @@ class _Cast(WrappedSource):
     def select(self, names: Sequence[str]) -> Source:
         cast = {name: dtype for name, dtype in self._cast.items() if name in names}
         chosen = self._source.select(names)
-        return _Cast(chosen, cast, self._casting) if cast else chosen
+        return _CastSource(chosen, cast, self._casting) if cast else chosen
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.conversion.bounded_reader import BoundedReader
-from recmap.conversion.budget import Budget
+from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
 from recmap.formats.open_spec import OpenOptions, open_source

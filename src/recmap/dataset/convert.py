@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from recmap.conversion.progress import Report
+from recmap.conversion.engine import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting
 from recmap.dataset.dataset import Dataset, opened_rows

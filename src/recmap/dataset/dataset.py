@@ -32,7 +32,7 @@ from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
     # Needed at run time only to convert or train.
-    from recmap.conversion.progress import Report
+    from recmap.conversion.engine import Report
     from recmap.conversion.transform import Casting
     from recmap.dataset.save import SaveOptions
     from recmap.pipeline.plan import Plan

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.engine import OutputOptions, Runner, WorkOptions, convert_source
+from recmap.conversion.engine import OutputOptions, Report, WorkOptions, convert_source
 from recmap.conversion.manifest import load_manifest, manifest_path
 from recmap.conversion.plan import Sharding
-from recmap.conversion.progress import Report
+from recmap.conversion.runners import ProcessRunner, Runner
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.opened import Opened
@@ -191,8 +191,6 @@ class Saving:
         if self._engine is None:
             if self._workers is None or not self._in_processes:
                 return nullcontext()
-            from recmap.conversion.process_runner import ProcessRunner
-
             return nullcontext(ProcessRunner(source, self._workers.count, self._workers.method))
         from recmap.ray.runner import on_cluster
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.reordered import ReorderedSource, gather_within
+from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged

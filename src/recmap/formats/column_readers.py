@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -14,22 +15,23 @@ from recmap.files.mapped import MappedFile
 from recmap.files.memory import Buffers
 from recmap.model.coerce import string_column
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged, concatenate
-from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added
+from recmap.model.ragged import Column
+from recmap.model.row_sizes import OFFSET, STRING, RowSizes
 from recmap.native import _core
 
 __all__ = [
+    "DEFAULT_NAME",
     "ArrayColumn",
     "ColumnReader",
-    "Offsets",
-    "RaggedColumn",
+    "DecodedArray",
     "Which",
     "array_columns",
+    "decoded_columns",
     "field_paths",
 ]
 
-# Longer rows are gathered one by one; shorter ones value by value, in one call.
-_SLICE_FROM = 64
+# The name of a column that has none in its file.
+DEFAULT_NAME = "data"
 # Rows as a span or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
@@ -51,8 +53,11 @@ class ColumnReader(Protocol):
         return 1
 
     @property
-    def band_bytes(self) -> int:
-        """The bytes decoded together with any row; 0 if a row can be read alone."""
+    def chunk_bytes(self) -> int:
+        """The bytes of a row group: all chunks that hold the same rows, which are decoded together.
+
+        0 if a row can be read alone.
+        """
         return 0
 
     @property
@@ -60,9 +65,9 @@ class ColumnReader(Protocol):
         """How the column is stored, for display; "" if there is nothing to say."""
         return ""
 
-    def keep(self, bands: int | None) -> None:
-        """Cache at most ``bands`` decoded bands for later reads; None means the default limit."""
-        del bands
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` decoded row groups; None means the default limit."""
+        del groups
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         """Return an upper bound for the memory each row takes; None if not known before reading.
@@ -129,125 +134,6 @@ class ArrayColumn(ColumnReader):
         return max(1, self._array.nbytes // max(len(self), 1))
 
 
-class Offsets(Protocol):
-    """Where rows begin and end: an int64 array, or something indexed like one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: Any) -> Any: ...
-
-
-class RaggedColumn(ColumnReader):
-    """Values end to end, and the offsets of the rows. With ``strings``, values are bytes."""
-
-    def __init__(
-        self, path: str, name: str, values: ColumnReader, offsets: Offsets, strings: bool
-    ) -> None:
-        self._path, self._name, self._values, self.offsets = path, name, values, offsets
-        if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
-            raise self._error()
-        inner = values.field
-        self._strings = strings
-        self.field = Field("bytes") if strings else Field(inner.dtype, (None, *inner.shape))
-
-    @property
-    def chunk_rows(self) -> int:
-        # Roughly the number of rows with values in one chunk.
-        values = self._values.chunk_rows
-        return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
-
-    @property
-    def band_bytes(self) -> int:
-        return self._values.band_bytes
-
-    @property
-    def note(self) -> str:
-        return self._values.note
-
-    def keep(self, bands: int | None) -> None:
-        self._values.keep(bands)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def read(self, start: int, stop: int) -> Column:
-        offsets = self.offsets[start : stop + 1]
-        first, last = self._checked(offsets[:-1], offsets[1:])
-        values = self._values.read(first, last) if last > first else self._values.read(0, 0)
-        return self._ragged(values, offsets - first)
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
-        starts, ends = self.offsets[rows], self.offsets[rows + 1]
-        self._checked(starts, ends)
-        lengths = ends - starts
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        if int(offsets[-1]) > _SLICE_FROM * len(rows):
-            parts = [self._values.read(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
-            return self._ragged(concatenate(parts), offsets)
-        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
-        return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
-
-    def _ragged(self, values: Column, offsets: npt.NDArray[np.int64]) -> Ragged:
-        if self._strings and isinstance(values, np.ndarray):
-            values = np.ascontiguousarray(values).view(BYTE)
-        return Ragged(values, offsets)
-
-    def _checked(
-        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
-    ) -> tuple[int, int]:
-        """Return the span of values of these rows; raise if the file has wrong offsets."""
-        if not len(starts):
-            return 0, 0
-        first, last = int(starts.min()), int(ends.max())
-        if first < 0 or last > len(self._values) or bool((ends < starts).any()):
-            raise self._error()
-        return first, last
-
-    def _error(self) -> DataError:
-        return DataError(
-            f"{self._path}: {self._name!r} has offsets that do not fit its {len(self._values):,} "
-            "values",
-            file=self._path,
-            field=self._name,
-        )
-
-    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        if isinstance(rows, slice):
-            stop = min(rows.stop, rows.start + limit // OFFSET + 1)
-            offsets = self.offsets[rows.start : stop + 1]
-            values = self.value_sizes(offsets[:-1], offsets[1:], limit)
-        else:
-            values = self.value_sizes(self.offsets[rows], self.offsets[rows + 1], limit)
-        return None if values is None else values + OFFSET
-
-    def value_sizes(
-        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], limit: int
-    ) -> RowSizes | None:
-        """Return the memory that the values from each start to each end take."""
-        first, _ = self._checked(starts, ends)
-        values = self._values
-        if not isinstance(values, RaggedColumn):
-            item = values.sizes(slice(0, 0), limit)
-            if not isinstance(item, int):
-                return None
-            # Above the limit the exact size does not matter, and could overflow.
-            lengths: npt.NDArray[np.int64] = np.minimum(ends - starts, limit // max(item, 1) + 1)
-            return item * lengths
-        if bool((ends[:-1] == starts[1:]).all()):  # a span of rows
-            most = first + limit // OFFSET + 1
-            kept = max(1, int(np.searchsorted(ends, most, side="right")))
-            starts, ends = starts[:kept], np.minimum(ends[:kept], most)
-            offsets = values.offsets[first : int(ends[-1] if len(ends) else first) + 1]
-            inner = values.value_sizes(offsets[starts - first], offsets[ends - first], limit)
-        else:
-            inner = values.value_sizes(values.offsets[starts], values.offsets[ends], limit)
-        return None if inner is None else added(inner, OFFSET * (ends - starts))
-
-    def row_bytes(self) -> int:
-        values = len(self._values) * self._values.row_bytes()
-        return max(1, values // max(len(self), 1))
-
-
 def array_columns(
     name: str, array: npt.NDArray[Any], file: MappedFile | None = None
 ) -> dict[str, ColumnReader]:
@@ -276,3 +162,125 @@ def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)
     return paths
+
+
+class DecodedArray(Protocol):
+    """An array that is decoded into memory by rows. Objects in it are text or byte strings."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def chunk_rows(self) -> int: ...
+
+    @property
+    def note(self) -> str: ...
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The bytes of a row group; 0 if a row can be read alone."""
+        ...
+
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` decoded row groups; None means the default limit."""
+        ...
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]: ...
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
+
+
+def decoded_columns(name: str, array: DecodedArray) -> dict[str, ColumnReader]:
+    """Return one column per field of a structured array, or a single one for a plain array."""
+    last = _LastRead(array)
+    if array.dtype.names is None:
+        return {name: _DecodedColumn(last, ())}
+    return {column: _DecodedColumn(last, path) for column, path in field_paths(array.dtype).items()}
+
+
+class _LastRead:
+    """The rows that each thread read last, kept so that they are decoded only once.
+
+    The fields of a structured array are read one by one, and strings are measured before they
+    are read. Other rows are not kept.
+    """
+
+    def __init__(self, array: DecodedArray) -> None:
+        self.array = array
+        self._thread = threading.local()
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if self.array.dtype.names is None and not self.array.dtype.hasobject:
+            return self.array.read(start, stop)
+        first, end = getattr(self._thread, "span", (0, -1))
+        if not first <= start <= stop <= end:
+            self._thread.span, self._thread.rows = (0, -1), None  # free them before reading
+            self._thread.rows = self.array.read(start, stop)
+            self._thread.span = first, end = start, stop
+        read: npt.NDArray[Any] = self._thread.rows[start - first : stop - first]
+        return read
+
+
+class _DecodedColumn(ColumnReader):
+    def __init__(self, last: _LastRead, path: tuple[str, ...]) -> None:
+        self._last, self._array, self._path = last, last.array, path
+        sample = self._field(np.empty((0, *self._array.shape[1:]), self._array.dtype))
+        self._strings = sample.dtype.kind in "OSU"
+        self.field = Field("bytes" if self._strings else sample.dtype, sample.shape[1:])
+        self._objects = sample.dtype.kind == "O"
+        self._items = math.prod(sample.shape[1:])
+        self._row_bytes = sample.dtype.itemsize * self._items
+
+    @property
+    def chunk_rows(self) -> int:
+        return self._array.chunk_rows
+
+    @property
+    def note(self) -> str:
+        return self._array.note
+
+    def __len__(self) -> int:
+        return self._array.shape[0]
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._column(self._last.read(start, stop))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._column(self._array.gather(rows))
+
+    @property
+    def chunk_bytes(self) -> int:
+        whole = self._array.dtype.itemsize * math.prod(self._array.shape[1:])
+        return self._array.chunk_bytes * self._row_bytes // max(whole, 1)
+
+    def keep(self, groups: int | None) -> None:
+        self._array.keep(groups)
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if self._objects:
+            return self._string_sizes(rows) if isinstance(rows, slice) else None
+        return self._row_bytes + (STRING * self._items if self._strings else 0)
+
+    def _string_sizes(self, rows: slice) -> RowSizes:
+        """Return the sizes of rows in one chunk. It is decoded whole, and kept to be read next."""
+        stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
+        cells = self._last.read(rows.start, max(rows.start, stop))
+        # Text has at most four bytes per character.
+        each = np.array([len(cell) * 4 + STRING for cell in cells.flat], np.int64)
+        sizes: npt.NDArray[np.int64] = each.reshape(len(cells), self._items).sum(axis=1)
+        return sizes
+
+    def _field(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        for name in self._path:
+            rows = rows[name]
+        return rows
+
+    def _column(self, rows: npt.NDArray[Any]) -> Column:
+        values = self._field(rows)
+        return string_column(values) if self._strings else values
+
+    def row_bytes(self) -> int:
+        return max(1, self._row_bytes)

@@ -1,15 +1,20 @@
-"""A source of columns that are read one by one, for every format except TFRecord."""
+"""A source of columns that are read one by one, for every format except TFRecord.
+
+``choose_columns`` picks the arrays of a file that are its columns: those of equal length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.files.mapped import MappedFile, guarded
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
@@ -17,9 +22,9 @@ from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
-__all__ = ["Checksum", "ColumnsSource"]
+__all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length", "refuse_changed"]
 
-# Decoded bands cached for later reads may take this many times the limit of one read, because
+# Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
 _KEPT = 2
 # Larger than any row, but small enough that sums of sizes do not overflow.
@@ -28,6 +33,8 @@ _NO_LIMIT = 1 << 48
 _MOST_CHECKED = 64 << 20
 # The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
+# Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
+_NAMED = 10
 
 
 class Checksum(Protocol):
@@ -90,7 +97,7 @@ class ColumnsSource(Source):
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
             raise DataError(f"columns must have equally many rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
-        self._band_bytes = sum(column.band_bytes for column in columns.values())
+        self._chunk_bytes = sum(column.chunk_bytes for column in columns.values())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
@@ -120,8 +127,8 @@ class ColumnsSource(Source):
         return 1 if heaviest is None else heaviest.chunk_rows
 
     @property
-    def band_bytes(self) -> int:
-        return self._band_bytes
+    def chunk_bytes(self) -> int:
+        return self._chunk_bytes
 
     def __len__(self) -> int:
         return self._rows
@@ -131,8 +138,8 @@ class ColumnsSource(Source):
         self._check_size()
         stop = min(stop, self._rows)
         start = min(start, stop)
-        for column in self._columns.values() if self._band_bytes else ():
-            column.keep(None if limit is None else max(1, _KEPT * limit // self._band_bytes))
+        for column in self._columns.values() if self._chunk_bytes else ():
+            column.keep(None if limit is None else max(1, _KEPT * limit // self._chunk_bytes))
         if limit is not None and start < stop:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
@@ -252,6 +259,12 @@ def _selected(reopen: Callable[[], ColumnsSource], names: Sequence[str]) -> Colu
 
 def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:
     source = reopen()
+    refuse_changed(source, schema, rows)
+    return source
+
+
+def refuse_changed(source: Source, schema: Schema, rows: int) -> None:
+    """Raise if a file that was opened again has another schema or number of rows than before."""
     if (source.schema, len(source)) != (schema, rows):
         file = "".join(source.files[:1])
         raise DataError(
@@ -259,4 +272,56 @@ def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) ->
             "when it was opened; open it again",
             file=file,
         )
-    return source
+
+
+def choose_columns(
+    path: str,
+    found: Mapping[str, ColumnReader],
+    refused: Mapping[str, str],
+    names: Sequence[str] | None,
+) -> dict[str, ColumnReader]:
+    """Return the requested columns, or those with the most common length.
+
+    A warning names the arrays that are left out. ``refused`` says why an array cannot be a
+    column at all.
+    """
+    if names is not None:
+        return {name: _asked(path, name, found, refused) for name in names}
+    if not found:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
+        raise DataError(f"{path}: no arrays with rows ({why or 'it is empty'})", file=path)
+    rows = common_length(len(column) for column in found.values())
+    left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
+    left += [f"{name!r} {reason}" for name, reason in refused.items()]
+    if len(left) > _NAMED:
+        left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
+    if left:
+        warnings.warn(
+            Message(
+                f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} (",
+                Option("fields", [...]),
+                " chooses columns)",
+            ),
+            LeftOutWarning,
+            stacklevel=2,
+        )
+    return {name: column for name, column in found.items() if len(column) == rows}
+
+
+def common_length(lengths: Iterable[int]) -> int:
+    """Return the most common length; if several are equally common, the largest of them.
+
+    Lengths of 0 and 1 count only if there are no others.
+    """
+    counts = Counter(lengths)
+    return max(counts, key=lambda length: (length > 1, counts[length], length))
+
+
+def _asked(
+    path: str, name: str, found: Mapping[str, ColumnReader], refused: Mapping[str, str]
+) -> ColumnReader:
+    if name in refused:
+        raise DataError(f"{path}: {name!r} {refused[name]}", file=path, field=name)
+    if name not in found:
+        raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
+    return found[name]

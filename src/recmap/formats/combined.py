@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, SelectedSource, Skipped, Source
 
 __all__ = ["ConcatenatedSource", "SideBySideSource"]
-
-Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 class _Combined(Source):
@@ -119,8 +117,8 @@ class SideBySideSource(_Combined):
         return self._rows
 
     @property
-    def band_bytes(self) -> int:
-        return sum(source.band_bytes for source in self._sources)
+    def chunk_bytes(self) -> int:
+        return sum(source.chunk_bytes for source in self._sources)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         if limit is None:
@@ -145,7 +143,7 @@ class SideBySideSource(_Combined):
             row |= source.read(start, start + 1, limit - measure(row)[1])
         return row
 
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         return {n: c for source in self._sources for n, c in source.gather(rows).items()}
 
     @property
@@ -169,7 +167,7 @@ class SideBySideSource(_Combined):
             read.others.update(some.others)
         return read
 
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         total: RowSizes = 0
         for source in self._sources:
             sizes = source.row_sizes(rows)
@@ -233,8 +231,8 @@ class ConcatenatedSource(_Combined):
         return int(self._starts[-1])
 
     @property
-    def band_bytes(self) -> int:
-        return max(source.band_bytes for source in self._sources)
+    def chunk_bytes(self) -> int:
+        return max(source.chunk_bytes for source in self._sources)
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -261,7 +259,7 @@ class ConcatenatedSource(_Combined):
         return int(np.searchsorted(self._starts, row, side="right")) - 1
 
     @guarded
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._sources[0].gather(rows)
         return gather_from(self._starts, rows, lambda i, mine: self._sources[i].gather(mine))
@@ -288,7 +286,7 @@ class ConcatenatedSource(_Combined):
             mine = rows - start
         return self._sources[owner].read_padded(mine, pads, size, allocate)
 
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = np.empty(len(rows), np.int64)
         for owner, mine in rows_by_owner(self._starts, rows):
             found = self._sources[owner].row_sizes(rows[mine] - self._starts[owner])

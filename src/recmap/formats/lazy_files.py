@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.formats.column_source import refuse_changed
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
@@ -91,11 +91,11 @@ class _ColumnFacts:
 
     row_bytes: int = 1
     chunk_rows: int = 1
-    band_bytes: int = 0
+    chunk_bytes: int = 0
 
     @classmethod
     def of(cls, column: Source) -> _ColumnFacts:
-        return cls(column.row_bytes(), column.chunk_rows, column.band_bytes)
+        return cls(column.row_bytes(), column.chunk_rows, column.chunk_bytes)
 
 
 class LazySource(Source):
@@ -123,12 +123,7 @@ class LazySource(Source):
         if source is None:
             source = self._reopen(self._whole)
             source = source.reference() if self._as_reference else source
-            if (source.schema, len(source)) != (self._whole, self._rows):
-                raise DataError(
-                    f"{path}: it has {len(source):,} rows of {source.schema}, but had "
-                    f"{self._rows:,} of {self._whole} when it was opened; open it again",
-                    file=path,
-                )
+            refuse_changed(source, self._whole, self._rows)
             if self._was_read:
                 source.trust()
             self._open_files.keep(key, source)
@@ -167,8 +162,8 @@ class LazySource(Source):
         return heaviest.chunk_rows
 
     @property
-    def band_bytes(self) -> int:
-        return sum(facts.band_bytes for facts in self._chosen())
+    def chunk_bytes(self) -> int:
+        return sum(facts.chunk_bytes for facts in self._chosen())
 
     def _chosen(self) -> list[_ColumnFacts]:
         return [self._facts[name] for name in self._schema]

@@ -1,26 +1,60 @@
-"""The source for NumPy .npy files."""
+"""NumPy .npy files: the source, the sinks, and their header."""
 
 from __future__ import annotations
 
+import ast
+import math
 import os
+import re
+import struct
+import threading
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, StaleIndexWarning
-from recmap.files.array_sidecar import load_description
+from recmap.errors import ColumnError, DataError, StaleIndexWarning
+from recmap.files.array_sidecar import load_description, remove_description, save_description
 from recmap.files.mapped import MappedFile
-from recmap.formats.column_readers import array_columns
+from recmap.files.output_file import OutputFile, Spooler
+from recmap.formats.column_readers import DEFAULT_NAME, array_columns
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.npy_header import MAX_HEADER, parse_header
+from recmap.formats.raw import RawSink
+from recmap.model.byte_size import size_text
+from recmap.model.coerce import as_columns, fit
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
-__all__ = ["DEFAULT_NAME", "open_npy"]
+__all__ = [
+    "MAX_HEADER",
+    "NpyHeader",
+    "create_npy",
+    "header_bytes",
+    "header_keeps",
+    "open_npy",
+    "parse_header",
+]
 
-# The name of a column that has none in the file.
-DEFAULT_NAME = "data"
+_MAGIC = b"\x93NUMPY"
+# NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
+_MAX_TEXT = 1 << 16
+# The most bytes a header may have.
+MAX_HEADER = _MAX_TEXT + 12
+_MAX_BYTES = 2**63 - 1
+# Headers leave room for this many rows, because they are rewritten once rows are counted.
+_MAX_ROWS = 10**19
+_EVALUATING = threading.Lock()
+_TRIES = 9
+# Bytes of strings padded at a time.
+_PADDED_SIZE = 4 << 20
+# A file of strings may have this many times the size of the strings, or this size.
+_MAX_GROWTH = 16
+_MAX_PADDED = 256 << 20
 
 
 def open_npy(path: str) -> ColumnsSource:
@@ -74,3 +108,262 @@ def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any
     same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
     fits = same and field.shape == array.shape[1:]
     return name if fits else DEFAULT_NAME, array
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """The contents of an array's header; the data begins after its ``size`` bytes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    size: int
+
+    @property
+    def refusal(self) -> str:
+        """Why the rows of this array cannot be read; "" if they can."""
+        if self.dtype.hasobject:
+            return (
+                "holds Python objects, which only pickle could read, and a pickle can run any "
+                "code; save it again as numbers, or load it with np.load(allow_pickle=True) if "
+                "you trust it"
+            )
+        if not self.shape:
+            return "holds a single value, which has no rows; reshape it to (1,)"
+        if self.dtype.itemsize == 0 and 0 not in self.shape:
+            return f"holds values of {self.dtype}, which take no bytes"
+        return ""
+
+
+def parse_header(data: bytes, name: str) -> NpyHeader:
+    """Parse the header at the start of ``data``, version 1 to 3, without unpickling anything."""
+
+    def fail(why: str) -> DataError:
+        return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
+
+    if len(data) < 10 or not data.startswith(_MAGIC):
+        raise fail("it does not begin with \\x93NUMPY")
+    version = data[6]
+    if version not in (1, 2, 3):
+        raise fail(f"version {version}.{data[7]} is not known")
+    start = 10 if version == 1 else 12
+    if len(data) < start:
+        raise fail("it is cut")
+    (length,) = struct.unpack_from("<H" if version == 1 else "<I", data, 8)
+    if length > _MAX_TEXT:
+        raise fail(f"it is {length:,} bytes long")
+    text = data[start : start + length]
+    if len(text) < length:
+        raise fail("it is cut")
+    try:
+        return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
+    # NumPy raises many kinds of errors for an invalid descr.
+    except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
+        raise fail(str(e)) from e
+    except (TypeError, ValueError) as e:
+        raise fail(str(e)) from e
+
+
+def _parse(text: str, size: int) -> NpyHeader:
+    content = _literal(text.strip())
+    if not isinstance(content, dict) or set(content) != {"descr", "fortran_order", "shape"}:
+        raise ValueError("it needs descr, fortran_order and shape")
+    shape, fortran = content["shape"], content["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"the shape is {shape!r}")
+    if fortran not in (True, False):
+        raise ValueError(f"fortran_order is {fortran!r}")
+    dtype = np.lib.format.descr_to_dtype(content["descr"])
+    dtype, shape = dtype.base, (*shape, *dtype.shape)
+    # Count axes of 0 as 1: such an array takes no bytes to compare with the size of the file.
+    if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > _MAX_BYTES:
+        raise ValueError(f"no memory is as large as the shape {shape}")
+    np.empty((1,) * len(shape), np.bool_)  # raises ValueError for more axes than NumPy supports
+    return NpyHeader(dtype, shape, bool(fortran), size)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return _evaluated(text)
+    except SyntaxError:
+        # Python 2 wrote the numbers of a shape like 10L.
+        return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
+
+
+def _evaluated(text: str) -> Any:
+    # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
+    # several threads parse at once. So parse one header at a time, and retry in case another
+    # library parses too.
+    with _EVALUATING:
+        for _ in range(_TRIES):
+            try:
+                return ast.literal_eval(text)
+            except SystemError:
+                continue
+        return ast.literal_eval(text)
+
+
+def header_keeps(dtype: np.dtype[Any]) -> bool:
+    """Tell whether a header can store this dtype; it stores only the size of bfloat16 etc."""
+    told = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+    return bool(told == dtype)
+
+
+def header_bytes(dtype: np.dtype[Any], inner: tuple[int, ...], rows: int | None) -> bytes:
+    """Return the header of an array; ``rows`` is None if they have not been counted.
+
+    It has the same size for any number of rows, so that it can be rewritten later.
+    """
+    size = len(_padded(dtype, (_MAX_ROWS, *inner), 0))
+    return _padded(dtype, (_MAX_ROWS if rows is None else rows, *inner), size)
+
+
+def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    version, length_size = (1, 2) if len(text) < 60000 else (2, 4)
+    if not text.isascii():
+        version, length_size = 3, 4
+    body = text.encode()
+    start = 8 + length_size
+    size = size or -(-(start + len(body) + 1) // 64) * 64
+    length = (size - start).to_bytes(length_size, "little")
+    return _MAGIC + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"
+
+
+def create_npy(path: str, schema: Schema, *, durable: bool = True) -> Sink:
+    """Create a .npy file of numbers or of strings."""
+    fields = list(schema.values())
+    strings = len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged
+    return (StringsSink if strings else NpySink)(path, schema, durable=durable)
+
+
+class NpySink(RawSink):
+    """Writes an array as NumPy saves it; several columns become a structured array."""
+
+    def _check(self, path: str, schema: Schema) -> None:
+        lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
+        if lost and len(schema) > 1:
+            raise ColumnError(
+                f"field {lost[0]!r} is {schema[lost[0]]}, which numpy's header cannot tell among "
+                f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
+                ".h5, .zarr or .tfrecord"
+            )
+
+    def _header(self, rows: int | None) -> bytes:
+        plain = self._dtype.names is None
+        inner = next(iter(self._schema.values())).inner if plain else ()
+        return header_bytes(self._dtype, inner, rows)
+
+    def _describe(self) -> None:
+        # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
+        plain = self._dtype.names is None
+        if plain and (list(self._schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
+            super()._describe()
+        else:
+            remove_description(self._path)
+
+
+class StringsSink(Sink):
+    """Writes an array of strings as NumPy saves it: each takes as many bytes as the longest.
+
+    That width is only known at the end. Until then, the strings wait in unnamed files.
+    """
+
+    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
+        self._path, self._schema, self._rows = path, schema, 0
+        ((self._name, self._field),) = schema.items()
+        self._durable, self._finished = durable, False
+        self._longest = self._size = 0
+        # One writes the output, the other the waiting strings and their lengths.
+        self._spoolers = Spooler(), Spooler()
+        self._files: list[OutputFile] = []
+        try:
+            for i in (0, 1, 1):
+                self._files.append(OutputFile(path, None, self._spoolers[i], unnamed=i == 1))
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        columns, rows = fit(as_columns(batch), self._schema)
+        if not rows:
+            return
+        column = columns[self._name]
+        assert isinstance(column, Ragged)
+        strings = column.values if isinstance(column.values, Ragged) else column
+        values = strings.values[strings.offsets[0] : strings.offsets[-1]]
+        assert isinstance(values, np.ndarray)
+        content, lengths = np.ascontiguousarray(values).view(np.uint8), strings.lengths
+        self._check_ends(content, lengths)
+        self._files[1].write(content)
+        self._files[2].write(np.ascontiguousarray(lengths).view(np.uint8))
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        self._size += len(content)
+        self._rows += rows
+
+    def _check_ends(self, content: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> None:
+        """Refuse strings that end with zero bytes, which NumPy would drop as padding."""
+        filled = np.flatnonzero(lengths)
+        lost = filled[content[np.cumsum(lengths)[filled] - 1] == 0]
+        if len(lost):
+            row = self._rows + int(lost[0]) // max(self._field.count, 1)
+            raise ColumnError(
+                f"field {self._name!r}: row {row:,} ends with a zero byte, which a .npy file of "
+                "strings does not keep; write .npz, .h5, .zarr or .tfrecord"
+            )
+
+    def finish(self) -> str:
+        output, *waiting = self._files
+        if not self._finished:
+            for file in waiting:
+                file.flush()
+            width, count = max(self._longest, 1), self._rows * self._field.count
+            self._check_growth(width, count)
+            self._spoolers[1].close()
+            output.write(header_bytes(np.dtype(f"S{width}"), self._field.inner, self._rows))
+            _write_padded(output, waiting[0].reader(), waiting[1].reader(), width, count)
+            output.flush()
+            self._spoolers[0].close()
+            output.finish(self._durable)
+            for file in waiting:
+                file.abort()
+            self._finished = True
+        return output.temporary
+
+    def _check_growth(self, width: int, count: int) -> None:
+        """Refuse to write if one long string makes the file much larger than the strings."""
+        if width * count > max(_MAX_GROWTH * self._size, _MAX_PADDED):
+            raise ColumnError(
+                f"field {self._name!r}: the longest string has {width:,} bytes, so that "
+                f"{count:,} of them would take {size_text(width * count)} in {self._path}, and "
+                f"all together have {size_text(self._size)}; write .npz, .h5, .zarr or "
+                ".tfrecord"
+            )
+
+    def commit(self) -> None:
+        self.finish()
+        # Without a sidecar, the column is named DEFAULT_NAME.
+        if self._name == DEFAULT_NAME:
+            remove_description(self._path)
+        else:
+            save_description(self._path, self._schema, self._files[0].temporary)
+        self._files[0].commit(self._durable)
+
+    def abort(self) -> None:
+        for spooler in self._spoolers:
+            spooler.stop()
+        for file in self._files:
+            file.abort()
+
+
+def _write_padded(
+    output: OutputFile, contents: IO[bytes], lengths: IO[bytes], width: int, count: int
+) -> None:
+    step = max(1, _PADDED_SIZE // width)
+    for start in range(0, count, step):
+        some = np.frombuffer(lengths.read(8 * min(step, count - start)), np.int64)
+        padded = np.zeros((len(some), width), np.uint8)
+        within = np.arange(width) < some[:, None]
+        padded[within] = np.frombuffer(contents.read(int(some.sum())), np.uint8)
+        output.write(padded.reshape(-1))

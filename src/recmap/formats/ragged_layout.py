@@ -10,6 +10,7 @@ their values. Deeper levels are ``x/steps2`` and so on.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -19,18 +20,23 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
-from recmap.formats.column_readers import ColumnReader, RaggedColumn
+from recmap.formats.column_readers import ColumnReader, Which
+from recmap.model.coerce import as_columns, fit
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, Column, Ragged, concatenate
+from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
+from recmap.model.sink import Sink
 
-__all__ = ["OFFSETS", "VALUES", "Part", "Splitter", "check_names", "join", "levels", "levels_of"]
+__all__ = ["OFFSETS", "VALUES", "ArraysSink", "Part", "Splitter", "join", "levels", "levels_of"]
 
 VALUES, OFFSETS = "values", "offsets"
 # Limit the depth, because a file may claim any. NumPy once allowed this many axes.
 _LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))
 # Maximum number of offsets that a thread keeps.
 _KEPT = 1 << 18
+# Longer rows are gathered one by one; shorter ones value by value, in one call.
+_SLICE_FROM = 64
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -104,7 +110,28 @@ class Splitter:
             raise ColumnError(f"field {self._name!r} is {self._field}, but a row has another shape")
 
 
-def check_names(schema: Schema) -> None:
+class ArraysSink(Sink):
+    """The base of sinks that write each column as one or more plain arrays."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        if not schema:
+            raise ColumnError(f"{path}: there are no columns to write")
+        self.schema = schema
+        self.splitters = {name: Splitter(name, field) for name, field in schema.items()}
+        _check_names(schema)
+
+    @abstractmethod
+    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append items to each array of a column."""
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        """Append rows."""
+        columns, rows = fit(as_columns(batch), self.schema)
+        for name, column in columns.items() if rows else ():
+            self.append(name, self.splitters[name].split(column))
+
+
+def _check_names(schema: Schema) -> None:
     """Refuse columns that would be mistaken for arrays of a ragged column."""
     for name in schema:
         keys = levels_of(schema[name])
@@ -134,11 +161,11 @@ def join(
     With ``strings``, the values are bytes. ``told`` is the field stated in the file, which
     includes fixed axes.
     """
-    column: RaggedColumn | None = None
+    column: _RaggedColumn | None = None
     for read in reversed(list(offsets.values())):
         inner = values if column is None else column
         ends = _ReadOffsets(path, name, read)
-        column = RaggedColumn(path, name, inner, ends, strings and column is None)
+        column = _RaggedColumn(path, name, inner, ends, strings and column is None)
     assert column is not None
     if strings and told is not None and told.is_bytes:
         if len(told.shape) != len(column.field.shape):
@@ -147,6 +174,117 @@ def join(
             )
         column.field = told
     return column
+
+
+class _RaggedColumn(ColumnReader):
+    """Values end to end, and the offsets of the rows. With ``strings``, values are bytes."""
+
+    def __init__(
+        self, path: str, name: str, values: ColumnReader, offsets: _ReadOffsets, strings: bool
+    ) -> None:
+        self._path, self._name, self._values, self.offsets = path, name, values, offsets
+        if len(offsets) == 0 or int(offsets[0]) < 0 or int(offsets[-1]) > len(values):
+            raise self._error()
+        inner = values.field
+        self._strings = strings
+        self.field = Field("bytes") if strings else Field(inner.dtype, (None, *inner.shape))
+
+    @property
+    def chunk_rows(self) -> int:
+        # Roughly the number of rows with values in one chunk.
+        values = self._values.chunk_rows
+        return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self._values.chunk_bytes
+
+    @property
+    def note(self) -> str:
+        return self._values.note
+
+    def keep(self, groups: int | None) -> None:
+        self._values.keep(groups)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def read(self, start: int, stop: int) -> Column:
+        offsets = self.offsets[start : stop + 1]
+        first, last = self._checked(offsets[:-1], offsets[1:])
+        values = self._values.read(first, last) if last > first else self._values.read(0, 0)
+        return self._ragged(values, offsets - first)
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        starts, ends = self.offsets[rows], self.offsets[rows + 1]
+        self._checked(starts, ends)
+        lengths = ends - starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        if int(offsets[-1]) > _SLICE_FROM * len(rows):
+            parts = [self._values.read(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+            return self._ragged(concatenate(parts), offsets)
+        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
+        return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
+
+    def _ragged(self, values: Column, offsets: npt.NDArray[np.int64]) -> Ragged:
+        if self._strings and isinstance(values, np.ndarray):
+            values = np.ascontiguousarray(values).view(BYTE)
+        return Ragged(values, offsets)
+
+    def _checked(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+    ) -> tuple[int, int]:
+        """Return the span of values of these rows; raise if the file has wrong offsets."""
+        if not len(starts):
+            return 0, 0
+        first, last = int(starts.min()), int(ends.max())
+        if first < 0 or last > len(self._values) or bool((ends < starts).any()):
+            raise self._error()
+        return first, last
+
+    def _error(self) -> DataError:
+        return DataError(
+            f"{self._path}: {self._name!r} has offsets that do not fit its {len(self._values):,} "
+            "values",
+            file=self._path,
+            field=self._name,
+        )
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if isinstance(rows, slice):
+            stop = min(rows.stop, rows.start + limit // OFFSET + 1)
+            offsets = self.offsets[rows.start : stop + 1]
+            values = self.value_sizes(offsets[:-1], offsets[1:], limit)
+        else:
+            values = self.value_sizes(self.offsets[rows], self.offsets[rows + 1], limit)
+        return None if values is None else values + OFFSET
+
+    def value_sizes(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], limit: int
+    ) -> RowSizes | None:
+        """Return the memory that the values from each start to each end take."""
+        first, _ = self._checked(starts, ends)
+        values = self._values
+        if not isinstance(values, _RaggedColumn):
+            item = values.sizes(slice(0, 0), limit)
+            if not isinstance(item, int):
+                return None
+            # Above the limit the exact size does not matter, and could overflow.
+            lengths: npt.NDArray[np.int64] = np.minimum(ends - starts, limit // max(item, 1) + 1)
+            return item * lengths
+        if bool((ends[:-1] == starts[1:]).all()):  # a span of rows
+            most = first + limit // OFFSET + 1
+            kept = max(1, int(np.searchsorted(ends, most, side="right")))
+            starts, ends = starts[:kept], np.minimum(ends[:kept], most)
+            offsets = values.offsets[first : int(ends[-1] if len(ends) else first) + 1]
+            inner = values.value_sizes(offsets[starts - first], offsets[ends - first], limit)
+        else:
+            inner = values.value_sizes(values.offsets[starts], values.offsets[ends], limit)
+        return None if inner is None else added(inner, OFFSET * (ends - starts))
+
+    def row_bytes(self) -> int:
+        values = len(self._values) * self._values.row_bytes()
+        return max(1, values // max(len(self), 1))
 
 
 class _ReadOffsets:

@@ -1,24 +1,27 @@
-"""The source for raw files: numbers end to end, without a header."""
+"""Raw files: numbers end to end, without a header."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, IndexFileError, Message, Option, OptionError
-from recmap.files.array_sidecar import Description, load_description
+from recmap.errors import ColumnError, DataError, IndexFileError, Message, Option, OptionError
+from recmap.files.array_sidecar import Description, load_description, save_description
 from recmap.files.mapped import MappedFile
+from recmap.files.output_file import OutputFile, Spooler
 from recmap.files.sniff import RAW_EXAMPLE, size_hint
-from recmap.formats.column_readers import ColumnReader, array_columns
+from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.npy import DEFAULT_NAME
-from recmap.model.schema import Schema
+from recmap.model.coerce import as_columns, fit
+from recmap.model.schema import Batch, Schema
+from recmap.model.sink import Sink
 
-__all__ = ["open_raw", "packed_dtype"]
+__all__ = ["RawSink", "open_raw", "packed_dtype"]
 
 
 def open_raw(
@@ -147,3 +150,83 @@ def _count(
             byte=offset + rows * row_size,
         )
     return rows
+
+
+class RawSink(Sink):
+    """Writes the bytes of the rows, and a sidecar that describes them."""
+
+    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
+        loose = [name for name, field in schema.items() if field.row_bytes is None]
+        if loose:
+            raise ColumnError(
+                f"field {loose[0]!r} is {schema[loose[0]]}: rows of different sizes do not fit "
+                f"into {path}; write .npz, .h5, .zarr or .tfrecord"
+            )
+        if not schema:
+            raise ColumnError(f"{path}: there are no columns to write")
+        self._check(path, schema)
+        self._path, self._schema, self._rows = path, schema, 0
+        self._durable, self._finished = durable, False
+        only = len(schema) == 1
+        self._dtype = next(iter(schema.values())).dtype if only else packed_dtype(schema)
+        self._spooler = Spooler()
+        try:
+            self._file = OutputFile(path, None, self._spooler)
+        except BaseException:
+            self._spooler.close()
+            raise
+        header = self._header(None)
+        if header:
+            self._file.write(header)
+
+    def _check(self, path: str, schema: Schema) -> None:
+        """Refuse columns that the format cannot hold."""
+        if not any(field.row_bytes for field in schema.values()):
+            raise ColumnError(
+                f"{path}: rows of {schema} have no bytes, so that nothing would tell how many "
+                "there are; write .npy"
+            )
+
+    def _header(self, rows: int | None) -> bytes:
+        """Return the header. Its size does not depend on ``rows``, which is None until known."""
+        del rows
+        return b""
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        columns, rows = fit(as_columns(batch), self._schema)
+        if rows:
+            packed = np.ascontiguousarray(self._packed(columns, rows))
+            self._file.write(packed.view(np.uint8).ravel())
+        self._rows += rows
+
+    def _packed(self, columns: Batch, rows: int) -> npt.NDArray[Any]:
+        if self._dtype.names is None:
+            (column,) = columns.values()
+            return np.asarray(column).astype(self._dtype, copy=False).reshape(rows, -1)
+        packed = np.empty(rows, self._dtype)
+        for name, column in columns.items():
+            packed[name] = column
+        return packed.reshape(rows, 1)
+
+    def finish(self) -> str:
+        if not self._finished:
+            self._file.flush()
+            self._spooler.close()
+            header = self._header(self._rows)
+            if header:
+                self._file.write_at(0, header)
+            self._file.finish(self._durable)
+            self._finished = True
+        return self._file.temporary
+
+    def commit(self) -> None:
+        self.finish()
+        self._describe()
+        self._file.commit(self._durable)
+
+    def _describe(self) -> None:
+        save_description(self._path, self._schema, self._file.temporary)
+
+    def abort(self) -> None:
+        self._spooler.stop()
+        self._file.abort()

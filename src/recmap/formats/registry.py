@@ -110,7 +110,7 @@ FORMATS = {
             "tfrecord_source:TFRecordSource",
             "tfrecord_sink:create_tfrecord",
         ),
-        Format("npy", (".npy",), "npy:open_npy", "fixed_sink:create_npy"),
+        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy"),
         Format(
             "npz",
             (".npz",),
@@ -139,7 +139,7 @@ FORMATS = {
             verified_by_reading=True,
             column_bytes=8_000,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "fixed_sink:RawSink"),
+        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink"),
     )
 }
 

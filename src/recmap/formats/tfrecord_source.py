@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +55,6 @@ from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
 __all__ = ["TFRecordSource"]
-
-Rows: TypeAlias = npt.NDArray[np.int64]
 
 _T = TypeVar("_T")
 
@@ -213,7 +211,7 @@ class TFRecordSource(Source):
                 self._starts.append(self._starts[last] + self._files[last].count())
             return self._starts[i]
 
-    def _all_starts(self) -> Rows:
+    def _all_starts(self) -> npt.NDArray[np.int64]:
         self._start_of(len(self._files) - 1)
         return np.array(self._starts[: len(self._files)], np.int64)
 
@@ -316,7 +314,7 @@ class TFRecordSource(Source):
             oldest.release()
 
     @guarded
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         group = self._gathering.all()
         if group is not None:
             return group.gather(self._decoder, rows, self._verify)
@@ -328,7 +326,7 @@ class TFRecordSource(Source):
             return self._files[0].read(self._decoder, 0, 0)
         return gather_from(starts, rows, self._gather_one_file)
 
-    def _gather_one_file(self, i: int, rows: Rows) -> Batch:
+    def _gather_one_file(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._hold_rows(i)
         return self._files[i].gather(self._decoder, rows)
 
@@ -363,7 +361,7 @@ class TFRecordSource(Source):
         return self._views.get(name)
 
     @guarded
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
+    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         if not len(rows):
             return 0
         starts = self._all_starts()

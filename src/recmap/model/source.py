@@ -170,7 +170,7 @@ class Source(ABC):
         return 1
 
     @property
-    def band_bytes(self) -> int:
+    def chunk_bytes(self) -> int:
         """The bytes that must be decoded to read any row, such as whole chunks."""
         return 0
 
@@ -341,8 +341,8 @@ class WrappedSource(Source):
         return self._source.chunk_rows
 
     @property
-    def band_bytes(self) -> int:
-        return self._source.band_bytes
+    def chunk_bytes(self) -> int:
+        return self._source.chunk_bytes
 
     @property
     def in_order(self) -> bool:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from recmap.conversion.engine import Report
 from recmap.conversion.plan import output_format
-from recmap.conversion.progress import Report
 from recmap.errors import OptionError, RecmapError
 from recmap.files.paths import PathLike, as_path, size_on_disk
 from recmap.formats.registry import check_output, sink_options

@@ -20,7 +20,7 @@ X = np.arange(4000, dtype="<f4").reshape(400, 10)
 
 
 def made(**options: Any) -> list[Any]:
-    """Write a file of one dataset; return where its chunks lie."""
+    """Write a file with one dataset, and return where its chunks lie."""
     with h5py.File("x.h5", "w") as file:
         data = file.create_dataset("x", data=X, chunks=(100, 10), **options)
         return [data.id.get_chunk_info(i) for i in range(4)]
@@ -95,7 +95,7 @@ def test_a_stored_chunk_must_have_its_size() -> None:
         rm.open("x.h5")[:]
 
 
-def test_a_file_cut_while_it_is_open() -> None:
+def test_a_file_cut_while_it_is_open_is_an_error() -> None:
     chunk = max(made(compression="gzip"), key=lambda chunk: chunk.byte_offset)
     ds = rm.open("x.h5")
     os.truncate("x.h5", chunk.byte_offset + 10)
@@ -105,7 +105,7 @@ def test_a_file_cut_while_it_is_open() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 7, 8, 100, 2000, 10_000, -1])
-def test_a_file_that_was_cut(left: int) -> None:
+def test_a_cut_file_is_refused(left: int) -> None:
     made()
     Path("x.h5").write_bytes(Path("x.h5").read_bytes()[:left])
     why = "the HDF5 library cannot read it" if left else "an empty file"

@@ -29,7 +29,7 @@ DTYPES += [[("a", "u1"), ("b", ">f4", (2,))], np.dtype([("a", "u1"), ("b", "<i8"
 
 
 def random_dataset(rng: random.Random, path: str) -> str:
-    """Write a file with one dataset ``x`` of a random layout; say how it was made."""
+    """Write a file with one dataset ``x`` of a random layout, and describe it."""
     ndim = rng.randint(1, 4)
     shape = tuple(rng.randint(0 if rng.random() < 0.1 else 1, 9) for _ in range(ndim))
     most = tuple(rng.choice([n, n + rng.randint(0, 9), None]) for n in shape)
@@ -120,7 +120,7 @@ def bitfield(size: int) -> Any:
 
 
 def random_table(rng: random.Random, path: str) -> np.ndarray[Any, Any]:
-    """Write a table ``x`` as PyTables would, or with gaps between its members; its values."""
+    """Write a table ``x`` as PyTables does, or with gaps between members; return its values."""
     members: list[tuple[str, Any, int]] = []
     at = 0
     for i in range(rng.randint(1, 6)):
@@ -159,7 +159,7 @@ def random_table(rng: random.Random, path: str) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_tables_whose_members_are_small_or_padded(seed: int) -> None:
+def test_tables_with_small_or_padded_members_are_read(seed: int) -> None:
     values = random_table(random.Random(seed), "x.h5")
     read = rm.open("x.h5")[:]
     assert list(read) == [f"x.{name}" for name in values.dtype.names or ()]
@@ -172,7 +172,7 @@ def test_tables_whose_members_are_small_or_padded(seed: int) -> None:
 
 
 @pytest.mark.parametrize("last", ["?", "i1", "<i2", "S1", "S2", "S3", ("u1", (3,))], ids=str)
-def test_tables_with_strings_whose_last_member_is_small(last: Any) -> None:
+def test_tables_with_strings_and_a_small_last_member_are_read(last: Any) -> None:
     dtype = np.dtype([("text", h5py.string_dtype()), ("list", h5py.vlen_dtype("i2")), ("z", last)])
     values = np.zeros(3, dtype)
     values["text"] = [b"", b"ab", b"c" * 300]
@@ -193,7 +193,7 @@ def as_h5py(path: str) -> Any:
 
 
 def compare(rng: random.Random, path: str) -> None:
-    """Read a file in every way, and compare each with h5py's values."""
+    """Read a file in every way, and compare the values with h5py's."""
     try:
         whole = as_h5py(path)
     except OSError:  # such as an external file that was never written
@@ -265,7 +265,7 @@ def test_a_dataset_that_was_never_written_holds_its_fill_value(block: int) -> No
     np.testing.assert_array_equal(read["y"], [[0, 0], [5, 5], [0, 0]])
 
 
-def test_a_table_of_chunks_with_swapped_places_is_not_trusted() -> None:
+def test_a_chunk_table_with_swapped_places_is_not_trusted() -> None:
     values = np.arange(9, dtype="<i8").reshape(3, 3)
     with h5py.File("x.h5", "w", libver="latest") as file:
         file.create_dataset("x", data=values, chunks=(1, 1), maxshape=(3, None))

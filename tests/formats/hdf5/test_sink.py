@@ -197,7 +197,7 @@ def test_rows_of_fixed_axes_inside_lists_are_checked() -> None:
     assert os.listdir() == []
 
 
-def test_strings_along_fixed_axes() -> None:
+def test_strings_along_fixed_axes_are_kept() -> None:
     with h5py.File("x.h5", "w") as file:
         texts = np.array([[b"a", b"bc"], [b"", b"d\0e"]], "S3")
         file["x"] = texts
@@ -226,7 +226,7 @@ def test_nothing_shows_before_commit_and_nothing_stays_after_abort() -> None:
     assert os.listdir() == ["x.h5"]
 
 
-def test_no_rows() -> None:
+def test_a_file_without_rows_keeps_its_schema() -> None:
     sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64[2]", "s": "bytes", "r": "float32[*]"}))
     sink.write({"x": np.zeros((0, 2), np.int64), "s": [], "r": []})
     sink.commit()
@@ -234,7 +234,7 @@ def test_no_rows() -> None:
     assert (len(ds), str(ds.schema["s"]), str(ds.schema["r"])) == (0, "bytes", "float32[*]")
 
 
-def test_from_tfrecord_and_back() -> None:
+def test_tfrecord_to_hdf5_and_back_keeps_every_value() -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write(
             {
@@ -256,7 +256,7 @@ def test_from_tfrecord_and_back() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">i8", "|u1", ">f2"])
-def test_from_npy_and_back_gives_the_first_bytes(dtype: str) -> None:
+def test_npy_to_hdf5_and_back_keeps_every_value(dtype: str) -> None:
     np.save("x.npy", np.arange(3000).reshape(1000, 3).astype(dtype))
     rm.convert("x.npy", "x.h5", verify="full", compression="gzip")
     assert h5py.File("x.h5")["data"].dtype == np.dtype(dtype)

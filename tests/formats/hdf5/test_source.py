@@ -25,7 +25,7 @@ SLICES = [(0, ROWS), (0, 100), (100, 300), (50, 51), (199, 201), (950, ROWS), (1
 
 
 def made(columns: Mapping[str, Any] | None = None, **options: Any) -> h5py.File:
-    """Make a file and leave it open; the options are those of each dataset."""
+    """Create a file and leave it open; every dataset gets these options."""
     file = h5py.File("x.h5", "w")
     for name, values in (columns or {}).items():
         file.create_dataset(name, data=values, **options)
@@ -58,7 +58,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
 @pytest.mark.parametrize("chunk", [(100, 3, 4), (100, 2, 3), (7, 1, 4), (ROWS, 3, 4)])
-def test_every_filter_and_tiling(filters: dict[str, Any], chunk: tuple[int, ...]) -> None:
+def test_every_filter_and_tiling_is_read(filters: dict[str, Any], chunk: tuple[int, ...]) -> None:
     x = numbers(3, 4)
     made({"x": x}, chunks=chunk, **filters).close()
     same("x", x)
@@ -95,7 +95,7 @@ def test_a_contiguous_dataset_is_mapped_in_place() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (100, 5)}, {"compression": "gzip"}])
-def test_a_user_block_before_the_hdf5_data(options: dict[str, Any]) -> None:
+def test_a_user_block_before_the_hdf5_data_is_skipped(options: dict[str, Any]) -> None:
     x = numbers(5)
     with h5py.File("x.h5", "w", userblock_size=2048) as file:
         file.create_dataset("x", data=x, **options)
@@ -104,7 +104,7 @@ def test_a_user_block_before_the_hdf5_data(options: dict[str, Any]) -> None:
     assert rm.open("without_a_known_ending").info().format == "hdf5"
 
 
-def test_chunks_that_were_never_written_are_the_fill_value() -> None:
+def test_chunks_that_were_never_written_hold_the_fill_value() -> None:
     x = np.full((ROWS, 6), -7, "<i4")
     x[300:310, 1] = 5
     with made() as file:
@@ -238,7 +238,7 @@ def test_the_fields_of_a_compound_type_are_columns(options: dict[str, Any]) -> N
     assert ds[998:]["g/table.name"].tolist() == [b"998", b"999", b"1000", b"1001", b"1002"]
 
 
-def test_lists_and_strings_inside_compound_types() -> None:
+def test_lists_and_strings_inside_compound_types_are_columns() -> None:
     dtype = np.dtype([("s", h5py.string_dtype()), ("n", "<i4"), ("v", h5py.vlen_dtype(">i2"))])
     with made() as file:
         data = file.create_dataset("t", (3,), dtype)
@@ -267,7 +267,7 @@ def test_enums_are_read_as_numbers_and_arrays_as_axes() -> None:
     ds.save("x.npy")
 
 
-def test_compact_and_virtual_and_external_datasets() -> None:
+def test_compact_virtual_and_external_datasets_are_read() -> None:
     x = numbers(2)
     with h5py.File("part.h5", "w") as part:
         part["data"] = x
@@ -287,7 +287,7 @@ def test_compact_and_virtual_and_external_datasets() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (10, 2)}])
-def test_no_rows_and_rows_of_nothing(options: dict[str, Any]) -> None:
+def test_empty_datasets_and_empty_rows_are_read(options: dict[str, Any]) -> None:
     with made() as file:
         file.create_dataset("x", (0, 2), "<f4", maxshape=(None, 2) if options else None, **options)
     ds = rm.open("x.h5")
@@ -338,7 +338,7 @@ def test_many_threads_read_one_file() -> None:
         list(pool.map(work, range(8)))
 
 
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_threads() -> None:
     x = numbers(4)
     made({"x": x}, chunks=(10, 4), compression="gzip").close()
     ds = rm.open("x.h5")

@@ -11,13 +11,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunk_index import contiguous_offset
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
-from recmap.formats.hdf5.vlen_lengths import REFERENCE, Lengths
 from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
@@ -31,6 +30,12 @@ _USERBLOCK_COUNTED = (1, 14, 4)
 _LIST, _LIST_COPIES = 384, 3
 # Bytes the library reads at once when it gathers single rows.
 _SPAN_SIZE = 1 << 16
+# A dataset holds a reference in place of each list: its length in four bytes, then its location
+# in the file, an address and an index.
+_ADDRESS = 8
+_REFERENCE = 4 + _ADDRESS + 4
+# The library reports the sizes of types in memory, where strings are pointers.
+_POINTER = 8
 
 
 def refusal(file: Hdf5File, dataset: Any) -> str:
@@ -73,7 +78,7 @@ def columns_of(
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
     if direct and _as_in_memory(dataset):
-        offset = contiguous_offset(dataset)
+        offset = _contiguous_offset(dataset)
         if offset is not None:
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
@@ -87,9 +92,23 @@ def columns_of(
     note = f"{_note(dataset, storage)}, read through h5py"
     located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
     return [
-        _LibraryColumn(file, name, dataset, leaf, note, Lengths(file, name, dataset, leaf, located))
+        _LibraryColumn(
+            file, name, dataset, leaf, note, _Lengths(file, name, dataset, leaf, located)
+        )
         for leaf in found
     ]
+
+
+def _contiguous_offset(dataset: Any) -> int | None:
+    """Return the file offset of a contiguous dataset; None for any other dataset."""
+    storage = dataset.id.get_create_plist()
+    if storage.get_layout() != h5py.h5d.CONTIGUOUS or storage.get_external_count():
+        return None
+    # In a file with a user block, the library reports an offset even for unwritten data.
+    if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
+        return None
+    offset: int | None = dataset.id.get_offset()
+    return offset
 
 
 def _as_in_memory(dataset: Any) -> bool:
@@ -165,14 +184,14 @@ class _ChunkedColumn:
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0]
         # A chunk is stored whole, even if it has few rows.
-        self.band_bytes = self.chunk_rows * leaf.row_bytes
+        self.chunk_bytes = self.chunk_rows * leaf.row_bytes
         self.note = note
 
     def __len__(self) -> int:
         return self._length
 
-    def keep(self, bands: int | None) -> None:
-        self._rows.keep(bands)
+    def keep(self, groups: int | None) -> None:
+        self._rows.keep(groups)
 
     def read(self, start: int, stop: int) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
@@ -194,7 +213,7 @@ class _LibraryColumn:
     """A column that only the library can read, one call at a time."""
 
     def __init__(
-        self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: Lengths
+        self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: _Lengths
     ) -> None:
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
         self._size = _size(dataset, leaf)
@@ -202,14 +221,14 @@ class _LibraryColumn:
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
         # Chunks of lists hold only references to the lists.
-        row = leaf.row_bytes if self._size is not None else REFERENCE
-        self.band_bytes = self.chunk_rows * row if dataset.chunks else 0
+        row = leaf.row_bytes if self._size is not None else _REFERENCE
+        self.chunk_bytes = self.chunk_rows * row if dataset.chunks else 0
         self.note = note
 
     def __len__(self) -> int:
         return self._length
 
-    def keep(self, bands: int | None) -> None:
+    def keep(self, groups: int | None) -> None:
         """Do nothing: the library has a small cache of its own."""
 
     def read(self, start: int, stop: int) -> Column:
@@ -263,3 +282,73 @@ def _size(dataset: Any, leaf: Leaf) -> int | None:
     if leaf.field.is_bytes:
         return leaf.field.count * (int(base.itemsize) + STRING)
     return leaf.row_bytes
+
+
+class _Lengths:
+    """The lengths of the lists or strings in one column, found without reading them.
+
+    Constructing it calls h5py.
+    """
+
+    def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool) -> None:
+        """``located`` tells whether the library can locate the chunks."""
+        self._rows: ChunkedArray | npt.NDArray[Any] | None = None
+        # Columns of numbers or of fixed-size strings have no references.
+        dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
+        if dtype is None or math.prod(dataset.shape) == 0:
+            return
+        if dataset.chunks is not None and located:
+            pipeline = FilterPipeline.of(dataset.id.get_create_plist(), dataset.chunks, dtype)
+            if pipeline.known:
+                label = ".".join([name, *leaf.path, "lengths"])
+                self._rows = ChunkedArray(file, name, dataset, dtype, pipeline, label)
+        else:
+            offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
+            if offset is not None and dataset.id.get_storage_size() == nbytes:
+                self._rows = file.mapped.array(offset, dataset.shape, dtype)
+
+    def of(self, rows: Which) -> npt.NDArray[np.int64] | None:
+        """Return the lengths of the lists in these rows; None if they are unknown."""
+        try:
+            if self._rows is None:
+                return None
+            if isinstance(self._rows, np.ndarray):
+                found = self._rows[rows]
+            elif isinstance(rows, slice):
+                found = self._rows.read(rows.start, rows.stop)
+            else:
+                found = self._rows.gather(rows)
+        except DataError:
+            return None  # reading the rows will report the damage
+        lengths: npt.NDArray[np.int64] = found["length"].astype(np.int64)
+        return lengths
+
+
+def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | None:
+    """Return the dtype of a stored row, with the length of the list as its only field."""
+    if file.root.id.get_create_plist().get_sizes()[0] != _ADDRESS or len(leaf.path) > 1:
+        return None
+    whole = dataset.id.get_type()
+    if not leaf.path:
+        return _dtype(0, _REFERENCE)
+    if whole.get_class() != h5py.h5t.COMPOUND:
+        return None
+    offset: int | None = None
+    wider = 0  # bytes by which the strings so far are longer in the file than in memory
+    members = sorted(range(whole.get_nmembers()), key=whole.get_member_offset)
+    for i in members:
+        member = whole.get_member_type(i)
+        if whole.get_member_name(i) == leaf.path[0].encode():
+            offset = int(whole.get_member_offset(i)) + wider
+        kind = member.get_class()
+        if kind in (h5py.h5t.COMPOUND, h5py.h5t.ARRAY, h5py.h5t.REFERENCE):
+            return None
+        if kind == h5py.h5t.STRING and member.is_variable_str():
+            wider += _REFERENCE - _POINTER
+    return None if offset is None else _dtype(offset, int(whole.get_size()) + wider)
+
+
+def _dtype(offset: int, size: int) -> np.dtype[Any]:
+    return np.dtype(
+        {"names": ["length"], "formats": ["<u4"], "offsets": [offset], "itemsize": size}
+    )

@@ -8,14 +8,15 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, TypeVar
+
+import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.threads import Threads
-from recmap.formats.hdf5.chunk_cache import ChunkCache
 
 try:
     import h5py
@@ -50,6 +51,10 @@ _SLOTS = 521
 _OPEN_DATASETS = 256
 # Tasks per thread in for_each: there may be many small chunks.
 _TASKS_PER_THREAD = 4
+# Bytes of partially read row groups to keep.
+_KEPT_SIZE = 64 << 20
+# A row group larger than this is decoded again on every read.
+_LARGEST_KEPT = 256 << 20
 
 
 def limit_metadata_cache(file: Any) -> None:
@@ -67,7 +72,7 @@ class Hdf5File:
         self.path = path
         self.mapped = MappedFile(path)
         self.size = self.mapped.size
-        self.chunk_cache = ChunkCache()
+        self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._pool: tuple[int, Threads] | None = None
@@ -171,6 +176,49 @@ class Hdf5File:
 
 _opening = RLock()
 _open: weakref.WeakValueDictionary[tuple[int, ...], Hdf5File] = weakref.WeakValueDictionary()
+
+
+class _ChunkCache:
+    """The most recently used row groups, by dataset and number (see ``chunks.Grid``).
+
+    A row group larger than the whole cache is kept alone, so that a pass in small batches
+    decodes it only once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._groups: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
+        self._size = 0
+
+    @staticmethod
+    def worth_keeping(size: int, already: int) -> bool:
+        """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
+        return size <= (_KEPT_SIZE - already if already else _LARGEST_KEPT)
+
+    def get(self, dataset: str, group: int) -> npt.NDArray[Any] | None:
+        """Return the rows of a row group, or None if they are not cached."""
+        with self._lock:
+            found = self._groups.get((dataset, group))
+            if found is not None:
+                self._groups.move_to_end((dataset, group))
+            return found
+
+    def put(self, dataset: str, group: int, rows: npt.NDArray[Any]) -> None:
+        """Keep a row group, and drop the least recently used ones."""
+        with self._lock:
+            if (dataset, group) in self._groups:
+                return
+            self._groups[dataset, group] = rows
+            self._size += rows.nbytes
+            while self._size > _KEPT_SIZE and len(self._groups) > 1:
+                self._size -= self._groups.popitem(last=False)[1].nbytes
+
+    def shrink(self, dataset: str, most: int) -> None:
+        """Keep only the ``most`` recently used row groups of a dataset."""
+        with self._lock:
+            mine = [key for key in self._groups if key[0] == dataset]
+            for key in mine[: max(len(mine) - most, 0)]:
+                self._size -= self._groups.pop(key).nbytes
 
 
 class Hdf5Output(io.FileIO):

@@ -15,18 +15,24 @@ import numpy as np
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.formats.column_readers import ColumnReader
-from recmap.formats.column_source import ColumnsSource
+from recmap.formats.column_source import ColumnsSource, common_length
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.nested import nested_column
-from recmap.formats.hdf5.tree import find, walk
+from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
-from recmap.formats.pick_columns import common_length
 
 __all__ = ["open_hdf5"]
 
 # Maximum number of names listed in a message.
 _LISTED = 20
+# Groups that programs use internally: the prefix of the name, the attribute that marks files
+# of the program, and what the group is.
+_PRIVATE = (
+    ("_i_", "PYTABLES_FORMAT_VERSION", "an index of PyTables"),
+    ("_p_", "PYTABLES_FORMAT_VERSION", "internal data of PyTables"),
+    ("#refs#", None, "the contents of MATLAB cells"),
+    ("#subsystem#", None, "internal data of MATLAB"),
+)
 
 
 def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True) -> ColumnsSource:
@@ -77,7 +83,7 @@ class _Table:
 
 def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     tables, refused = [], {}
-    for name, item in _walk(file):
+    for name, item in _items(file):
         if isinstance(item, str):
             refused[name] = item
             continue
@@ -112,9 +118,9 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     return columns
 
 
-def _walk(file: Hdf5File) -> Iterator[tuple[str, Any]]:
+def _items(file: Hdf5File) -> Iterator[tuple[str, Any]]:
     """Walk the tree of the file, holding the lock only to open the next item."""
-    entries = walk(file.root)
+    entries = _walk(file.root)
     while True:
         with file.locked():
             entry = next(entries, None)
@@ -145,7 +151,7 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
     columns: dict[str, ColumnReader] = {}
     for name in names:
         with file.locked(name):
-            found = find(file.root, name.strip("/"))
+            found = _find(file.root, name.strip("/"))
         if found is None:
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file)}")
         path, dataset = found
@@ -170,7 +176,7 @@ def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
 
 def _available(file: Hdf5File) -> str:
     with file.locked():
-        names = [name for name, item in walk(file.root) if not isinstance(item, str)]
+        names = [name for name, item in _walk(file.root) if not isinstance(item, str)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"
 
@@ -182,3 +188,78 @@ def _listing(refused: Mapping[str, str]) -> str:
     some = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
     more = f" and {len(refused) - _LISTED:,} more" if len(refused) > _LISTED else ""
     return f"; left out: {', '.join(some)}{more}"
+
+
+def _walk(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each dataset or group that is a column once, with its path.
+
+    For an item that cannot or should not be opened, yield a string with the reason instead.
+    """
+    seen = {h5py.h5o.get_info(root.id).addr}
+    pending = [(_text(name), root, name) for name in reversed(list(root))]
+    while pending:
+        path, group, name = pending.pop()
+        if isinstance(name, bytes):
+            yield path, "its name is not UTF-8"
+            continue
+        try:
+            why = _not_followed(group, name)
+            if why is not None:
+                if why:
+                    yield path, why
+                continue
+            item = group[name]
+            column = _is_column(item)
+            why = "" if column else _private(root, name)
+            inside = list(item) if isinstance(item, h5py.Group) and not column else []
+        except (KeyError, OSError, RuntimeError, TypeError, ValueError) as e:
+            yield path, f"it cannot be opened: {e}"
+            continue
+        address = h5py.h5o.get_info(item.id).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        if column or why:
+            yield path, why or item
+        else:
+            pending += [(f"{path}/{_text(inner)}", item, inner) for inner in reversed(inside)]
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")
+
+
+def _not_followed(group: Any, name: str) -> str | None:
+    """Say why not to follow a link; "" if its target is in the tree anyway, None to follow."""
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.HardLink):
+        return None
+    if isinstance(link, h5py.ExternalLink):
+        return f"it lies in another file, {link.filename}; open that one"
+    return (
+        "" if group.get(name) is not None else f"it is a link to {link.path}, which does not exist"
+    )
+
+
+def _private(root: Any, name: str) -> str:
+    for prefix, attribute, what in _PRIVATE:
+        if name.startswith(prefix) and (attribute is None or attribute in root.attrs):
+            return what
+    return ""
+
+
+def _find(root: Any, name: str) -> tuple[str, Any] | None:
+    """Find the dataset of a column: the longest prefix of the name that is a dataset."""
+    names = name.split(".")
+    for end in range(len(names), 0, -1):
+        path = ".".join(names[:end])
+        item = root.get(path) if path else None
+        if _is_column(item):
+            return path, item
+    return None
+
+
+def _is_column(item: Any) -> bool:
+    if isinstance(item, h5py.Group):
+        return nested_field(item) is not None
+    return isinstance(item, h5py.Dataset)

@@ -18,9 +18,9 @@ from isal import isal_zlib
 from recmap.errors import CompressionError, CorruptRecordError
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
-from recmap.formats.npy_header import NpyHeader
+from recmap.formats.npy import NpyHeader
 
-__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedRows"]
+__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedArray"]
 
 # A read at most this many bytes past the checked ones still belongs to the same pass: threads
 # read several blocks at once, out of order.
@@ -295,8 +295,8 @@ class _Inflated(Protocol):
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
 
 
-class StreamedRows:
-    """Rows of a deflated array."""
+class StreamedArray:
+    """A deflated array, read by rows."""
 
     note = "deflated, read in order"
 
@@ -314,7 +314,7 @@ class StreamedRows:
         return max(1, self.shape[0])
 
     @property
-    def band_bytes(self) -> int:
+    def chunk_bytes(self) -> int:
         return self.shape[0] * self.row_size if self._scattered else 0
 
     def keep(self, groups: int | None) -> None:

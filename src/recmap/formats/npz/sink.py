@@ -14,14 +14,12 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError
 from recmap.files.output_file import OutputFile, Spooler
-from recmap.formats.npy_header import header_bytes, header_keeps
+from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
-from recmap.formats.ragged_layout import VALUES, Part, Splitter, check_names
+from recmap.formats.ragged_layout import VALUES, ArraysSink, Part
 from recmap.model.arguments import check_choice
-from recmap.model.coerce import as_columns, fit
 from recmap.model.field import Field
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
 
 __all__ = ["NpzSink"]
 
@@ -43,7 +41,7 @@ _MOST_SPOOLS, _DESCRIPTORS = 64, 32
 _LINK = struct.Struct("<qq")
 
 
-class NpzSink(Sink):
+class NpzSink(ArraysSink):
     """Writes arrays as NumPy saves them; ragged columns become values and offsets.
 
     The arrays grow in unnamed spool files, which are joined into a zip at the end.
@@ -53,42 +51,31 @@ class NpzSink(Sink):
         self, path: str, schema: Schema, *, durable: bool = True, compression: NpzCompression = None
     ) -> None:
         check_choice("compression", compression, _METHODS)
-        if not schema:
-            raise ColumnError(f"{path}: there are no columns to write")
-        self.path, self.schema = path, schema
+        super().__init__(path, schema)
         self._durable, self._method = durable, _METHODS[compression]
         self._finished = False
         self._held = 0
-        self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
-        check_names(schema)
         self._spooler = Spooler()
         self._members: dict[tuple[str, str], _Member] = {}
         self._spools: list[_Spool] = []
         self._file: OutputFile | None = None
         try:
             self._file = OutputFile(path, None, self._spooler)
-            parts = [
-                (n, part) for n, splitter in self._splitters.items() for part in splitter.parts
-            ]
+            parts = [(n, part) for n, splitter in self.splitters.items() for part in splitter.parts]
             # Neighbours share a spool file, which is deleted before the next file is joined.
             share = -(-len(parts) // _most_spools())
             for i, (name, part) in enumerate(parts):
                 if i % share == 0:
                     self._spools.append(_Spool(path, self._spooler))
                 self._members[name, part.key] = _Member(path, name, part, self._spools[-1])
-            for name, splitter in self._splitters.items():
-                self._append(name, splitter.head())
+            for name, splitter in self.splitters.items():
+                self.append(name, splitter.head())
         except BaseException:
             self.abort()
             raise
 
-    def write(self, batch: Mapping[str, Any]) -> None:
-        """Append rows."""
-        columns, rows = fit(as_columns(batch), self.schema)
-        for name, column in columns.items() if rows else ():
-            self._append(name, self._splitters[name].split(column))
-
-    def _append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append items to the arrays of a column, and write them if many wait."""
         for key, rows in arrays.items():
             self._members[name, key].append(rows)
             self._held += rows.nbytes

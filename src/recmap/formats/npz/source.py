@@ -17,14 +17,12 @@ import numpy as np
 
 from recmap.errors import DataError, FieldTextError
 from recmap.files.mapped import Guard, MappedFile
-from recmap.formats.column_readers import ColumnReader, array_columns
-from recmap.formats.column_source import Checksum, ColumnsSource
-from recmap.formats.npy_header import MAX_HEADER, NpyHeader, parse_header
-from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedRows
+from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
+from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
+from recmap.formats.npy import MAX_HEADER, NpyHeader, parse_header
+from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
-from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
-from recmap.formats.row_columns import rows_columns
 from recmap.model.byte_size import size_text
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
@@ -291,11 +289,11 @@ class _Member:
     def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:
         """Return the columns by name. ``dtype`` replaces the dtype with one of the same size."""
         header = self.header if dtype is None else replace(self.header, dtype=dtype)
-        unzipped = self._unzipped_rows(header.dtype)
+        unzipped = self._unzipped_array(header.dtype)
         if unzipped is not None:
-            columns = rows_columns("", unzipped)
+            columns = decoded_columns("", unzipped)
         elif self._deflated is not None:
-            columns = rows_columns("", StreamedRows(self._deflated, header))
+            columns = decoded_columns("", StreamedArray(self._deflated, header))
         else:
             order = "F" if header.fortran else "C"
             at = self._start + header.size
@@ -303,8 +301,8 @@ class _Member:
             columns = array_columns("", array, self._file)
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
 
-    def _unzipped_rows(self, dtype: np.dtype[Any]) -> StreamedRows | None:
-        """Return the rows as zipfile and NumPy read them; None if not requested or not possible."""
+    def _unzipped_array(self, dtype: np.dtype[Any]) -> StreamedArray | None:
+        """Return the array as zipfile and NumPy read it; None if not wanted or not possible."""
         found = None if self._unzipped is None else self._unzipped.header()
         if self._unzipped is None or found is None:
             return None
@@ -314,4 +312,4 @@ class _Member:
         same = found.dtype.kind == "V" or found.dtype == self.header.dtype
         if not same or found.shape != self.header.shape:
             raise self.error(f"NumPy reads {found.shape} of {found.dtype}, not {self.header}")
-        return StreamedRows(self._unzipped, replace(found, dtype=dtype))
+        return StreamedArray(self._unzipped, replace(found, dtype=dtype))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.npy_header import MAX_HEADER, NpyHeader
+from recmap.formats.npy import MAX_HEADER, NpyHeader
 
 __all__ = ["UnzippedMember", "ZipReader"]
 

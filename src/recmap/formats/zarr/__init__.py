@@ -1,5 +1,5 @@
 """Zarr: the source, the sink and their building blocks.
 
-Only ``sink`` and ``store`` import zarr. A conversion can use ``attributes`` without zarr, to
+Only ``source`` and ``sink`` import zarr. A conversion can use ``attributes`` without zarr, to
 check whether recmap wrote a folder.
 """

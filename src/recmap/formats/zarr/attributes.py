@@ -2,7 +2,7 @@
 
 ``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}`` holds the
 order of the columns, names that a folder cannot have, and types that Zarr does not have
-(``arrays`` describes how their values are stored). It also shows that recmap wrote the folder.
+(``source`` describes how their values are stored). It also shows that recmap wrote the folder.
 """
 
 from __future__ import annotations

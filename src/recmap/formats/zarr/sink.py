@@ -18,17 +18,14 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from recmap.errors import ColumnError, OptionError
+from recmap.errors import OptionError
 from recmap.files.atomic_write import make_folder, sync
 from recmap.files.temporary import remove, temporary_path
-from recmap.formats.ragged_layout import Part, Splitter, check_names
-from recmap.formats.zarr.arrays import stored, stored_as
+from recmap.formats.ragged_layout import ArraysSink, Part
 from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
-from recmap.formats.zarr.store import limit_threads
+from recmap.formats.zarr.source import limit_threads, stored, stored_as
 from recmap.model.arguments import as_whole, check_choice
-from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
 
 __all__ = ["ZarrSink"]
 
@@ -56,7 +53,7 @@ _HELD = 32 << 20
 _MAX_ROW = 64 << 20
 
 
-class ZarrSink(Sink):
+class ZarrSink(ArraysSink):
     """Writes a group with one array per column; ragged columns become values and offsets.
 
     The folder has a temporary name until it is complete.
@@ -79,13 +76,10 @@ class ZarrSink(Sink):
         check_choice("compression", compression, _CODECS[number])
         chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
         limit_threads()
-        if not schema:
-            raise ColumnError(f"{path}: there are no columns to write")
-        self.path, self.schema = path.rstrip(os.sep), schema
+        super().__init__(path, schema)
+        self.path = path.rstrip(os.sep)
         self._durable = durable
         self._finished = False
-        self._splitters = {name: Splitter(name, field) for name, field in schema.items()}
-        check_names(schema)
         make_folder(self.path)
         self._temporary = temporary_path(self.path)
         codec = _CODECS[number][compression]()
@@ -99,7 +93,7 @@ class ZarrSink(Sink):
                     [StoredColumn(name, paths[name], field) for name, field in schema.items()]
                 ),
             )
-            for column, splitter in self._splitters.items():
+            for column, splitter in self.splitters.items():
                 for part in splitter.parts:
                     name = f"{paths[column]}/{part.key}" if part.key else paths[column]
                     self._arrays[column, part.key] = _Array(
@@ -111,18 +105,13 @@ class ZarrSink(Sink):
                         None if part.key else expected,
                         max(_LEAST_CHUNK, min(_CHUNK, _HELD // len(schema))),
                     )
-                self._append(column, splitter.head())
+                self.append(column, splitter.head())
         except BaseException:
             self.abort()
             raise
 
-    def write(self, batch: Mapping[str, Any]) -> None:
-        """Append rows."""
-        columns, rows = fit(as_columns(batch), self.schema)
-        for name, column in columns.items() if rows else ():
-            self._append(name, self._splitters[name].split(column))
-
-    def _append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append items to the arrays of a column."""
         for key, rows in arrays.items():
             self._arrays[name, key].append(rows)
 

@@ -1,26 +1,40 @@
-"""Zarr stores, versions 2 and 3: arrays of equal length are columns."""
+"""Zarr stores, versions 2 and 3: arrays of equal length are columns.
+
+A damaged array does not affect the others. Values of types that Zarr does not have are stored
+as unsigned integers of the same size, or as bytes along an extra axis.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from threading import Lock
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import zarr
+
 from recmap.errors import DataError
+from recmap.files.cpus import pool_size, thread_count
 from recmap.files.sniff import sniff, unknown_format
-from recmap.formats.column_readers import ColumnReader
-from recmap.formats.column_source import ColumnsSource
-from recmap.formats.npy import DEFAULT_NAME
-from recmap.formats.pick_columns import choose_columns
+from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
+from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
-from recmap.formats.row_columns import rows_columns
-from recmap.formats.zarr.arrays import PICKLED, ZarrRows, is_pickled, restored
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
-from recmap.formats.zarr.store import Store
 from recmap.model.field import Field
 
-__all__ = ["open_zarr"]
+__all__ = ["limit_threads", "open_zarr", "stored", "stored_as"]
+
+_PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
+_NODES = ("zarr.json", ".zarray", ".zgroup")
+# Larger row groups are not cached: a read decodes only the chunks it needs.
+_MAX_KEPT = 128 << 20
+_FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
+_UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
@@ -31,7 +45,7 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
     packed = sniff(path) if os.path.isfile(path) else None
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store = Store(path)
+    store = _Store(path)
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
     refused = dict(store.broken)
@@ -51,8 +65,8 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
         array = arrays[inner]
         if array.ndim == 0:
             refused[name] = "holds a single value, which has no rows"
-        elif is_pickled(array):
-            refused[name] = PICKLED
+        elif _is_pickled(array):
+            refused[name] = _PICKLED
         elif name in found:
             refused[name] = "is also the name of another column"
         else:
@@ -64,8 +78,8 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
 
 
 def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:
-    rows = ZarrRows(path, name, array)
-    columns = rows_columns("", rows if field is None else restored(rows, field))
+    decoded = _ZarrArray(path, name, array)
+    columns = decoded_columns("", decoded if field is None else _restored(decoded, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
@@ -82,7 +96,242 @@ def _ragged(path: str, column: StoredColumn, arrays: dict[str, Any]) -> ColumnRe
     readers = {}
     for inner, array in arrays.items():
         key = inner.rpartition("/")[2]
-        rows = ZarrRows(path, f"{name}/{key}", array)
-        (reader,) = rows_columns(key, restored(rows, values) if key == VALUES else rows).values()
+        decoded: DecodedArray = _ZarrArray(path, f"{name}/{key}", array)
+        if key == VALUES:
+            decoded = _restored(decoded, values)
+        (reader,) = decoded_columns(key, decoded).values()
         readers[key] = reader
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
+
+
+def limit_threads() -> None:
+    """Limit zarr to as many threads as recmap uses, unless the user set a number.
+
+    By default zarr uses more threads than there are CPUs, and fails if they cannot start.
+    """
+    if zarr.config.get("threading.max_workers") is None:
+        zarr.config.set({"threading.max_workers": thread_count()})
+
+
+class _Store:
+    """The attributes of a store, its arrays by path, and the reasons others cannot be opened.
+
+    If the store is a single array, its path is "".
+    """
+
+    def __init__(self, path: str) -> None:
+        limit_threads()
+        self.arrays: dict[str, Any] = {}
+        self.broken: dict[str, str] = {}
+        try:
+            # Use an absolute path: after a change of the working directory, no chunk would be
+            # found, and missing chunks read as zeros.
+            node = self._open(os.path.abspath(path))
+            self.attributes = dict(node.attrs)
+        except Exception as e:  # damaged metadata may raise anything
+            raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
+
+    def _open(self, path: str) -> Any:
+        try:
+            node = zarr.open(path, mode="r")
+            if isinstance(node, zarr.Array):
+                self.arrays = {"": node}
+            else:
+                members = node.members(max_depth=None)
+                self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
+        except Exception:
+            # The consolidated metadata or the metadata of an array is damaged.
+            node = zarr.open(path, mode="r", use_consolidated=False)
+            if isinstance(node, zarr.Array):
+                raise
+            self._walk(path, node, "", {os.path.realpath(path)})
+        return node
+
+    def _walk(self, path: str, root: Any, group: str, seen: set[str]) -> None:
+        for entry in sorted(os.listdir(os.path.join(path, group))):
+            inner = f"{group}/{entry}" if group else entry
+            folder = os.path.join(path, inner)
+            real = os.path.realpath(folder)  # links may lead in circles
+            if real in seen or not any(os.path.exists(os.path.join(folder, n)) for n in _NODES):
+                continue
+            seen.add(real)
+            try:
+                node = root[inner]
+            except Exception as e:  # damaged metadata may raise anything
+                self.broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
+                continue
+            if isinstance(node, zarr.Array):
+                self.arrays[inner] = node
+            else:
+                self._walk(path, root, inner, seen)
+
+
+class _ZarrArray:
+    """An array read by rows through the zarr package, which decodes chunks in parallel.
+
+    A row group is all chunks that hold the same rows. Row groups that were read only in part
+    are cached, so that the next read does not decode them again.
+    """
+
+    def __init__(self, path: str, name: str, array: Any) -> None:
+        self._path, self._name, self._array = path, name, array
+        if _is_pickled(array):
+            raise self._error(_PICKLED)
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        # Variable-length strings.
+        self._strings = array.dtype.kind in "OT"
+        self.dtype: np.dtype[Any] = np.dtype("O") if self._strings else np.dtype(array.dtype)
+        self.chunk_rows = max(1, int(array.chunks[0]))
+        self._groups: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._lock = Lock()
+        row = self.dtype.itemsize * math.prod(self.shape[1:])
+        # A chunk is stored whole, even if it has few rows.
+        self.chunk_bytes = self.chunk_rows * row
+        group = min(self.chunk_rows, self.shape[0]) * row
+        self._most = self._asked = _MAX_KEPT // max(group, 1)
+
+    def keep(self, groups: int | None) -> None:
+        self._asked = self._most if groups is None else min(self._most, groups)
+
+    @property
+    def _kept(self) -> int:
+        return min(pool_size() + 1, self._asked)
+
+    @property
+    def note(self) -> str:
+        chunks = " x ".join(f"{axis:,}" for axis in self._array.chunks)
+        codecs = [_codec_name(codec) for codec in self._array.compressors]
+        return f"chunks of {chunks}, {' and '.join(codecs) or 'not compressed'}"
+
+    def _error(self, why: str) -> DataError:
+        return DataError(f"{self._path}: {self._name!r} {why}", file=self._path, field=self._name)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if not self._kept:
+            return self._load(slice(start, stop))
+        read = []
+        while start < stop:
+            group = start // self.chunk_rows
+            first = group * self.chunk_rows
+            end = min(first + self.chunk_rows, self.shape[0])
+            if start > first or stop < end:
+                upto = min(stop, end)
+                read.append(self._group(group)[start - first : upto - first])
+            else:
+                # Whole row groups are not cached, because a pass does not read them again.
+                upto = stop if stop == self.shape[0] else stop - stop % self.chunk_rows
+                read.append(self._load(slice(start, upto)))
+            start = upto
+        if len(read) == 1:
+            return read[0]
+        return np.concatenate(read) if read else self._load(slice(0, 0))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        if not len(rows):
+            return self._load(slice(0, 0))
+        first, last = int(rows.min()) // self.chunk_rows, int(rows.max()) // self.chunk_rows
+        if first == last and self._kept:
+            return self._group(first)[rows - first * self.chunk_rows]
+        wanted, order = np.unique(rows, return_inverse=True)
+        return self._load(wanted)[order]
+
+    def _group(self, group: int) -> npt.NDArray[Any]:
+        with self._lock:
+            rows = self._groups.get(group)
+        if rows is None:
+            self._shrink(self._kept - 1)  # make room before the next one is decoded
+            first = group * self.chunk_rows
+            rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
+        with self._lock:
+            self._groups[group] = rows
+            self._groups.move_to_end(group)
+        self._shrink(self._kept)
+        return rows
+
+    def _shrink(self, most: int) -> None:
+        with self._lock:
+            while len(self._groups) > most:
+                self._groups.popitem(last=False)
+
+    def _load(self, rows: Any) -> npt.NDArray[Any]:
+        try:
+            chosen = self._array if isinstance(rows, slice) else self._array.oindex
+            read = np.asarray(chosen[rows])
+        except Exception as e:  # codecs may raise anything
+            raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
+        read = read.astype(self.dtype, copy=False)
+        if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
+            raise self._error("holds objects that are not strings")
+        return read
+
+
+def _is_pickled(array: Any) -> bool:
+    """Tell whether decoding the array would unpickle it."""
+    codecs = [*array.filters, *array.compressors]
+    return any("pickle" in _codec_name(codec) for codec in codecs)
+
+
+def _codec_name(codec: Any) -> str:
+    """Return the name of a codec, from numcodecs or zarr."""
+    name = getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec")
+    return str(name).lower()
+
+
+def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype that a store uses for this one, and the extra axis, if any."""
+    known = dtype.kind in "biu" or (dtype.kind in "fc" and dtype.name in _FLOATS)
+    dated = dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic"
+    if known or dated:
+        return _native(dtype), ()
+    if dtype.itemsize in _UINTS:
+        return np.dtype(_UINTS[dtype.itemsize]), ()
+    return np.dtype(np.uint8), (dtype.itemsize,)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    # bfloat16 and similar types have only the native byte order.
+    return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
+
+
+def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert values to the dtype they are stored in."""
+    dtype, more = stored_as(values.dtype)
+    native = np.ascontiguousarray(values, _native(values.dtype))
+    if native.dtype == dtype:
+        return native
+    return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
+
+
+def _restored(array: DecodedArray, field: Field) -> DecodedArray:
+    """Restore the dtype of the field that values were stored for, if dtype and shape match."""
+    dtype, more = stored_as(field.dtype)
+    if (array.dtype, array.shape[1:]) != (dtype, (*field.inner, *more)):
+        return array
+    return array if array.dtype == field.dtype and not more else _RestoredArray(array, field)
+
+
+class _RestoredArray:
+    def __init__(self, array: DecodedArray, field: Field) -> None:
+        self._array = array
+        self.dtype, self.shape = field.dtype, (array.shape[0], *field.inner)
+        self.chunk_rows, self.note, self.chunk_bytes = (
+            array.chunk_rows,
+            array.note,
+            array.chunk_bytes,
+        )
+
+    def keep(self, groups: int | None) -> None:
+        self._array.keep(groups)
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        return self._restored(self._array.read(start, stop))
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return self._restored(self._array.gather(rows))
+
+    def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        native = _native(self.dtype)
+        if values.dtype != native:
+            flat = np.ascontiguousarray(values).reshape(-1)
+            values = flat.view(native).reshape(len(values), *self.shape[1:])
+        return values.astype(self.dtype, copy=False)

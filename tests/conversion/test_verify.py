@@ -25,7 +25,7 @@ def hdf5_file(name: str = "x.h5", **options: Any) -> None:
 
 
 @pytest.mark.parametrize("output", ["y.tfrecord", "y.npz", "y.zarr", "y.h5"])
-@pytest.mark.parametrize("change", [None, "rows", "columns", "cast", "chain"])
+@pytest.mark.parametrize("change", [None, "rows", "columns", "cast", "concatenated"])
 def test_values_that_recmap_reads_wrongly_do_not_pass(
     output: str, change: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,7 +37,7 @@ def test_values_that_recmap_reads_wrongly_do_not_pass(
         "cast": {"cast": {"x": "int64"}},
     }
     options = changes.get(change, {})
-    source = ["a.h5", "b.h5"] if change == "chain" else "a.h5"
+    source = ["a.h5", "b.h5"] if change == "concatenated" else "a.h5"
     rm.convert(source, f"sound-{output}", verify="full", **options)
     right = ChunkedArray.read
 

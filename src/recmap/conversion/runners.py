@@ -1,4 +1,4 @@
-"""Write the shards of a conversion in processes on this machine.
+"""Write the shards of a conversion in threads or processes on this machine.
 
 Each process gets the same ShardWriter as a thread or a cluster task would, so the bytes and the
 errors are the same. Temporary files are named after the parent process, which removes them if a
@@ -11,23 +11,71 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections import deque
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from concurrent.futures import FIRST_EXCEPTION, Future
+from concurrent.futures import wait as wait_for_futures
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_connections
+from typing import Any, Protocol
 
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter, StoppedError
 from recmap.errors import OptionError, RecmapError, WorkerDiedError
 from recmap.files.temporary import Process, acting_for, this_process
+from recmap.files.threads import Threads
 from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.native import _core
 
-__all__ = ["ProcessRunner"]
+__all__ = ["ProcessRunner", "Runner", "ThreadRunner"]
 
 # Seconds to let processes stop and clean up before they are killed.
 _PATIENCE = 30.0
+
+
+class Runner(Protocol):
+    """Runs the writer for each shard of a plan, in this process or elsewhere."""
+
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
+        """Write these shards. After an error, stop the others and raise it."""
+        ...
+
+    def explain(self, files: int) -> str:
+        """Return text to append to the explanation of the budget, given the number of files."""
+        ...
+
+
+class ThreadRunner:
+    """Runs as many threads as the budget allows, each of which writes one shard at a time."""
+
+    def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
+        """Write these shards."""
+        stop = threading.Event()
+        with Threads(writer.budget.workers, "recmap-convert") as pool:
+            futures = [pool.submit(writer.write, s, counter.add, stop.is_set) for s in shards]
+            try:
+                _wait_for(futures)
+            except BaseException:
+                stop.set()
+                for future in futures:
+                    future.cancel()
+                raise
+
+    def explain(self, files: int) -> str:
+        """Return an empty string: the budget already explains the threads."""
+        del files
+        return ""
+
+
+def _wait_for(futures: list[Future[None]]) -> None:
+    pending = set(futures)
+    while pending:
+        # Wait briefly, to notice an interrupt.
+        done, pending = wait_for_futures(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
 
 
 class ProcessRunner:
@@ -125,7 +173,7 @@ def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) ->
         worker.begin(shards.popleft())
     while busy := [worker for worker in workers if worker.shard is not None]:
         # Wait briefly, to notice an interrupt.
-        ready = wait([worker.connection for worker in busy], timeout=0.2)
+        ready = wait_for_connections([worker.connection for worker in busy], timeout=0.2)
         for worker in [worker for worker in busy if worker.connection in ready]:
             told = worker.receive()
             if isinstance(told, BaseException):

@@ -32,7 +32,7 @@ def contents(folder: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("workers", ["processes:2", "fork:3", "spawn:2", "threads:2"])
-def test_the_bytes_are_those_of_threads(workers: str) -> None:
+def test_processes_write_the_same_bytes_as_threads(workers: str) -> None:
     rm.convert("in.tfrecord", "a/", shards=5)
     report = rm.convert("in.tfrecord", "b/", shards=5, workers=workers, verify="full")
     assert (report.rows, len(report.files)) == (ROWS, 5)
@@ -40,7 +40,7 @@ def test_the_bytes_are_those_of_threads(workers: str) -> None:
     assert rm.convert("in.tfrecord", "b/", shards=5, workers=workers).resumed == 5
 
 
-def test_a_shuffle_is_that_of_threads() -> None:
+def test_processes_shuffle_as_threads_do() -> None:
     rm.convert("in.tfrecord", "a/", shards=3, shuffle=True, seed=5)
     rm.open("in.tfrecord").save("b/", shards=3, shuffle=True, seed=5, workers="processes:2")
     assert contents("a") == contents("b")
@@ -52,7 +52,7 @@ def test_progress_counts_the_rows_of_all_processes() -> None:
     assert (told[-1].rows, told[-1].total_rows) == (ROWS, ROWS)
 
 
-def test_an_error_is_that_of_the_shard_and_leaves_no_files() -> None:
+def test_an_error_in_a_process_is_the_same_as_in_a_thread() -> None:
     options: dict[str, Any] = {"shards": 3, "cast": {"x": "int8"}}
     with pytest.raises(rm.FieldMismatchError) as here:
         rm.convert("in.tfrecord", "b/", **options)
@@ -118,7 +118,7 @@ def leftovers() -> list[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_after_an_interrupt_no_process_and_no_temporary_file_is_left() -> None:
+def test_an_interrupt_leaves_no_process_and_no_temporary_file() -> None:
     code, err, pids = run("os.kill(os.getpid(), signal.SIGINT)")
     assert code == -signal.SIGINT or "KeyboardInterrupt" in err
     assert len(pids) == 2

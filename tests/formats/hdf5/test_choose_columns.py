@@ -13,7 +13,7 @@ import recmap as rm
 
 
 def made(columns: Mapping[str, Any] | None = None, **options: Any) -> h5py.File:
-    """Make a file and leave it open; the options are those of each dataset."""
+    """Create a file and leave it open; every dataset gets these options."""
     file = h5py.File("x.h5", "w")
     for name, values in (columns or {}).items():
         file.create_dataset(name, data=values, **options)
