@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
-from recmap.adapters.tf_tensors import AlignedMemory
+from recmap.adapters.tf import AlignedMemory
 from tests.numbered import ids, numbered
 
 ROWS = 53

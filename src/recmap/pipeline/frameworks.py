@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recmap.adapters.feed import Feed
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
-    from recmap.adapters.tf_tensors import tf
+    from recmap.adapters.tf import tf
     from recmap.adapters.torch import TorchRows, TorchStream
 
 __all__ = ["Frameworks"]
