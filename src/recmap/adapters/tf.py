@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, unknown_dtype
 from recmap.adapters.feed import Feed
 from recmap.adapters.joined_batches import join_neighbours
-from recmap.adapters.native_arrays import as_native, unknown_dtype
 from recmap.errors import MissingPackageError, OptionError
 from recmap.files.buffer_pool import Buffers
 from recmap.model.field import Field, FieldLike

@@ -8,9 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
 from recmap.adapters.feed import Feed
-from recmap.adapters.native_arrays import unknown_dtype
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.ragged import Ragged
