@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import recmap as rm
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 EVERY = ["JPEG", "GIF", *LOSSLESS]
@@ -349,7 +349,7 @@ def test_sizes_that_are_only_claimed_take_no_memory(size: str) -> None:
 import resource, warnings
 warnings.simplefilter("ignore")
 import recmap as rm
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 data = rm.Ragged.from_bytes([{GOOD!r}, *{claims!r}])
 decoder = ImageDecoder("image", {size}, errors="skip")
 decoder.decode(data[:1])
@@ -447,7 +447,7 @@ def test_without_pillow_the_way_to_install_it_is_named() -> None:
     program = """
 import sys
 sys.modules["PIL"] = None
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 try:
     ImageDecoder("image")
 except ImportError as e:

@@ -223,8 +223,7 @@ class Verbs(Frameworks):
         import numpy as np
 
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.decode_image import DecodeImages
-        from recmap.pipeline.transforms.image_decoder import ImageDecoder
+        from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
 
         self._plan.check_before_batch("decode_image")
         decoder = ImageDecoder(column, size, channels, dtype, scale, errors, fast=fast)
