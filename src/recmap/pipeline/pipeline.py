@@ -133,8 +133,12 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
-        from recmap.pipeline.transforms.shuffle import ShuffledRows, refuse_sizes, warn_if_slow
-        from recmap.pipeline.transforms.window_shuffle import WindowShuffledRows
+        from recmap.pipeline.transforms.shuffle import (
+            ShuffledRows,
+            WindowShuffledRows,
+            refuse_sizes,
+            warn_if_slow,
+        )
 
         refuse_sizes(positional, unknown)
         check_flag("reshuffle", reshuffle)
