@@ -98,7 +98,7 @@ class Verbs(Frameworks):
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.filter import Filter
-        from recmap.pipeline.transforms.function import Function
+        from recmap.pipeline.transforms.map import Function
 
         self._plan.check_before_batch("filter")
         check_flag("batched", batched)
@@ -183,8 +183,7 @@ class Verbs(Frameworks):
         from recmap.model.arguments import as_whole, check_flag
         from recmap.model.workers import parse_workers
         from recmap.pipeline.signature import record_function
-        from recmap.pipeline.transforms.function import Function
-        from recmap.pipeline.transforms.map import MapBatch, MapRows
+        from recmap.pipeline.transforms.map import Function, MapBatch, MapRows
 
         check_flag("batched", batched)
         schema = None if fields is None else Schema(fields)
