@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.signature import VerbRecord
     from recmap.pipeline.transforms.base import Transform
     from recmap.pipeline.transforms.pad import PadLike
-    from recmap.pipeline.transforms.slice import RowNumbers
+    from recmap.pipeline.transforms.select import RowNumbers
 
 __all__ = ["Pipeline", "Verbs"]
 
@@ -74,8 +74,7 @@ class Verbs(Frameworks):
         [40, 0]
         """
         from recmap.pipeline.signature import record_select
-        from recmap.pipeline.transforms.select import column_names
-        from recmap.pipeline.transforms.slice import PickedRows, row_numbers
+        from recmap.pipeline.transforms.select import PickedRows, column_names, row_numbers
 
         names = column_names(what, more)
         if names is not None:
