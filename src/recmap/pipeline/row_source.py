@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
-from recmap.model.batch import Allocate, PaddedRows, PadSpec
+from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -26,7 +25,6 @@ from recmap.pipeline.signature import data_of
 
 __all__ = [
     "InOrder",
-    "Positions",
     "Rows",
     "SelectedRows",
     "SourceRows",
@@ -40,8 +38,6 @@ _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
 # More bytes than any rows take.
 _NO_LIMIT = 1 << 62
-
-Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @contextmanager
