@@ -9,7 +9,7 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
-from recmap.pipeline.tune import Choice, Trial, _choose
+from recmap.pipeline.tune import Choice, Measurement, _choose
 
 
 def _write(rows: int = 3000) -> None:
@@ -63,9 +63,11 @@ def test_an_empty_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_more_of_something_must_be_clearly_faster() -> None:
-    tried = [Trial("threads", Choice(1, threads=n), rate, 0) for n, rate in ((1, 100), (2, 105))]
+    tried = [
+        Measurement("threads", Choice(1, threads=n), rate, 0) for n, rate in ((1, 100), (2, 105))
+    ]
     assert _choose(tried, 1.1) is tried[0]
-    faster = Trial("threads", Choice(1, threads=4), 120, 0)
+    faster = Measurement("threads", Choice(1, threads=4), 120, 0)
     assert _choose([*tried, faster], 1.1) is faster
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.signature import VerbRecord
     from recmap.pipeline.transforms.base import Transform
     from recmap.pipeline.transforms.pad import PadLike
-    from recmap.pipeline.transforms.select import RowNumbers
+    from recmap.pipeline.transforms.select import RowNumbersLike
 
 __all__ = ["Pipeline", "Verbs"]
 
@@ -65,7 +65,7 @@ class Verbs(Frameworks):
         """Return the rows as a pipeline without any verbs."""
         return Pipeline(self._plan)
 
-    def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
+    def select(self, what: str | Sequence[str] | RowNumbersLike, *more: str) -> Pipeline:
         """Select columns by name, or rows by number.
 
         >>> import numpy as np, recmap as rm

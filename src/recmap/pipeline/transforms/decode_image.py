@@ -36,7 +36,7 @@ from recmap.pipeline.transforms.base import Block, Transform
 
 __all__ = ["DecodeImages", "ImageDecoder"]
 
-Errors: TypeAlias = Literal["raise", "skip", "zero"]
+BadImages: TypeAlias = Literal["raise", "skip", "zero"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -120,7 +120,7 @@ class ImageDecoder:
         channels: int = 3,
         dtype: npt.DTypeLike = "float32",
         scale: Literal["0-1"] | None = None,
-        errors: Errors = "raise",
+        errors: BadImages = "raise",
         threads: int | None = None,
         *,
         exif: bool = False,
@@ -138,7 +138,7 @@ class ImageDecoder:
         check_choice("scale", scale, ("0-1", None))
         if scale is not None and self._dtype == np.uint8:
             raise OptionError("scale='0-1' needs a floating-point dtype, not uint8")
-        check_choice("errors", errors, get_args(Errors))
+        check_choice("errors", errors, get_args(BadImages))
         threads = None if threads is None else as_whole("threads", threads, 1)
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)

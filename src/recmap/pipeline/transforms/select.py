@@ -19,7 +19,7 @@ from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
 __all__ = [
     "PickedRows",
-    "RowNumbers",
+    "RowNumbersLike",
     "SelectColumns",
     "Slice",
     "SpanRows",
@@ -28,7 +28,7 @@ __all__ = [
     "sliced",
 ]
 
-RowNumbers: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
+RowNumbersLike: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from recmap.pipeline.workers.column_message import PackedColumns, Section, copied, unpack
 from recmap.pipeline.workers.shared_memory import Inbox, Outbox
 
-__all__ = ["Channel", "Kind", "Message", "close_in_forks"]
+__all__ = ["Channel", "Message", "MessageKind", "close_in_forks"]
 
 # Kind, number, epoch, seconds busy, slot, its size (0 unless it is new), length of the
 # header in the slot, number of freed slots, number of dropped slots.
@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<BqqdiqIII")
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What the sections of a message contain."""
 
     ROWS = 0  # a section of positions
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 class Message(NamedTuple):
     """A message from one end to the other."""
 
-    kind: Kind
+    kind: MessageKind
     number: int
     epoch: int
     busy: float
@@ -62,7 +62,7 @@ class Channel:
 
     def send(
         self,
-        kind: Kind,
+        kind: MessageKind,
         columns: PackedColumns,
         *,
         number: int = 0,
@@ -118,7 +118,7 @@ class Channel:
         numbers = struct.unpack(f"<{freed + dropped}i", tail)
         self._outbox.take_back(numbers[:freed])
         self._inbox.forget(numbers[freed:])
-        return Message(Kind(kind), number, epoch, busy, self._sections(slot, header))
+        return Message(MessageKind(kind), number, epoch, busy, self._sections(slot, header))
 
     def _sections(self, slot: int, header: int) -> list[Section]:
         sections = unpack(self._inbox.borrow(slot), header)
