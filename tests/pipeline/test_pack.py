@@ -35,8 +35,8 @@ def pack(packer: Packer, column: rm.Ragged) -> dict[str, Any]:
     return dict(packer.batch(rows + packer.flush()))
 
 
-def pieces(rows: list[PackedRow]) -> list[list[tuple[int, ...]]]:
-    return [[tuple(piece) for piece in row.pieces] for row in rows]
+def segments(rows: list[PackedRow]) -> list[list[tuple[int, ...]]]:
+    return [[tuple(segment) for segment in row.segments] for row in rows]
 
 
 def test_sequences_are_joined_with_segments_and_positions() -> None:
@@ -50,13 +50,13 @@ def test_sequences_are_joined_with_segments_and_positions() -> None:
     assert [packed[n].dtype for n in packed] == [np.int32, np.int32, np.int32]
 
 
-def test_a_row_knows_its_pieces() -> None:
+def test_a_row_knows_its_segments() -> None:
     packer = Packer(6, ["tokens"])
-    assert pieces(packer.add(np.array([7, 3, 9]), {"tokens": tokens(4, 3, 2)})) == [
+    assert segments(packer.add(np.array([7, 3, 9]), {"tokens": tokens(4, 3, 2)})) == [
         [(7, 0, 4), (9, 0, 2)]
     ]
     assert packer.held() == [[[3, 0, 3]]]
-    assert pieces(packer.flush()) == [[(3, 0, 3)]]
+    assert segments(packer.flush()) == [[(3, 0, 3)]]
     assert packer.held() == []
     assert packer.flush() == []
 
@@ -70,7 +70,7 @@ def test_the_fullest_row_with_room_is_filled() -> None:
 def test_the_fullest_row_is_finished_when_too_many_are_open() -> None:
     packer = Packer(10, ["tokens"], open_rows=2)
     finished = packer.add(np.arange(3), {"tokens": tokens(6, 7, 8)})
-    assert pieces(finished) == [[(1, 0, 7)]]
+    assert segments(finished) == [[(1, 0, 7)]]
     assert packer.held() == [[[0, 0, 6]], [[2, 0, 8]]]
 
 
@@ -143,7 +143,7 @@ def test_long_sequences_are_cut() -> None:
 def test_long_sequences_are_split_and_each_part_is_a_segment() -> None:
     packer = Packer(3, ["tokens"], long="split", open_rows=1)
     finished = packer.add(np.arange(2), {"tokens": tokens(1, 8)})
-    assert pieces(finished) == [[(1, 0, 3)], [(1, 3, 6)], [(0, 0, 1), (1, 6, 8)]]
+    assert segments(finished) == [[(1, 0, 3)], [(1, 3, 6)], [(0, 0, 1), (1, 6, 8)]]
     packed = packer.batch(finished)
     assert packed["tokens"].tolist() == [[200, 201, 202], [203, 204, 205], [100, 206, 207]]
     assert packed["positions"].tolist() == [[0, 1, 2], [0, 1, 2], [0, 0, 1]]
@@ -256,16 +256,16 @@ def test_every_item_comes_out_once_however_the_input_was_batched(
     for start, stop in pairwise(bounds):
         again += parts.add(np.arange(start, stop), {"tokens": column[start:stop]})
     again += parts.flush()
-    assert pieces(rows) == pieces(again)
+    assert segments(rows) == segments(again)
     if lengths:
         assert_same(dict(whole.batch(rows)), dict(parts.batch(again)))
-    taken = sorted(piece for row in rows for piece in row.pieces)
+    taken = sorted(segment for row in rows for segment in row.segments)
     kept = [min(n, options["length"]) if options["long"] == "cut" else n for n in lengths]
     assert [(p, i) for p, begin, end in taken for i in range(begin, end)] == [
         (p, i) for p, n in enumerate(kept) for i in range(n)
     ]
     for row in rows:
-        joined = [column[p.position][p.begin : p.end] for p in row.pieces]
+        joined = [column[p.position][p.begin : p.end] for p in row.segments]
         assert np.array_equal(row.columns["tokens"][: row.used], np.concatenate(joined))
         assert not row.columns["tokens"][row.used :].any()
 
@@ -285,15 +285,15 @@ def test_the_rest_after_a_restore_is_what_would_have_come(
     rest = np.arange(stop, len(column))
     one = packer.add(rest, {"tokens": column[stop:]}) + packer.flush()
     other = restored.add(rest, {"tokens": column[stop:]}) + restored.flush()
-    assert pieces(one) == pieces(other)
+    assert segments(one) == segments(other)
     assert_same(dict(packer.batch(one)), dict(restored.batch(other)))
 
 
-def test_finished_rows_are_made_again_from_their_pieces() -> None:
+def test_finished_rows_are_made_again_from_their_segments() -> None:
     column = tokens(3, 5, 2, 4, 1, 3)
     packer = Packer(6, ["tokens"])
     rows = packer.add(np.arange(6), {"tokens": column})
-    kept = [[list(piece) for piece in row.pieces] for row in rows]
+    kept = [[list(segment) for segment in row.segments] for row in rows]
     fresh = Packer(6, ["tokens"])
     again = fresh.rows(kept, {"tokens": column[[p[0] for row in kept for p in row]]})
     assert_same(dict(packer.batch(rows)), dict(fresh.batch(again)))
