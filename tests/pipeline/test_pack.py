@@ -26,7 +26,7 @@ SCHEMA = rm.Schema(
 
 
 def tokens(*lengths: int) -> rm.Ragged:
-    """Sequences whose items say where they come from: 100, 101, ... 200, 201, ..."""
+    """Make sequences whose items tell where they come from: 100, 101, ... 200, 201, ..."""
     return rm.Ragged.from_rows([100 * (i + 1) + np.arange(n) for i, n in enumerate(lengths)], "i4")
 
 
@@ -74,7 +74,7 @@ def test_the_fullest_row_is_finished_when_too_many_are_open() -> None:
     assert packer.held() == [[[0, 0, 6]], [[2, 0, 8]]]
 
 
-def test_columns_are_packed_alike_each_with_its_fill() -> None:
+def test_columns_are_packed_in_the_same_way_each_with_its_own_fill() -> None:
     packer = Packer(5, ["tokens", "labels"], fill={"labels": -100})
     column = tokens(3, 1)
     labels = rm.Ragged(np.asarray(column.values, np.int64) * 2, column.offsets)
@@ -92,7 +92,7 @@ def test_items_may_have_axes_of_their_own() -> None:
     assert packed["x"].tolist() == [[[0, 1], [2, 3], [9, 9]]]
 
 
-def test_slices_and_regular_columns_are_packed_too() -> None:
+def test_slices_and_dense_columns_are_packed_too() -> None:
     column = tokens(2, 3, 1)
     assert pack(Packer(4, ["tokens"]), column[1:])["tokens"].tolist() == [[200, 201, 202, 300]]
     packer = Packer(4, ["tokens"])
@@ -149,7 +149,7 @@ def test_long_sequences_are_split_and_each_part_is_a_segment() -> None:
     assert packed["positions"].tolist() == [[0, 1, 2], [0, 1, 2], [0, 0, 1]]
 
 
-def test_columns_of_different_lengths_are_named_with_their_row() -> None:
+def test_columns_of_different_lengths_are_refused_with_the_row() -> None:
     packer = Packer(9, ["tokens", "labels"])
     with pytest.raises(rm.DataError, match="row 31: 2 items in 'tokens', but 3 in 'labels'"):
         packer.add(np.array([30, 31]), {"tokens": tokens(1, 2), "labels": tokens(1, 3)})
@@ -165,7 +165,7 @@ def test_columns_of_different_lengths_are_named_with_their_row() -> None:
         ({"tokens": tokens(1, 1)}, "1 positions of 2 rows"),
     ],
 )
-def test_batches_that_cannot_be_packed(batch: Any, message: str) -> None:
+def test_batches_that_cannot_be_packed_are_refused(batch: Any, message: str) -> None:
     with pytest.raises(rm.ColumnError, match=message):
         Packer(4, ["tokens"]).add(np.arange(1), batch)
 
@@ -177,7 +177,7 @@ def test_sequences_of_another_dtype_are_refused() -> None:
         packer.add(np.arange(1), {"tokens": rm.Ragged.from_rows([[0.5]])})
 
 
-def test_the_schema_of_packed_rows() -> None:
+def test_the_schema_describes_packed_rows() -> None:
     expected = {"tokens": "int32[8]", "segments": "int32[8]", "positions": "int32[8]"}
     assert Packer(8, ["tokens"]).schema(SCHEMA) == rm.Schema(expected)
     assert list(Packer(8).schema(SCHEMA)) == ["tokens", "labels", "segments", "positions"]
@@ -199,14 +199,14 @@ def test_the_schema_of_packed_rows() -> None:
         ({"columns": ["tokens"], "fill": {"labels": 1}}, "fill names 'labels'"),
     ],
 )
-def test_what_cannot_be_packed_is_said_before_any_row_is_read(
+def test_columns_that_cannot_be_packed_are_refused_before_any_row_is_read(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(rm.OptionError, match=message):
         Packer(**{"length": 8} | options).schema(SCHEMA)
 
 
-def test_columns_that_packing_adds_must_not_be_there() -> None:
+def test_columns_named_like_those_that_packing_adds_are_refused() -> None:
     with pytest.raises(rm.OptionError, match="adds a column 'segments'"):
         Packer(8).schema(rm.Schema({"segments": "int64[*]"}))
 
@@ -271,7 +271,7 @@ def test_every_item_comes_out_once_however_the_input_was_batched(
 
 
 @given(LENGTHS, st.fixed_dictionaries(OPTIONS), st.data())
-def test_the_rest_after_a_restore_is_what_would_have_come(
+def test_a_restored_packer_gives_the_same_rows(
     lengths: list[int], options: dict[str, Any], data: st.DataObject
 ) -> None:
     column = tokens(*lengths)
@@ -289,7 +289,7 @@ def test_the_rest_after_a_restore_is_what_would_have_come(
     assert_same(dict(packer.batch(one)), dict(restored.batch(other)))
 
 
-def test_finished_rows_are_made_again_from_their_segments() -> None:
+def test_finished_rows_are_rebuilt_from_their_segments() -> None:
     column = tokens(3, 5, 2, 4, 1, 3)
     packer = Packer(6, ["tokens"])
     rows = packer.add(np.arange(6), {"tokens": column})
