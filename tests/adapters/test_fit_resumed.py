@@ -117,7 +117,7 @@ assert save.saved is not None
 state = json.loads(save.saved[1])
 assert (state["epoch"], state["at"]) == (1, 30), state
 
-# Built anew, as after a crash: the rest of an epoch, then two whole ones, in one call.
+# Built again, as after a crash: the rest of an epoch, then two whole ones, in one call.
 train, model = batches(), new_model()
 model.set_weights(save.saved[0])
 fit(train, model, state, epochs=4, initial_epoch=1)
@@ -167,7 +167,7 @@ def trained_on(epochs: int) -> list[float]:
 
 
 @pytest.mark.parametrize("follows", [False, True], ids=["alone", "followed"])
-def test_no_epoch_is_skipped_when_keras_looks_at_batches(follows: bool) -> None:
+def test_no_epoch_is_skipped_when_keras_previews_batches(follows: bool) -> None:
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     for done in (2, 4):
         callbacks = [train.follow()] if follows else []

@@ -34,7 +34,7 @@ def ids(batches: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2, 9])
-def test_batches_are_those_of_the_pipeline(ds: rm.Dataset, prefetch: int) -> None:
+def test_batches_equal_those_of_the_pipeline(ds: rm.Dataset, prefetch: int) -> None:
     plain = ds.shuffle(seed=1).batch(10)
     epochs = [list(plain) for _ in range(2)]
     batches = ds.shuffle(seed=1).batch(10).to_jax(prefetch=prefetch)
@@ -106,14 +106,14 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "float16", "comp
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype(dtype: str) -> None:
+def test_every_dtype_keeps_its_values(dtype: str) -> None:
     x = (np.arange(12).reshape(6, 2) % 2).astype(getattr(ml_dtypes, dtype, None) or dtype)
     batch = next(iter(rm.from_arrays({"x": x}).batch(6).to_jax()))["x"]
     assert batch.dtype == (x.dtype if x.dtype.kind == "V" else x.dtype.newbyteorder("="))
     assert np.asarray(batch).astype(np.complex64).tolist() == x.astype(np.complex64).tolist()
 
 
-def test_what_jax_cannot_take_is_refused(ds: rm.Dataset) -> None:
+def test_columns_that_jax_cannot_take_are_refused(ds: rm.Dataset) -> None:
     with pytest.raises(rm.OptionError, match="put batch"):
         ds.to_jax()
     with pytest.raises(rm.OptionError, match="prefetch=-1"):
@@ -189,7 +189,7 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
     return dict(row)
 
 
-# Not forked: JAX has threads, and warns of forks.
+# Not forked: JAX has threads, and warns about forks.
 @pytest.mark.parametrize("workers", [None, "spawn:1"])
 def test_dense_columns_are_shared_through_dlpack(ds: rm.Dataset, workers: str | None) -> None:
     chain = ds.map(same, workers=workers).batch(10)

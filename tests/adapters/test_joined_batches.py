@@ -1,4 +1,4 @@
-"""Batches that lie end to end in memory go to TensorFlow as one element."""
+"""Batches that are adjacent in memory are passed to TensorFlow as one element."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_batches_have_numbers_and_epochs_follow_each_other(ds: rm.Dataset, chain
         dataset[count]
 
 
-def test_looking_at_the_first_batches_changes_nothing(ds: rm.Dataset) -> None:
+def test_previewing_the_first_batches_changes_nothing(ds: rm.Dataset) -> None:
     whole = ids(ds.shuffle(seed=1).batch(10))
     dataset = ds.shuffle(seed=1).batch(10).to_keras()
     assert by_number(dataset, [0, 1]) == whole[:2]
@@ -142,7 +142,7 @@ def test_columns_are_numbers_in_native_byte_order() -> None:
     assert batch["d"].dtype == np.dtype("int64")
 
 
-def test_what_keras_cannot_take_is_refused(ds: rm.Dataset) -> None:
+def test_columns_that_keras_cannot_take_are_refused(ds: rm.Dataset) -> None:
     with pytest.raises(rm.OptionError, match="put batch"):
         ds.to_keras()
     with pytest.raises(rm.OptionError, match="use to_tf"):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
-from recmap.adapters.tf_tensors import AlignedMemory
+from recmap.adapters.tf import AlignedMemory
 from tests.numbered import ids, numbered
 
 ROWS = 53
@@ -23,7 +23,7 @@ def ds() -> rm.Dataset:
     return numbered(ROWS)
 
 
-def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
+def test_batches_equal_those_of_the_pipeline(ds: rm.Dataset) -> None:
     plain = list(ds.shuffle(seed=1).batch(10))
     batches = list(ds.shuffle(seed=1).batch(10).to_tf())
     assert len(batches) == 6
@@ -160,7 +160,7 @@ def test_ragged_false_pads_ragged_columns_with_zeros(ds: rm.Dataset) -> None:
     assert next(iter(dataset))["t"].numpy().tolist() == [[0, 0, 0], [1, 0, 0], [2, 3, 0], [3, 4, 5]]
 
 
-def test_rows_without_batches(ds: rm.Dataset) -> None:
+def test_without_batch_the_dataset_holds_rows(ds: rm.Dataset) -> None:
     dataset = ds.to_tf()
     assert dataset.element_spec["x"] == tf.TensorSpec((3,), tf.float32)
     assert dataset.element_spec["t"] == tf.TensorSpec((None,), tf.int64)
@@ -212,7 +212,7 @@ def test_a_restored_pipeline_continues(ds: rm.Dataset) -> None:
     assert len(ids(dataset)) == 6
 
 
-def test_inside_a_function(ds: rm.Dataset) -> None:
+def test_a_dataset_can_be_iterated_inside_a_tf_function(ds: rm.Dataset) -> None:
     def total(dataset: Any) -> Any:
         sum_, lengths = tf.constant(0, tf.int64), tf.constant(0, tf.int64)
         for batch in dataset:
@@ -235,7 +235,7 @@ def test_a_model_learns(ds: rm.Dataset) -> None:
     assert losses[-1] < losses[0] / 4
 
 
-def test_a_model_of_a_dict_with_padded_rows_learns(ds: rm.Dataset) -> None:
+def test_a_model_with_padded_dict_inputs_learns(ds: rm.Dataset) -> None:
     keras = tf.keras
     keras.utils.set_random_seed(0)
     chain = ds.batch(8, pad={"t": 4}).to_tf(features=["t", "x"], label="y")
@@ -263,7 +263,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "uint64", "float
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype(dtype: str) -> None:
+def test_every_dtype_keeps_its_values(dtype: str) -> None:
     x = (np.arange(12).reshape(6, 2) % 2).astype(getattr(ml_dtypes, dtype, None) or dtype)
     batch = next(iter(rm.from_arrays({"x": x}).batch(6).to_tf()))["x"]
     name = x.dtype.name if x.dtype.kind == "V" else x.dtype.newbyteorder("=").name
@@ -311,7 +311,7 @@ def test_strings_along_fixed_axes_are_dense() -> None:
     assert batches == [[[b"a", b"bb"], [b"", b"c"]], [[b"d", b"e"]]]
 
 
-def test_columns_made_by_a_map_of_batches_come(ds: rm.Dataset) -> None:
+def test_columns_made_by_a_map_of_batches_are_included(ds: rm.Dataset) -> None:
     def halves(batch: dict[str, Any]) -> dict[str, Any]:
         return {"id": batch["id"], "half": batch["x"][:, ::-1].astype(np.float16)}
 
@@ -320,7 +320,7 @@ def test_columns_made_by_a_map_of_batches_come(ds: rm.Dataset) -> None:
     assert next(iter(dataset))["half"].shape == (10, 3)
 
 
-def test_large_batches_keep_their_values_while_memory_is_used_again() -> None:
+def test_large_batches_keep_their_values_while_memory_is_reused() -> None:
     x = np.random.default_rng(0).standard_normal((400, 1024))
     held = list(rm.from_arrays({"x": x}).batch(40).to_tf())
     for _ in range(3):

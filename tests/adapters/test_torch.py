@@ -45,7 +45,7 @@ def trained(loader: Any, epochs: int = 8) -> list[float]:
     return losses
 
 
-def test_rows_have_numbers(ds: rm.Dataset) -> None:
+def test_rows_can_be_read_by_number(ds: rm.Dataset) -> None:
     rows = ds.to_torch()
     assert len(rows) == ROWS
     row = rows[7]
@@ -67,7 +67,7 @@ def test_a_list_of_numbers_is_a_batch(ds: rm.Dataset) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_rows_through_a_loader(ds: rm.Dataset, workers: int) -> None:
+def test_a_loader_reads_rows(ds: rm.Dataset, workers: int) -> None:
     rows = ds.select("id", "x").to_torch()
     batches = list(DataLoader(rows, batch_size=10, shuffle=True, num_workers=workers))
     assert sorted(flat(ids(batches))) == list(range(ROWS))
@@ -86,7 +86,7 @@ def test_a_batch_sampler_reads_batches_at_once(ds: rm.Dataset) -> None:
         ]
 
 
-def test_a_distributed_sampler_deals_rows_out(ds: rm.Dataset) -> None:
+def test_a_distributed_sampler_divides_the_rows(ds: rm.Dataset) -> None:
     rows = ds.select("id").to_torch()
     seen = []
     for rank in range(2):
@@ -123,7 +123,7 @@ def test_tensors_share_memory_with_the_batches_of_the_pipeline() -> None:
         assert batch["x"].data_ptr() == array.ctypes.data
 
 
-def test_batches_are_those_of_the_pipeline(ds: rm.Dataset) -> None:
+def test_batches_equal_those_of_the_pipeline(ds: rm.Dataset) -> None:
     plain = list(ds.shuffle(seed=1).batch(10))
     batches = list(DataLoader(ds.shuffle(seed=1).batch(10).to_torch(), batch_size=None))
     assert len(batches) == 11
@@ -219,7 +219,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "uint64", "float
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype(dtype: str) -> None:
+def test_every_dtype_keeps_its_values(dtype: str) -> None:
     kind = getattr(ml_dtypes, dtype, None) or dtype
     x = (np.arange(12).reshape(6, 2) % 2).astype(kind)
     ds = rm.from_arrays({"x": x})

@@ -1,4 +1,4 @@
-"""A batch that the loop lets go of is gone: nothing in a pipeline keeps it."""
+"""A batch is freed as soon as the loop drops it: nothing in a pipeline keeps it alive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def odd(row: dict[str, Any]) -> bool:
 
 
 def memory() -> rm.Dataset:
-    # Large rows: a batch is read alone.
+    # Rows are large, so that batches are read one by one.
     return rm.from_arrays({"i": np.arange(ROWS), "x": np.zeros((ROWS, 1 << 17))})
 
 
@@ -66,7 +66,7 @@ CHAINS: dict[str, Callable[[], rm.Pipeline]] = {
 
 
 def gone(batches: Iterator[Any], array: Callable[[Any], Any]) -> list[bool]:
-    """Of each batch, whether it is gone when the loop has let go of it."""
+    """Return, for each batch, whether it was freed when the loop dropped it."""
     found = []
     for batch in batches:
         seen = weakref.ref(array(batch))
@@ -76,37 +76,37 @@ def gone(batches: Iterator[Any], array: Callable[[Any], Any]) -> list[bool]:
 
 
 @pytest.fixture(autouse=True)
-def _no_help() -> Iterator[None]:
-    """What only the garbage collector would free takes memory until it runs."""
+def _no_garbage_collector() -> Iterator[None]:
+    """Disable the garbage collector: batches must be freed without it."""
     gc.disable()
     yield
     gc.enable()
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_batch_is_gone_when_the_loop_lets_go_of_it(chain: str) -> None:
+def test_a_batch_is_freed_when_the_loop_drops_it(chain: str) -> None:
     found = gone(iter(CHAINS[chain]()), lambda batch: batch["x"])
     assert len(found) >= 3
     assert all(found)
 
 
-def test_a_batch_of_several_epochs_is_gone() -> None:
+def test_a_batch_of_several_epochs_is_freed() -> None:
     assert all(gone(memory().batch(8).run(epochs=2), lambda batch: batch["x"]))
 
 
-def test_a_batch_is_gone_when_a_framework_has_let_go_of_it() -> None:
+def test_a_batch_is_freed_when_a_framework_drops_it() -> None:
     train = rm.from_arrays({"x": np.zeros((ROWS, 1 << 17), "float32")}).batch(8)
     assert all(gone(iter(train.to_torch()), lambda batch: batch["x"]))
     assert all(gone(iter(train.to_jax(prefetch=0)), lambda batch: batch["x"]))
 
 
-def test_tensorflow_asks_for_a_batch_when_the_one_before_is_gone() -> None:
+def test_tensorflow_asks_for_a_batch_after_the_previous_one_is_freed() -> None:
     made: list[weakref.ref[Any]] = []
     kept: list[bool] = []
 
     def odd_place(batch: dict[str, Any]) -> dict[str, Any]:
         kept.append(any(seen() is not None for seen in made))
-        # TensorFlow shares memory on a cache line only: it gets a copy of this.
+        # TensorFlow only shares memory that begins on a cache line, so it copies this.
         x = np.zeros(len(batch["i"]) * (1 << 15) + 1, "float32")[1:].reshape(len(batch["i"]), -1)
         made.append(weakref.ref(x))
         return {"x": x}
@@ -121,7 +121,7 @@ def test_tensorflow_asks_for_a_batch_when_the_one_before_is_gone() -> None:
 
 @pytest.fixture
 def _slow_threads() -> Iterator[None]:
-    """Threads that are interrupted at every line, for long enough that others go on."""
+    """Interrupt threads at every line, long enough for other threads to continue."""
     never = threading.Event()
 
     def interrupted(*_: object) -> Callable[..., Any]:
@@ -135,7 +135,7 @@ def _slow_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_slow_threads")
 @pytest.mark.parametrize("workers", [None, "threads:2"])
-def test_a_batch_is_gone_wherever_the_thread_that_made_it_is_interrupted(
+def test_a_batch_is_freed_wherever_the_thread_that_made_it_is_interrupted(
     workers: str | None,
 ) -> None:
     train = rm.from_arrays({"x": np.zeros((3, 1 << 17))}).batch(1).prefetch(1)

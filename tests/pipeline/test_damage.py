@@ -1,4 +1,4 @@
-"""Pipelines over damaged files: the rows in front of the damage come first, then the error."""
+"""Pipelines over damaged files: the rows before the damage come first, then the error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHAINS: dict[str, Chain] = {
 
 
 def damaged(how: str, at: int) -> bytes:
-    """The records, of which the one ``at`` that place is the first bad one."""
+    """Return the records; record ``at`` is the first bad one."""
     records = list(RECORDS)
     if how == "data":
         records[at] = wire.frame(b"x" * 20)[:-1] + b"?"
@@ -63,9 +63,7 @@ def values(made: Iterable[Any]) -> Iterator[int]:
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("how", ["data", "length", "cut", "kind"])
-def test_all_rows_in_front_of_the_damage_come_before_the_error(
-    how: str, pack: str, chain: str
-) -> None:
+def test_all_rows_before_the_damage_come_before_the_error(how: str, pack: str, chain: str) -> None:
     for at in (1, 5, 48, 50, 99):
         Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, at)))
         ds = rm.open("x.tfrecord", {"a": "int64"})
@@ -76,7 +74,7 @@ def test_all_rows_in_front_of_the_damage_come_before_the_error(
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_all_rows_of_a_cut_stream_come_before_the_error(chain: str) -> None:
+def test_all_rows_of_a_truncated_stream_come_before_the_error(chain: str) -> None:
     Path("x.tfrecord").write_bytes(gzip.compress(b"".join(RECORDS))[:-4])
     seen: list[int] = []
     with pytest.raises(rm.CompressionError):
@@ -86,7 +84,7 @@ def test_all_rows_of_a_cut_stream_come_before_the_error(chain: str) -> None:
 
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("how", ["data", "length", "cut"])
-def test_rows_of_the_files_in_front_come_before_the_error(how: str, pack: str) -> None:
+def test_rows_of_earlier_files_come_before_the_error(how: str, pack: str) -> None:
     for name in ("a", "b", "c"):
         Path(f"{name}.tfrecord").write_bytes(PACK[pack](b"".join(RECORDS)))
     Path("b.tfrecord").write_bytes(PACK[pack](damaged(how, 30)))
@@ -131,7 +129,7 @@ CUTS: dict[str, Chain] = {
 @pytest.mark.parametrize("chain", CUTS)
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("how", ["data", "length", "cut"])
-def test_rows_cut_out_in_front_of_the_damage_come_before_the_error(
+def test_sliced_rows_before_the_damage_come_before_the_error(
     how: str, pack: str, chain: str
 ) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, 25)))
@@ -142,7 +140,7 @@ def test_rows_cut_out_in_front_of_the_damage_come_before_the_error(
 
 
 @pytest.mark.parametrize("pack", PACK)
-def test_rows_taken_in_front_of_the_damage_are_rows_like_others(pack: str) -> None:
+def test_rows_taken_before_the_damage_raise_nothing(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
     ds = rm.open("x.tfrecord")
     for count in (0, 1, 20, 25):
@@ -156,7 +154,7 @@ def test_rows_taken_in_front_of_the_damage_are_rows_like_others(pack: str) -> No
 
 
 @pytest.mark.parametrize("pack", PACK)
-def test_skipping_the_damage_meets_it(pack: str) -> None:
+def test_the_damage_cannot_be_skipped(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
     for skipped in (25, 26, 1000):
         with pytest.raises(rm.DataError):
@@ -167,7 +165,7 @@ def test_skipping_the_damage_meets_it(pack: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("workers", ["fork:2", "spawn:1"])
-def test_workers_hand_out_the_rows_in_front_of_the_damage(workers: str, pack: str) -> None:
+def test_workers_yield_the_rows_before_the_damage(workers: str, pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
     seen: list[int] = []
     with pytest.raises(rm.DataError):
@@ -176,7 +174,7 @@ def test_workers_hand_out_the_rows_in_front_of_the_damage(workers: str, pack: st
 
 
 @pytest.mark.parametrize("pack", PACK)
-def test_what_needs_all_rows_raises_at_once(pack: str) -> None:
+def test_verbs_that_need_all_rows_raise_at_once(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
     ds = rm.open("x.tfrecord")
     with pytest.raises(rm.DataError):
@@ -187,7 +185,7 @@ def test_what_needs_all_rows_raises_at_once(pack: str) -> None:
         next(iter(ds.batch(4).shard(0, 2)))
 
 
-def test_batches_in_front_of_the_damage_can_be_taken() -> None:
+def test_batches_before_the_damage_can_be_taken() -> None:
     Path("x.tfrecord").write_bytes(damaged("cut", 25))
     taken = rm.open("x.tfrecord").batch(5).take(5)
     assert list(values(taken)) == list(range(25))
@@ -195,7 +193,7 @@ def test_batches_in_front_of_the_damage_can_be_taken() -> None:
 
 
 @pytest.mark.parametrize("pack", PACK)
-def test_a_state_in_front_of_the_damage_goes_on_there(pack: str) -> None:
+def test_a_state_before_the_damage_resumes_there(pack: str) -> None:
     Path("x.tfrecord").write_bytes(PACK[pack](damaged("cut", 25)))
     train = rm.open("x.tfrecord").batch(4)
     batches = iter(train)

@@ -1,4 +1,4 @@
-"""Encoded images as arrays, against Pillow's and TensorFlow's reading of the same bytes."""
+"""Encoded images as arrays, compared with what Pillow and TensorFlow decode."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import recmap as rm
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 EVERY = ["JPEG", "GIF", *LOSSLESS]
 
 
 def picture(height: int = 48, width: int = 64, channels: int = 3) -> npt.NDArray[np.uint8]:
-    """Smooth, so that lossy encodings and resizing keep it about the same."""
+    """Make a smooth picture, which lossy encodings and resizing change little."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     waves = [np.sin(3 * x + k) + np.cos(4 * y - k) for k in range(channels)]
     made = ((np.stack(waves, -1) + 2) * 63).astype(np.uint8)
@@ -47,13 +47,13 @@ def decode(*strings: bytes, **options: Any) -> npt.NDArray[Any]:
 
 
 def difference(one: Any, other: Any) -> tuple[int, float]:
-    """The largest, and the mean."""
+    """Return the largest and the mean difference."""
     apart = np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64))
     return round(float(apart.max())), float(apart.mean())
 
 
 def header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds nothing."""
+    """Make a PNG that claims a size but holds no pixels."""
     head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = b"IDAT" + zlib.compress(b"")
     chunks = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c))
@@ -61,7 +61,7 @@ def header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-# What the formats hold.
+# Formats.
 
 
 @pytest.mark.parametrize("format", LOSSLESS)
@@ -93,7 +93,7 @@ def test_lossy_webp_is_what_pillow_decodes() -> None:
         assert np.array_equal(decode(data)[0], image.convert("RGB"))
 
 
-def test_of_a_gif_the_first_frame_is_taken() -> None:
+def test_the_first_frame_of_a_gif_is_decoded() -> None:
     frames = [Image.fromarray(picture()).quantize(64), Image.new("P", (64, 48))]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert np.array_equal(decode(data)[0], tf.io.decode_gif(data)[0])
@@ -104,7 +104,7 @@ def test_of_a_gif_the_first_frame_is_taken() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
-def test_channels_are_made_as_tensorflow_makes_them(mode: str, channels: int) -> None:
+def test_channels_are_converted_like_tensorflow(mode: str, channels: int) -> None:
     source = Image.fromarray(picture(channels=4)).convert(mode)
     data = encoded(source, "PNG")
     got = decode(data, channels=channels)[0]
@@ -120,16 +120,16 @@ def test_palettes_are_looked_up(channels: int, transparent: bool) -> None:
     got = decode(data, channels=channels)[0]
     expected = np.array(tf.io.decode_png(data, channels=channels))
     if channels == 4 and not transparent:
-        expected[..., 3] = 255  # TensorFlow: the highest of the palette's numbers
+        expected[..., 3] = 255  # TensorFlow fills in the highest index of the palette
     assert difference(got, expected)[0] <= 1
 
 
-def test_one_bit_is_black_and_white() -> None:
+def test_one_bit_images_are_black_and_white() -> None:
     source = Image.fromarray(picture(channels=1)).convert("1")
     assert np.array_equal(decode(encoded(source, "PNG"))[0, ..., 0], np.asarray(source) * 255)
 
 
-def test_of_sixteen_bits_the_upper_eight_are_kept() -> None:
+def test_the_upper_eight_of_sixteen_bits_are_kept() -> None:
     deep = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
     grey = encoded(deep, "PNG")
     assert np.array_equal(decode(grey, channels=1)[0, ..., 0], deep >> 8)
@@ -151,7 +151,7 @@ def test_cmyk_becomes_rgb() -> None:
 
 
 @pytest.mark.parametrize("size", [(24, 32), (17, 50), (100, 90), (48, 64), (6, 8)])
-def test_resizing_is_tensorflows_with_antialias(size: tuple[int, int]) -> None:
+def test_resizing_matches_tensorflow_with_antialias(size: tuple[int, int]) -> None:
     pixels = picture()
     got = decode(encoded(pixels, "PNG"), size=size)
     assert got.shape == (1, *size, 3)
@@ -161,7 +161,7 @@ def test_resizing_is_tensorflows_with_antialias(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_large_jpegs_are_reduced_while_they_are_decoded_if_asked_for(channels: int) -> None:
+def test_fast_decodes_large_jpegs_at_a_reduced_size(channels: int) -> None:
     data = encoded(picture(768, 1030), "JPEG", quality=90)
     got = decode(data, size=(96, 128), channels=channels, fast=True)[0]
     whole = tf.io.decode_jpeg(data, channels=min(channels, 3))
@@ -172,7 +172,7 @@ def test_large_jpegs_are_reduced_while_they_are_decoded_if_asked_for(channels: i
 
 
 def detailed(height: int, width: int, channels: int = 3) -> npt.NDArray[np.uint8]:
-    """Sharp edges and noise, in which a poor filter shows."""
+    """Make a picture with sharp edges and noise, which reveal a poor filter."""
     rng = np.random.default_rng(height * width)
     shape = (height // 8 + 1, width // 8 + 1, channels)
     tiles = np.kron(rng.integers(0, 256, shape), np.ones((8, 8, 1)))[:height, :width]
@@ -218,13 +218,13 @@ def test_every_kind_of_image_is_resized_within_a_level_of_tensorflow(
 def test_the_alpha_of_a_32_bit_bmp_is_kept(down: bool) -> None:
     pixels = detailed(9, 7, 4)
     data = bytearray(encoded(pixels, "BMP"))
-    if down:  # lines from the top have a negative height
+    if down:  # a negative height: lines begin at the top
         data[22:26] = struct.pack("<i", -9)
         pixels = pixels[::-1]
     assert np.array_equal(decode(bytes(data), channels=4)[0], pixels)
     assert np.array_equal(decode(bytes(data), channels=3)[0], pixels[..., :3])
     pixels = pixels.copy()
-    pixels[..., 3] = 0  # the byte is not used
+    pixels[..., 3] = 0  # the byte is unused
     unused = decode(encoded(pixels, "BMP"), channels=4)[0]
     assert np.array_equal(unused[..., :3], pixels[..., :3])
     assert (unused[..., 3] == 255).all()
@@ -275,13 +275,13 @@ def test_values_are_levels_or_fractions(dtype: str) -> None:
         assert np.array_equal(fractions[0], expected.astype(dtype))
 
 
-def test_the_field_of_the_result() -> None:
+def test_the_field_describes_the_pixels() -> None:
     assert ImageDecoder("x").field == rm.Field("float32", (256, 256, 3))
     assert ImageDecoder("x", (4, 5), 1, "uint8").field == rm.Field("uint8", (4, 5, 1))
     assert ImageDecoder("x", size=None).field == rm.Field("float32", (None, None, 3))
 
 
-def test_a_batch_of_no_rows() -> None:
+def test_a_batch_without_rows_is_decoded() -> None:
     assert decode(size=(4, 5)).shape == (0, 4, 5, 3)
     assert len(ImageDecoder("image", None).decode(rm.Ragged.from_bytes([]))[0]) == 0
 
@@ -300,14 +300,16 @@ BROKEN = {
     "WebP canvas and no more": b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + b"\xfe\x3f\0" * 2,
     **{f"half a {format}": encoded(picture(), format)[:-200] for format in EVERY},
 }
-# Pillow warns of images half as large as those it refuses, which are refused here, too.
+# Pillow warns about images half as large as those it refuses; recmap refuses both.
 quiet = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 
 
 @quiet
 @pytest.mark.parametrize("size", [(8, 8), None])
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
-def test_broken_images_follow_errors(data: bytes, size: tuple[int, int] | None) -> None:
+def test_errors_decides_what_happens_to_broken_images(
+    data: bytes, size: tuple[int, int] | None
+) -> None:
     strings = rm.Ragged.from_bytes([GOOD, data, GOOD, data])
     with pytest.raises(rm.ImageError, match="'image': row 1 of the batch: .*errors='skip'") as e:
         ImageDecoder("image", size).decode(strings)
@@ -323,7 +325,7 @@ def test_broken_images_follow_errors(data: bytes, size: tuple[int, int] | None) 
 
 
 @quiet
-def test_the_reason_is_told() -> None:
+def test_the_error_says_why_an_image_is_broken() -> None:
     for data, reason in [
         (BROKEN["text"], "not an image"),
         (BROKEN["claims 60,000 x 60,000"], "3600000000 pixels"),
@@ -334,7 +336,7 @@ def test_the_reason_is_told() -> None:
             decode(data)
 
 
-def test_a_batch_of_broken_images_has_no_size_to_keep() -> None:
+def test_a_batch_of_broken_images_has_no_size() -> None:
     decoder = ImageDecoder("image", None, errors="skip")
     pixels, good = decoder.decode(rm.Ragged.from_bytes([b"", b""]))
     assert isinstance(pixels, rm.Ragged)
@@ -343,13 +345,13 @@ def test_a_batch_of_broken_images_has_no_size_to_keep() -> None:
 
 
 @pytest.mark.parametrize("size", ["(256, 256)", "None"])
-def test_sizes_that_are_only_claimed_take_no_memory(size: str) -> None:
+def test_claimed_sizes_take_no_memory(size: str) -> None:
     claims = [data for name, data in BROKEN.items() if "claims" in name or "canvas" in name]
     program = f"""
 import resource, warnings
 warnings.simplefilter("ignore")
 import recmap as rm
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 data = rm.Ragged.from_bytes([{GOOD!r}, *{claims!r}])
 decoder = ImageDecoder("image", {size}, errors="skip")
 decoder.decode(data[:1])
@@ -389,7 +391,7 @@ def test_damaged_bytes_never_raise_anything_else(format: str, data: st.DataObjec
 # Threads and processes.
 
 
-def test_threads_change_nothing() -> None:
+def test_the_pixels_do_not_depend_on_the_threads() -> None:
     files = [encoded(picture(40 + i, 50), EVERY[i % len(EVERY)]) for i in range(40)]
     one = decode(*files, size=(32, 32), threads=1)
     assert np.array_equal(one, decode(*files, size=(32, 32)))
@@ -397,7 +399,7 @@ def test_threads_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, None])
-def test_the_first_broken_row_is_named_whatever_the_threads(threads: int | None) -> None:
+def test_the_first_broken_row_is_named_with_any_number_of_threads(threads: int | None) -> None:
     files = [b"bad" if i in (17, 18, 33) else GOOD for i in range(40)]
     for _ in range(5):
         with pytest.raises(rm.ImageError, match="row 17 of"):
@@ -406,7 +408,7 @@ def test_the_first_broken_row_is_named_whatever_the_threads(threads: int | None)
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
-def test_a_forked_child_decodes_on() -> None:
+def test_a_forked_child_can_decode() -> None:
     decoder = ImageDecoder("image", (8, 8))
     strings = rm.Ragged.from_bytes([GOOD] * 8)
     expected = np.asarray(decoder.decode(strings)[0])
@@ -433,21 +435,21 @@ def test_a_forked_child_decodes_on() -> None:
         ({"threads": 0}, "threads=0"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rm.OptionError, match=message):
         ImageDecoder("image", **options)
 
 
-def test_images_are_byte_strings() -> None:
+def test_columns_that_are_not_byte_strings_are_refused() -> None:
     with pytest.raises(rm.ColumnError, match="'image': images are byte strings"):
         ImageDecoder("image").decode(rm.Ragged.from_rows([[1, 2]]))
 
 
-def test_without_pillow_the_way_to_install_it_is_named() -> None:
+def test_without_pillow_the_error_says_what_to_install() -> None:
     program = """
 import sys
 sys.modules["PIL"] = None
-from recmap.pipeline.transforms.image_decoder import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 try:
     ImageDecoder("image")
 except ImportError as e:
@@ -459,7 +461,7 @@ except ImportError as e:
     assert run.stdout == "MissingPackageError images need Pillow: pip install recmap[images]\n"
 
 
-def test_a_broken_image_in_a_chain_is_black_left_out_or_named() -> None:
+def test_a_broken_image_in_a_pipeline_is_black_skipped_or_an_error() -> None:
     good = io.BytesIO()
     Image.new("RGB", (4, 4), (9, 9, 9)).save(good, "PNG")
     rows = [good.getvalue()] * 5 + [b"junk"]

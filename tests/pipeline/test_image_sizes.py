@@ -19,7 +19,7 @@ def mixed_sizes() -> tuple[rm.Dataset, list[npt.NDArray[Any]]]:
     return ds.decode_image("image", None, dtype="uint8"), pictures  # type: ignore[return-value]
 
 
-def test_images_of_different_sizes_come_in_batches_and_alone() -> None:
+def test_images_of_different_sizes_come_in_batches_and_as_rows() -> None:
     ds, pictures = mixed_sizes()
     assert ds.schema["image"] == rm.Field("uint8", (None, None, 3))
     for row in ds:
@@ -59,7 +59,7 @@ def test_images_of_different_sizes_pass_through_functions_and_workers(workers: A
             assert np.array_equal(image.pad(), pictures[number])
 
 
-def test_functions_make_arrays_of_different_sizes_and_of_one() -> None:
+def test_functions_may_return_arrays_of_different_sizes_or_of_one_size() -> None:
     ds, pictures = mixed_sizes()
     rows = list(ds.map(lambda row: {"id": row["id"], "image": 255 - row["image"].pad()}))
     for row in rows:
@@ -69,7 +69,7 @@ def test_functions_make_arrays_of_different_sizes_and_of_one() -> None:
     assert next(iter(one.batch(2, pad="longest")))["image"].shape == (2, *pictures[3].shape)
 
 
-def test_images_of_different_sizes_come_to_frameworks() -> None:
+def test_images_of_different_sizes_reach_frameworks() -> None:
     ds, pictures = mixed_sizes()
     tensors = next(iter(ds.batch(6).to_tf()))["image"]
     assert np.array_equal(tensors[3].to_tensor().numpy(), pictures[3])

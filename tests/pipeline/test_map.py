@@ -1,4 +1,4 @@
-"""Functions of users in a chain: what they get, what may come out, and their chances."""
+"""The user's functions in a pipeline: what they get, may return, and draw at random."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_map_on_rows_and_on_batches() -> None:
     assert numbers(simple(4).batch(3).map(lambda b: {"x": b["x"].sum(keepdims=True)})) == [3, 3]
 
 
-def test_map_before_shuffle_is_the_same_as_after() -> None:
+def test_map_gives_the_same_rows_before_and_after_shuffle() -> None:
     def double(row: dict[str, Any]) -> dict[str, Any]:
         return {"x": row["x"] * 2}
 
@@ -58,24 +58,24 @@ def test_a_function_that_fails_says_where() -> None:
         (lambda row: {"x": 1 if row["x"] < 9 else 1.5}, "is float64.*cast it"),
     ],
 )
-def test_rows_of_another_kind_are_refused_with_a_remedy(made: Any, said: str) -> None:
+def test_rows_of_other_types_are_refused_with_a_remedy(made: Any, said: str) -> None:
     with pytest.raises(rm.MapError, match=said):
         list(simple().map(made).batch(4))
 
 
-def test_fields_say_what_comes_out() -> None:
+def test_fields_give_the_types_of_the_result() -> None:
     varied = simple(6).map(lambda row: {"t": np.zeros(int(row["x"]))}, fields={"t": "float64[*]"})
     assert varied.schema == {"t": "float64[*]"}
     assert next(iter(varied.batch(6)))["t"].lengths.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_columns_that_were_ragged_stay_so_though_the_first_rows_are_alike() -> None:
+def test_ragged_columns_stay_ragged_if_the_first_rows_have_equal_lengths() -> None:
     rows = [[1, 2]] * 8 + [[3]]
     ds = rm.from_arrays({"t": rm.Ragged.from_rows(rows)}).map(lambda row: {"t": row["t"] * 2})
     assert next(iter(ds.batch(9)))["t"].tolist()[-1] == [6]
 
 
-def test_chances_belong_to_rows_and_not_to_their_place_in_batches() -> None:
+def test_random_numbers_belong_to_rows_not_to_places_in_batches() -> None:
     def draw(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"x": row["x"], "r": rng.random(3)}
 
@@ -90,7 +90,7 @@ def test_chances_belong_to_rows_and_not_to_their_place_in_batches() -> None:
     assert all(one[x] != other_seed[x] for x in one)
 
 
-def test_two_functions_have_chances_of_their_own() -> None:
+def test_two_functions_draw_different_random_numbers() -> None:
     def a(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {**row, "a": rng.random()}
 
@@ -100,7 +100,7 @@ def test_two_functions_have_chances_of_their_own() -> None:
     assert all(row["a"] != row["b"] for row in simple().map(a).map(b))
 
 
-def test_values_that_do_not_fit_are_refused_and_not_cut() -> None:
+def test_values_that_do_not_fit_are_refused() -> None:
     with pytest.raises(rm.MapError, match="int64, which does not fit int32"):
         list(simple(3).map(lambda _: {"t": 3_000_000_000}, fields={"t": "int32"}))
     with pytest.raises(rm.MapError, match="float64, which does not fit uint8"):
@@ -111,14 +111,14 @@ def test_values_that_do_not_fit_are_refused_and_not_cut() -> None:
     ]
 
 
-def test_fields_may_name_some_columns_and_the_rest_is_seen() -> None:
+def test_fields_may_name_only_some_columns() -> None:
     made = simple(5).map(
         lambda r: {"x": r["x"], "t": np.ones(int(r["x"]))}, fields={"t": "float64[*]"}
     )
     assert made.schema == {"x": "int64", "t": "float64[*]"}
 
 
-def test_a_function_may_use_one_array_again_and_again() -> None:
+def test_a_function_may_return_the_same_array_every_time() -> None:
     scratch = np.zeros(2)
 
     def fill(row: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_a_function_may_use_one_array_again_and_again() -> None:
     assert next(iter(simple(4).map(fill).batch(4)))["y"].tolist() == [[i, i] for i in range(4)]
 
 
-def test_functions_stay_in_the_thread_of_the_loop_unless_they_may_leave_it() -> None:
+def test_functions_run_in_the_thread_of_the_loop_unless_others_are_allowed() -> None:
     threads = set()
 
     def note(row: dict[str, Any]) -> dict[str, Any]:
@@ -156,13 +156,13 @@ def test_functions_of_batches_are_tried_on_a_whole_batch() -> None:
     assert list(named.select("z").schema) == ["z"]
 
 
-def test_functions_of_blocks_are_not_called_with_nothing() -> None:
+def test_functions_of_blocks_are_not_called_without_rows() -> None:
     late = simple(20).filter(lambda row: row["x"] >= 10)
     made = late.map(lambda b: {"y": np.array([[v, v.max()] for v in b["x"]])}, batched=True)
     assert [row["y"].tolist() for row in made][:2] == [[10, 10], [11, 11]]
 
 
-def test_batches_have_chances_of_their_own_on_every_rank() -> None:
+def test_batches_draw_different_random_numbers_on_every_rank() -> None:
     def draw(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {**batch, "r": rng.random(len(batch["x"]))}
 
@@ -174,13 +174,13 @@ def test_batches_have_chances_of_their_own_on_every_rank() -> None:
     assert len(set(drawn)) == len(drawn) == 10
 
 
-def test_sides_of_a_zip_have_chances_of_their_own() -> None:
+def test_branches_of_a_zip_draw_different_random_numbers() -> None:
     a = simple(3).map(lambda _, rng: {"a": rng.random()})
     b = simple(3).map(lambda _, rng: {"b": rng.random()})
     assert all(row["a"] != row["b"] for row in rm.zip(a, b))
 
 
-def test_strings_stay_what_they_are() -> None:
+def test_strings_keep_their_values() -> None:
     made = simple(2).map(lambda _: {"t": [b"a\0", b"b"], "u": "é"})
     assert next(iter(made))["t"].tolist() == [b"a\0", b"b"]
     assert next(iter(made))["u"] == "é".encode()
@@ -189,7 +189,7 @@ def test_strings_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("join", ["zip", "mix", "zip of zips"])
-def test_chances_of_sides_differ_also_below_a_shuffle(join: str) -> None:
+def test_branches_draw_different_random_numbers_before_a_shuffle_too(join: str) -> None:
     def side(name: str) -> rm.Pipeline:
         def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
             return {name: rng.random()}
@@ -206,7 +206,7 @@ def test_chances_of_sides_differ_also_below_a_shuffle(join: str) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-def test_the_first_side_of_a_zip_has_the_chances_it_has_alone() -> None:
+def test_the_first_branch_of_a_zip_draws_the_same_numbers_as_alone() -> None:
     def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {"a": rng.random()}
 

@@ -1,6 +1,4 @@
-"""A chain whose functions run in other threads and processes: the same rows, the same
-chances, and nothing left behind.
-"""
+"""Functions in other threads and processes: the same rows and random numbers, no leftovers."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chain", [augmented, filtered, bucketed])
 @pytest.mark.parametrize("source", [mapped, compressed, chunked])
-def test_the_same_comes_out_whoever_does_the_work(
+def test_every_kind_of_worker_gives_the_same_batches(
     source: Callable[[], rm.Dataset], chain: Callable[..., rm.Pipeline], kind: Any
 ) -> None:
     expected = [plain(batch) for batch in chain(source(), None)]
@@ -73,7 +71,7 @@ def test_the_same_comes_out_whoever_does_the_work(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_with_workers_goes_on_from_its_state(kind: Any) -> None:
+def test_a_run_with_workers_resumes_from_its_state(kind: Any) -> None:
     train = bucketed(mapped(), kind)
     batches = iter(train)
     for _ in range(4):
@@ -85,7 +83,7 @@ def test_a_run_with_workers_goes_on_from_its_state(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_names_row_and_file_and_shows_the_line(kind: Any) -> None:
+def test_an_exception_names_the_row_and_the_file_and_shows_the_line(kind: Any) -> None:
     with pytest.raises(rm.MapError, match=r"row 13 of x\.npy: .*unlucky.*thirteen") as error:
         list(mapped().map(jobs.unlucky, workers=kind).batch(4))
     if str(kind).startswith("threads"):
@@ -96,8 +94,8 @@ def test_an_exception_names_row_and_file_and_shows_the_line(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:2"])
-def test_a_worker_that_is_killed_is_an_error_and_leaves_nothing(kind: str) -> None:
-    resource_tracker.ensure_running()  # the first spawn starts it, and it stays
+def test_a_killed_worker_is_an_error_and_leaves_nothing_behind(kind: str) -> None:
+    resource_tracker.ensure_running()  # the first spawned process starts it, and it stays
     shared, files = jobs.shared_memory(), len(os.listdir("/proc/self/fd"))
     with pytest.raises(rm.WorkerDiedError, match="signal 9|SIGKILL|killed"):
         list(mapped().map(jobs.dies_at_thirteen, workers=kind).batch(4))
@@ -106,7 +104,7 @@ def test_a_worker_that_is_killed_is_an_error_and_leaves_nothing(kind: str) -> No
     assert len(os.listdir("/proc/self/fd")) <= files
 
 
-def test_a_loop_that_is_left_ends_the_workers() -> None:
+def test_leaving_the_loop_ends_the_workers() -> None:
     before = _children()
     for batch in mapped().map(jobs.augment, workers=2).batch(4):
         assert len(batch["x"]) == 4
@@ -155,6 +153,6 @@ def test_rows_in_memory_work_in_processes_too() -> None:
         assert [plain(batch) for batch in augmented(ds, kind)] == expected
 
 
-def test_what_cannot_be_sent_to_a_process_is_refused_by_name() -> None:
+def test_functions_that_cannot_be_sent_to_a_process_are_refused_by_name() -> None:
     with pytest.raises(rm.OptionError, match="fork:"):
         list(mapped().map(lambda row: row, workers="spawn:2").batch(4))

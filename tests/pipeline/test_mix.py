@@ -1,4 +1,4 @@
-"""rm.mix, compared with a model that goes from row to row."""
+"""rm.mix, compared with a model that computes one row after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recmap.pipeline.transforms.mix import MixedRows, Until
 
 
 class Numbers:
-    """Rows that are computed: the number of their chain, and their own."""
+    """Computed rows: the number of their branch, and their own number in it."""
 
     schema = Schema({"chain": "int64", "row": "int64"})
     in_order, calls_user_code = False, False
@@ -73,7 +73,7 @@ def splitmix(number: int, key: int) -> int:
 
 
 def model(shares: Sequence[int], seed: Sequence[int]) -> Iterator[int]:
-    """The chain of every position of one phase, without end."""
+    """Yield the branch of every position of one phase, without end."""
     chosen = [i for i, share in enumerate(shares) if share]
     drawn = iter(
         np.random.SeedSequence(list(seed)).generate_state(max(len(chosen), 1), np.uint64).tolist()
@@ -112,14 +112,14 @@ def model(shares: Sequence[int], seed: Sequence[int]) -> Iterator[int]:
     st.integers(0, 3),
     st.integers(0, 3),
 )
-def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) -> None:
+def test_a_mix_matches_the_model(counts: list[int], seed: int, epoch: int) -> None:
     mix = mixed(counts, seed=seed)
     found: Any = mix.gather(np.arange(sum(counts)), epoch)
     expected = list(model(counts, [seed, epoch, 0]))
     assert found["chain"].tolist() == expected
     seen: Counter[int] = Counter()
     for chain, row in zip(found["chain"].tolist(), found["row"].tolist(), strict=True):
-        assert row == seen[chain]  # each chain in its own order
+        assert row == seen[chain]  # each branch in its own order
         seen[chain] += 1
     assert [seen[i] for i in range(len(counts))] == counts
     some = np.random.default_rng(seed).integers(0, sum(counts), 50)
@@ -132,7 +132,7 @@ def test_a_mix_is_that_of_the_model(counts: list[int], seed: int, epoch: int) ->
     ("small", "large"), [(50, 100_000), (1, 100_000), (3, 10_001), (999, 1_000), (500, 500)]
 )
 @pytest.mark.parametrize("swap", [False, True])
-def test_the_rows_of_a_small_source_lie_evenly_in_the_epoch(
+def test_the_rows_of_a_small_source_are_spread_evenly_over_the_epoch(
     small: int, large: int, swap: bool
 ) -> None:
     counts = [large, small] if swap else [small, large]
@@ -140,7 +140,7 @@ def test_the_rows_of_a_small_source_lie_evenly_in_the_epoch(
     for epoch in range(3):
         places = np.flatnonzero(chains(mixed(counts), epoch=epoch) == int(swap))
         assert len(places) == small
-        # Row i of n begins the i-th of n equal parts, but for a common phase and a block.
+        # Row i of n begins the i-th of n equal spans, up to a common phase and a block.
         offsets = places - np.arange(small) * total / small
         assert np.ptp(offsets) <= 16
         assert offsets.min() >= -8
@@ -151,7 +151,7 @@ def test_the_rows_of_a_small_source_lie_evenly_in_the_epoch(
     st.lists(st.integers(1, 3000), min_size=1, max_size=100),
     st.integers(0, 5),
 )
-def test_every_stretch_holds_the_share_of_every_source(counts: list[int], epoch: int) -> None:
+def test_every_span_holds_the_share_of_every_source(counts: list[int], epoch: int) -> None:
     found = chains(mixed(counts, seed=1), epoch=epoch)
     total = sum(counts)
     for i, count in enumerate(counts):
@@ -169,7 +169,7 @@ def test_any_weight_is_honoured(weight: float) -> None:
     assert abs(found.sum() - weight * stretch) <= 6
 
 
-def test_a_weight_of_next_to_nothing_is_not_rounded_up() -> None:
+def test_a_tiny_weight_is_not_rounded_up() -> None:
     mix = mixed([None, None], [1e-12, 1.0])
     total = 0
     for start in range(0, 10**13, 10**12):
@@ -180,7 +180,7 @@ def test_a_weight_of_next_to_nothing_is_not_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("counts", [[500, 500], [50, 100_000], [7, 7, 7, 7], [1, 2, 300]])
-def test_every_epoch_has_a_pattern_of_its_own_and_every_machine_the_same(
+def test_the_pattern_differs_by_epoch_but_not_by_machine(
     counts: list[int],
 ) -> None:
     patterns = [chains(mixed(counts, seed=s), epoch=e) for s in range(3) for e in range(4)]
@@ -193,7 +193,7 @@ def test_the_pattern_does_not_depend_on_the_release() -> None:
     assert "".join(map(str, chains(mixed([8, 8, 8], seed=1)))) == "001021120201122122100201"
 
 
-def test_a_mix_of_rows_that_were_repeated_differs_from_one_time_to_the_next() -> None:
+def test_a_repeated_mix_differs_from_one_repetition_to_the_next() -> None:
     a, b = (rm.from_arrays({"x": np.full(100, i)}) for i in range(2))
     both = np.concatenate([batch["x"] for batch in rm.mix(a, b).repeat(2).batch(50)])
     assert both.sum() == 200
@@ -203,7 +203,7 @@ def test_a_mix_of_rows_that_were_repeated_differs_from_one_time_to_the_next() ->
 def reference_counts(
     counts: Sequence[int], weights: Sequence[Fraction]
 ) -> tuple[int, Sequence[Fraction]]:
-    """Positions until the first has run out, and what each would have by then."""
+    """Count positions until the first branch runs out, and the rows of each by then."""
     total = sum(weights)
     length = min(c * total // w for c, w in zip(counts, weights, strict=True) if w and c)
     return int(length), [
@@ -217,7 +217,7 @@ def reference_counts(
     ),
     st.integers(0, 2),
 )
-def test_a_mix_until_the_first_ends_when_one_has_no_more_rows(
+def test_a_mix_until_first_ends_when_one_source_runs_out(
     pairs: list[tuple[int, int]], epoch: int
 ) -> None:
     counts, weights = [c for c, _ in pairs], [w for _, w in pairs]
@@ -235,9 +235,7 @@ def test_a_mix_until_the_first_ends_when_one_has_no_more_rows(
     st.lists(st.tuples(st.integers(0, 200), st.floats(0.001, 5)), min_size=1, max_size=6),
     st.integers(0, 2),
 )
-def test_a_mix_until_all_hands_out_every_row_once(
-    pairs: list[tuple[int, float]], epoch: int
-) -> None:
+def test_a_mix_until_all_yields_every_row_once(pairs: list[tuple[int, float]], epoch: int) -> None:
     counts = [count for count, _ in pairs]
     mix = mixed(counts, [weight for _, weight in pairs], "all")
     assert mix.count == sum(counts)
@@ -261,7 +259,7 @@ def test_ten_billion_rows_are_computed_not_counted(counts: list[int]) -> None:
     assert int(end["row"][end["chain"] == 0][-1]) == counts[0] - 1
 
 
-def test_an_endless_source_beside_one_that_ends() -> None:
+def test_an_endless_source_can_be_mixed_with_one_that_ends() -> None:
     first = mixed([None, 10], [0.9, 0.1], "first")
     assert first.count == 100
     assert Counter(chains(first).tolist()) == {0: 90, 1: 10}
@@ -270,7 +268,7 @@ def test_an_endless_source_beside_one_that_ends() -> None:
     assert Counter(chains(all_, 0, 1000).tolist()) == {0: 990, 1: 10}
 
 
-def test_a_single_source_and_a_single_row() -> None:
+def test_a_mix_may_have_a_single_source_or_row() -> None:
     assert chains(mixed([5])).tolist() == [0] * 5
     assert chains(mixed([1])).tolist() == [0]
     assert sorted(chains(mixed([1, 1])).tolist()) == [0, 1]
@@ -278,7 +276,7 @@ def test_a_single_source_and_a_single_row() -> None:
     assert chains(mixed([0, 3])).tolist() == [1, 1, 1]
 
 
-def test_a_mix_goes_on_where_it_was_stopped() -> None:
+def test_a_mix_resumes_where_it_stopped() -> None:
     def pipeline() -> rm.Pipeline:
         parts = [rm.from_arrays({"x": np.arange(n) + 1000 * n}) for n in (7, 90, 300)]
         return rm.mix(*(part.shuffle(seed=i) for i, part in enumerate(parts)), seed=3).batch(16)

@@ -1,4 +1,4 @@
-"""Chains of verbs, compared with the same chains on plain Python lists."""
+"""Pipelines, compared with the same verbs on plain Python lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = 7
 
 
 def dataset(rows: int) -> rm.Dataset:
-    """Rows that know their number, with a sequence whose length depends on it."""
+    """Rows that hold their number, with a sequence whose length depends on it."""
     tokens = rm.Ragged.from_rows([np.full(i * 5 % LENGTHS, i) for i in range(rows)], np.int64)
     return rm.from_arrays({"row": np.arange(rows), "tokens": tokens})
 
@@ -32,12 +32,12 @@ def late(row: dict[str, Any]) -> bool:
 
 
 def noisy(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {**batch, "chance": np.full(len(batch["row"]), rng.integers(1 << 40))}
+    return {**batch, "noise": np.full(len(batch["row"]), rng.integers(1 << 40))}
 
 
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {"thirds": thirds, "late": late}
 
-# A verb, and its argument.
+# A verb and its argument.
 Verb = tuple[str, Any]
 
 cuts = st.tuples(st.sampled_from(["take", "skip"]), st.integers(0, 9))
@@ -76,7 +76,7 @@ def built(rows: int, verbs: list[Verb]) -> Any:
 
 
 def modelled(rows: int, verbs: list[Verb]) -> list[Any]:
-    """The same on a list of row numbers, or of lists of them."""
+    """Apply the same verbs to a list of row numbers, or of batches of them."""
     things: list[Any] = list(range(rows))
     for verb, argument in verbs:
         if verb == "take":
@@ -110,7 +110,7 @@ def seen(batch: dict[str, Any]) -> Any:
 
 @settings(max_examples=400)
 @given(rows=st.integers(0, 40), verbs=chains())
-def test_chains_give_what_slices_of_lists_give(rows: int, verbs: list[Verb]) -> None:
+def test_pipelines_give_the_same_as_lists(rows: int, verbs: list[Verb]) -> None:
     expected = modelled(rows, verbs)
     pipeline = built(rows, verbs)
     assert [seen(batch) for batch in pipeline] == expected
@@ -123,7 +123,9 @@ def test_chains_give_what_slices_of_lists_give(rows: int, verbs: list[Verb]) -> 
 
 @settings(max_examples=200)
 @given(rows=st.integers(0, 30), verbs=chains(), data=st.data())
-def test_chains_continue_after_any_batch(rows: int, verbs: list[Verb], data: st.DataObject) -> None:
+def test_pipelines_resume_after_any_batch(
+    rows: int, verbs: list[Verb], data: st.DataObject
+) -> None:
     expected = modelled(rows, verbs)
     pipeline = built(rows, verbs)
     states = [pipeline.state(), *(json.loads(json.dumps(pipeline.state())) for _ in pipeline)]
@@ -137,7 +139,7 @@ def test_chains_continue_after_any_batch(rows: int, verbs: list[Verb], data: st.
         assert [seen(batch) for batch in again] == expected  # the next epoch, from its start
         return
     assert again.epoch < epochs
-    # An epoch is never empty at first.
+    # At first, an epoch is never empty.
     assert [seen(batch) for batch in again] == expected[number:]
     assert again.epoch == epochs
     assert [seen(batch) for batch in again] == expected
@@ -173,22 +175,22 @@ def test_take_and_skip_of_batches_compose_like_slices(chain: Any) -> None:
 
 
 @pytest.mark.parametrize("shard", [None, (1, 2)])
-def test_skipping_batches_leaves_the_chances_of_the_others_as_they_were(shard: Any) -> None:
+def test_skipping_batches_does_not_change_the_random_numbers_of_the_others(shard: Any) -> None:
     def make() -> Any:
-        made = dataset(30).map(noisy, batched=True).select("row", "chance").batch(4).map(noisy)
+        made = dataset(30).map(noisy, batched=True).select("row", "noise").batch(4).map(noisy)
         return made if shard is None else made.shard(*shard)
 
-    whole = [batch["chance"].tolist() for batch in make()]
-    assert [batch["chance"].tolist() for batch in make().skip(2)] == whole[2:]
+    whole = [batch["noise"].tolist() for batch in make()]
+    assert [batch["noise"].tolist() for batch in make().skip(2)] == whole[2:]
 
 
-def test_a_cut_between_two_filters_counts_what_the_first_leaves() -> None:
+def test_take_and_skip_between_two_filters_count_what_the_first_keeps() -> None:
     rows = [seen(row) for row in dataset(30).filter(thirds).skip(2).take(6).filter(late).take(3)]
     between = [row for row in range(30) if thirds({"row": row})][2:8]
     assert rows == [row for row in between if late({"row": row})][:3]
 
 
-def test_verbs_behind_a_cut_of_a_repeated_chain_are_refused() -> None:
+def test_verbs_after_take_or_skip_of_a_repeated_pipeline_are_refused() -> None:
     cut = dataset(30).filter(thirds).repeat(2).take(4)
     for verb, argument in (("batch", 2), ("filter", late), ("repeat", 2)):
         with pytest.raises(rm.OptionError, match="before repeat"):
@@ -197,7 +199,7 @@ def test_verbs_behind_a_cut_of_a_repeated_chain_are_refused() -> None:
         dataset(30).batch(2).repeat(2).take(4).shard(0, 2)
 
 
-def test_a_cut_between_pack_and_batch_is_refused() -> None:
+def test_take_and_skip_between_pack_and_batch_are_refused() -> None:
     with pytest.raises(rm.OptionError, match="after batch"):
         dataset(30).pack(8).take(2)
 
@@ -241,7 +243,7 @@ def test_ranks_restored_from_one_state_are_in_one_epoch(
     train = rank(saver, world)
     states = [train.state(), *(json.loads(json.dumps(train.state())) for _ in train)]
     end = train.state()
-    # After the last batch, in the loop and behind it, is the next epoch, on every rank.
+    # After the last batch, inside the loop and after it, every rank is in the next epoch.
     if len(states) > 1:
         assert end == states[-1]
     for count in (world, other):
@@ -251,7 +253,7 @@ def test_ranks_restored_from_one_state_are_in_one_epoch(
             new = rank(index, count)
             new.epoch = turns
             assert [seen(batch) for batch in again] == [seen(batch) for batch in new]
-    # In the middle, all are in the same epoch, whoever saved it.
+    # In the middle, all ranks are in the same epoch, whichever saved the state.
     state = data.draw(st.sampled_from(states))
     for count in (world, other):
         if unknown and (state["at"] or state["held"]):
@@ -290,8 +292,8 @@ def test_ranks_restored_from_all_states_are_in_one_epoch_and_miss_no_row(
         assert epoch == {0} or sorted(had) == wanted
 
 
-def test_the_state_after_the_last_batch_does_not_wait_for_epochs_without_any() -> None:
-    # Of two rows one is left out, and this rank gets either.
+def test_the_state_after_the_last_batch_is_past_epochs_without_batches() -> None:
+    # The filter drops one of two rows, and this rank gets either of them.
     train = dataset(2).shuffle(seed=4).filter(thirds).shard(0, 3).batch(2).repeat(2)
     counts = set()
     for iteration in range(20):
@@ -301,7 +303,7 @@ def test_the_state_after_the_last_batch_does_not_wait_for_epochs_without_any() -
     assert counts == {0, 1, 2}
 
 
-def test_an_epoch_is_over_when_the_ranks_that_have_rows_have_had_them() -> None:
+def test_an_epoch_is_over_when_the_ranks_with_rows_have_read_them() -> None:
     def rank(index: int, count: int) -> rm.Pipeline:
         return dataset(1).batch(4).shard(index, count)
 
@@ -315,7 +317,7 @@ def test_an_epoch_is_over_when_the_ranks_that_have_rows_have_had_them() -> None:
 
 
 @pytest.mark.parametrize("chain", ["batch", "rows", "filter", "bucket"])
-def test_a_rank_that_has_finished_an_epoch_dealt_anew_stays_in_it_with_the_others(
+def test_a_rank_that_has_finished_a_redealt_epoch_stays_in_it_with_the_others(
     chain: str,
 ) -> None:
     def rank(index: int, count: int) -> rm.Pipeline:
@@ -331,7 +333,7 @@ def test_a_rank_that_has_finished_an_epoch_dealt_anew_stays_in_it_with_the_other
     ranks = [rank(index, 3).restore(alone.state()) for index in range(3)]
     had += taken(ranks[0], 1) + taken(ranks[1], 100) + taken(ranks[2], 1)
     states = [train.state() for train in ranks]
-    for _ in range(2):  # what is saved at once is the same place again
+    for _ in range(2):  # a state saved right after restoring is the same place
         ranks = [rank(index, 3).restore(states) for index in range(3)]
         assert [train.epoch for train in ranks] == [0, 0, 0]
         states = [json.loads(json.dumps(train.state())) for train in ranks]

@@ -26,7 +26,7 @@ SCHEMA = rm.Schema(
 
 
 def tokens(*lengths: int) -> rm.Ragged:
-    """Sequences whose items say where they come from: 100, 101, ... 200, 201, ..."""
+    """Make sequences whose items tell where they come from: 100, 101, ... 200, 201, ..."""
     return rm.Ragged.from_rows([100 * (i + 1) + np.arange(n) for i, n in enumerate(lengths)], "i4")
 
 
@@ -35,8 +35,8 @@ def pack(packer: Packer, column: rm.Ragged) -> dict[str, Any]:
     return dict(packer.batch(rows + packer.flush()))
 
 
-def pieces(rows: list[PackedRow]) -> list[list[tuple[int, ...]]]:
-    return [[tuple(piece) for piece in row.pieces] for row in rows]
+def segments(rows: list[PackedRow]) -> list[list[tuple[int, ...]]]:
+    return [[tuple(segment) for segment in row.segments] for row in rows]
 
 
 def test_sequences_are_joined_with_segments_and_positions() -> None:
@@ -50,13 +50,13 @@ def test_sequences_are_joined_with_segments_and_positions() -> None:
     assert [packed[n].dtype for n in packed] == [np.int32, np.int32, np.int32]
 
 
-def test_a_row_knows_its_pieces() -> None:
+def test_a_row_knows_its_segments() -> None:
     packer = Packer(6, ["tokens"])
-    assert pieces(packer.add(np.array([7, 3, 9]), {"tokens": tokens(4, 3, 2)})) == [
+    assert segments(packer.add(np.array([7, 3, 9]), {"tokens": tokens(4, 3, 2)})) == [
         [(7, 0, 4), (9, 0, 2)]
     ]
     assert packer.held() == [[[3, 0, 3]]]
-    assert pieces(packer.flush()) == [[(3, 0, 3)]]
+    assert segments(packer.flush()) == [[(3, 0, 3)]]
     assert packer.held() == []
     assert packer.flush() == []
 
@@ -70,11 +70,11 @@ def test_the_fullest_row_with_room_is_filled() -> None:
 def test_the_fullest_row_is_finished_when_too_many_are_open() -> None:
     packer = Packer(10, ["tokens"], open_rows=2)
     finished = packer.add(np.arange(3), {"tokens": tokens(6, 7, 8)})
-    assert pieces(finished) == [[(1, 0, 7)]]
+    assert segments(finished) == [[(1, 0, 7)]]
     assert packer.held() == [[[0, 0, 6]], [[2, 0, 8]]]
 
 
-def test_columns_are_packed_alike_each_with_its_fill() -> None:
+def test_columns_are_packed_in_the_same_way_each_with_its_own_fill() -> None:
     packer = Packer(5, ["tokens", "labels"], fill={"labels": -100})
     column = tokens(3, 1)
     labels = rm.Ragged(np.asarray(column.values, np.int64) * 2, column.offsets)
@@ -92,7 +92,7 @@ def test_items_may_have_axes_of_their_own() -> None:
     assert packed["x"].tolist() == [[[0, 1], [2, 3], [9, 9]]]
 
 
-def test_slices_and_regular_columns_are_packed_too() -> None:
+def test_slices_and_dense_columns_are_packed_too() -> None:
     column = tokens(2, 3, 1)
     assert pack(Packer(4, ["tokens"]), column[1:])["tokens"].tolist() == [[200, 201, 202, 300]]
     packer = Packer(4, ["tokens"])
@@ -143,13 +143,13 @@ def test_long_sequences_are_cut() -> None:
 def test_long_sequences_are_split_and_each_part_is_a_segment() -> None:
     packer = Packer(3, ["tokens"], long="split", open_rows=1)
     finished = packer.add(np.arange(2), {"tokens": tokens(1, 8)})
-    assert pieces(finished) == [[(1, 0, 3)], [(1, 3, 6)], [(0, 0, 1), (1, 6, 8)]]
+    assert segments(finished) == [[(1, 0, 3)], [(1, 3, 6)], [(0, 0, 1), (1, 6, 8)]]
     packed = packer.batch(finished)
     assert packed["tokens"].tolist() == [[200, 201, 202], [203, 204, 205], [100, 206, 207]]
     assert packed["positions"].tolist() == [[0, 1, 2], [0, 1, 2], [0, 0, 1]]
 
 
-def test_columns_of_different_lengths_are_named_with_their_row() -> None:
+def test_columns_of_different_lengths_are_refused_with_the_row() -> None:
     packer = Packer(9, ["tokens", "labels"])
     with pytest.raises(rm.DataError, match="row 31: 2 items in 'tokens', but 3 in 'labels'"):
         packer.add(np.array([30, 31]), {"tokens": tokens(1, 2), "labels": tokens(1, 3)})
@@ -165,7 +165,7 @@ def test_columns_of_different_lengths_are_named_with_their_row() -> None:
         ({"tokens": tokens(1, 1)}, "1 positions of 2 rows"),
     ],
 )
-def test_batches_that_cannot_be_packed(batch: Any, message: str) -> None:
+def test_batches_that_cannot_be_packed_are_refused(batch: Any, message: str) -> None:
     with pytest.raises(rm.ColumnError, match=message):
         Packer(4, ["tokens"]).add(np.arange(1), batch)
 
@@ -177,7 +177,7 @@ def test_sequences_of_another_dtype_are_refused() -> None:
         packer.add(np.arange(1), {"tokens": rm.Ragged.from_rows([[0.5]])})
 
 
-def test_the_schema_of_packed_rows() -> None:
+def test_the_schema_describes_packed_rows() -> None:
     expected = {"tokens": "int32[8]", "segments": "int32[8]", "positions": "int32[8]"}
     assert Packer(8, ["tokens"]).schema(SCHEMA) == rm.Schema(expected)
     assert list(Packer(8).schema(SCHEMA)) == ["tokens", "labels", "segments", "positions"]
@@ -199,14 +199,14 @@ def test_the_schema_of_packed_rows() -> None:
         ({"columns": ["tokens"], "fill": {"labels": 1}}, "fill names 'labels'"),
     ],
 )
-def test_what_cannot_be_packed_is_said_before_any_row_is_read(
+def test_columns_that_cannot_be_packed_are_refused_before_any_row_is_read(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(rm.OptionError, match=message):
         Packer(**{"length": 8} | options).schema(SCHEMA)
 
 
-def test_columns_that_packing_adds_must_not_be_there() -> None:
+def test_columns_named_like_those_that_packing_adds_are_refused() -> None:
     with pytest.raises(rm.OptionError, match="adds a column 'segments'"):
         Packer(8).schema(rm.Schema({"segments": "int64[*]"}))
 
@@ -256,22 +256,22 @@ def test_every_item_comes_out_once_however_the_input_was_batched(
     for start, stop in pairwise(bounds):
         again += parts.add(np.arange(start, stop), {"tokens": column[start:stop]})
     again += parts.flush()
-    assert pieces(rows) == pieces(again)
+    assert segments(rows) == segments(again)
     if lengths:
         assert_same(dict(whole.batch(rows)), dict(parts.batch(again)))
-    taken = sorted(piece for row in rows for piece in row.pieces)
+    taken = sorted(segment for row in rows for segment in row.segments)
     kept = [min(n, options["length"]) if options["long"] == "cut" else n for n in lengths]
     assert [(p, i) for p, begin, end in taken for i in range(begin, end)] == [
         (p, i) for p, n in enumerate(kept) for i in range(n)
     ]
     for row in rows:
-        joined = [column[p.position][p.begin : p.end] for p in row.pieces]
+        joined = [column[p.position][p.begin : p.end] for p in row.segments]
         assert np.array_equal(row.columns["tokens"][: row.used], np.concatenate(joined))
         assert not row.columns["tokens"][row.used :].any()
 
 
 @given(LENGTHS, st.fixed_dictionaries(OPTIONS), st.data())
-def test_the_rest_after_a_restore_is_what_would_have_come(
+def test_a_restored_packer_gives_the_same_rows(
     lengths: list[int], options: dict[str, Any], data: st.DataObject
 ) -> None:
     column = tokens(*lengths)
@@ -285,15 +285,15 @@ def test_the_rest_after_a_restore_is_what_would_have_come(
     rest = np.arange(stop, len(column))
     one = packer.add(rest, {"tokens": column[stop:]}) + packer.flush()
     other = restored.add(rest, {"tokens": column[stop:]}) + restored.flush()
-    assert pieces(one) == pieces(other)
+    assert segments(one) == segments(other)
     assert_same(dict(packer.batch(one)), dict(restored.batch(other)))
 
 
-def test_finished_rows_are_made_again_from_their_pieces() -> None:
+def test_finished_rows_are_rebuilt_from_their_segments() -> None:
     column = tokens(3, 5, 2, 4, 1, 3)
     packer = Packer(6, ["tokens"])
     rows = packer.add(np.arange(6), {"tokens": column})
-    kept = [[list(piece) for piece in row.pieces] for row in rows]
+    kept = [[list(segment) for segment in row.segments] for row in rows]
     fresh = Packer(6, ["tokens"])
     again = fresh.rows(kept, {"tokens": column[[p[0] for row in kept for p in row]]})
     assert_same(dict(packer.batch(rows)), dict(fresh.batch(again)))

@@ -62,20 +62,20 @@ def test_only_the_columns_named_are_padded() -> None:
     assert batch["boxes"] is BOXES
 
 
-def test_each_column_has_its_own_way() -> None:
+def test_each_column_may_have_its_own_pad() -> None:
     batch = padded({"tokens": Pad(5, fill=-1, side="left"), "boxes": "longest"})
     assert batch["tokens"].tolist() == [[-1, -1, 1, 2, 3], [-1] * 5, [-1, -1, -1, -1, 4]]
     assert batch["boxes"].shape == (3, 2, 4)
 
 
-def test_one_pad_may_serve_all_columns() -> None:
+def test_one_pad_may_apply_to_all_columns() -> None:
     assert padded(Pad(fill=7))["tokens"].tolist() == [[1, 2, 3], [7, 7, 7], [4, 7, 7]]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("cut", ["right", "left"])
 @pytest.mark.parametrize("length", [1, 7, 40])
-def test_rows_are_padded_and_cut_as_keras_does(side: Any, cut: Any, length: int) -> None:
+def test_rows_are_padded_and_cut_like_keras(side: Any, cut: Any, length: int) -> None:
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 99, n) for n in rng.integers(0, 30, 64)]
     keras = {"right": "post", "left": "pre"}
@@ -154,7 +154,7 @@ def test_each_nested_axis_may_have_its_own_length() -> None:
         apply(Padding({"x": (1, 2, 3)}), NESTED, "int64[*,*]")
 
 
-def test_the_schema_has_the_axes_that_are_fixed() -> None:
+def test_the_schema_has_the_fixed_axes() -> None:
     padding = Padding({"tokens": 128, "boxes": "longest"}, lengths=True, mask=True)
     assert padding.schema(SCHEMA) == rm.Schema(
         {
@@ -172,7 +172,7 @@ def test_the_schema_has_the_axes_that_are_fixed() -> None:
     assert Padding({"x": (5, "longest")}).schema(NESTED_SCHEMA)["x"].shape == (None, None)
 
 
-def test_rows_that_happen_to_be_equally_long_are_padded_all_the_same() -> None:
+def test_rows_that_happen_to_have_equal_lengths_are_padded_too() -> None:
     equal = rm.Ragged.from_rows([[1, 2], [3, 4]])
     for column in (equal, equal.pad()):
         assert apply(Padding(3), column, "int64[*]")["x"].tolist() == [[1, 2, 0], [3, 4, 0]]
@@ -180,7 +180,7 @@ def test_rows_that_happen_to_be_equally_long_are_padded_all_the_same() -> None:
     assert np.array_equal(apply(Padding("longest"), dense, "int64[*,*]")["x"], dense)
 
 
-def test_batches_of_no_rows_and_of_empty_rows() -> None:
+def test_batches_without_rows_or_of_empty_rows_are_padded() -> None:
     nothing = Padding("longest", lengths=True, mask=True)
     for rows in (0, 2):
         empty = rm.Ragged(np.empty(0, np.int64), np.zeros(rows + 1))
@@ -207,7 +207,9 @@ def test_batches_of_no_rows_and_of_empty_rows() -> None:
         ({"tokens": Pad(fill=[0, 1])}, "cannot hold"),
     ],
 )
-def test_what_cannot_be_padded_is_said_before_any_row_is_read(pad: Any, message: str) -> None:
+def test_columns_that_cannot_be_padded_are_refused_before_any_row_is_read(
+    pad: Any, message: str
+) -> None:
     with pytest.raises(rm.OptionError, match=message):
         Padding(pad).schema(SCHEMA)
 
@@ -226,12 +228,12 @@ def test_what_cannot_be_padded_is_said_before_any_row_is_read(pad: Any, message:
         ({"length": 10, "multiple": 8}, "multiple=8 rounds 'longest' up"),
     ],
 )
-def test_a_pad_that_means_nothing_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_pad_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(rm.OptionError, match=message):
         Pad(**options)
 
 
-def test_columns_are_not_overwritten_by_lengths_and_masks() -> None:
+def test_lengths_and_masks_do_not_overwrite_columns() -> None:
     schema = rm.Schema({"x": "int64[*]", "x_length": "int64", "x_mask": "bool"})
     for option in ("length", "mask"):
         padding = Padding(3, **{"lengths" if option == "length" else "mask": True})

@@ -1,4 +1,4 @@
-"""Sequences in TFRecord files are padded while they are read: as if it were done afterwards."""
+"""Padding TFRecord sequences while they are read gives the same as padding them afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write(path: str, data: dict[str, Any], begin: int = 0, end: int | None = Non
 
 @pytest.fixture
 def read_apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
-    """The batches of a chain, whose rows are read first and padded then."""
+    """Return the batches of a pipeline whose rows are read first and padded afterwards."""
 
     def batches(chain: Any) -> list[Any]:
         with monkeypatch.context() as patch:
@@ -79,7 +79,7 @@ def read_apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many batches were padded while they were read, block by block."""
+    """Count the batches that were padded while they were read, block by block."""
     blocks: list[int] = []
     read = Padding.read
 
@@ -115,7 +115,7 @@ PADS: dict[str, Any] = {
 @pytest.mark.parametrize("pad", PADS.values(), ids=list(PADS))
 @pytest.mark.parametrize("names", [list(FIELDS), NUMBERS], ids=["all", "numbers"])
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
-def test_batches_are_those_padded_afterwards(
+def test_batches_equal_those_padded_after_reading(
     pad: Any,
     shuffled: bool,
     names: list[str],
@@ -131,7 +131,7 @@ def test_batches_are_those_padded_afterwards(
     blocks = counted(monkeypatch)
     alike(list(chain), expected)
     assert sum(blocks) == len(expected)
-    # What stays ragged has no memory of its own, if several batches are read together.
+    # If several batches are read together, ragged columns share memory.
     stays = names != NUMBERS or isinstance(pad, dict)
     assert max(blocks) == (1 if stays else 8)
 
@@ -141,7 +141,9 @@ def test_batches_are_those_padded_afterwards(
     size=st.integers(1, 12),
     pad=st.sampled_from(list(PADS.values())[:-1]),
 )
-def test_any_rows_and_sizes(lengths: list[int], size: int, pad: Any) -> None:
+def test_any_rows_and_sizes_equal_those_padded_after_reading(
+    lengths: list[int], size: int, pad: Any
+) -> None:
     rows = rm.Ragged.from_rows([np.arange(n) * 1000 - 7 for n in lengths], np.int64)
     with rm.TFRecordWriter("h.tfrecord", index=False, overwrite=True) as writer:
         writer.write({"x": rows})
@@ -149,7 +151,7 @@ def test_any_rows_and_sizes(lengths: list[int], size: int, pad: Any) -> None:
     alike(made, list(rm.from_arrays({"x": rows}).batch(size, pad=pad)))
 
 
-def test_rows_of_several_files_and_some_of_them(
+def test_all_or_some_rows_of_several_files_are_padded_while_they_are_read(
     read_apart: Callable[[Any], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = columns()
@@ -163,13 +165,13 @@ def test_rows_of_several_files_and_some_of_them(
         with monkeypatch.context() as patch:
             blocks = counted(patch)
             alike(list(chain), expected)
-        # Also those that have rows of two files.
+        # Batches with rows of two files, too.
         assert sum(blocks) == len(expected) == 41
 
 
 @pytest.mark.parametrize("pad", PADS.values(), ids=list(PADS))
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
-def test_columns_from_several_places_are_padded_while_they_are_read(
+def test_columns_of_several_datasets_are_padded_while_they_are_read(
     pad: Any,
     shuffled: bool,
     read_apart: Callable[[Any], list[Any]],
@@ -207,7 +209,7 @@ def test_a_column_under_two_names_is_padded_in_two_ways(
     alike(list(chain), expected)
 
 
-def test_compressed_files_are_read_first(read_apart: Callable[[Any], list[Any]]) -> None:
+def test_compressed_files_are_padded_after_reading(read_apart: Callable[[Any], list[Any]]) -> None:
     write("d.tfrecord.gz", columns())
     chain = rm.open("d.tfrecord.gz", fields=FIELDS).batch(16, pad="longest")
     expected = read_apart(chain)
@@ -215,7 +217,7 @@ def test_compressed_files_are_read_first(read_apart: Callable[[Any], list[Any]])
     alike(list(chain), expected)
 
 
-def test_a_row_that_must_not_be_cut_is_refused_in_its_place() -> None:
+def test_a_row_that_must_not_be_cut_is_refused_when_its_turn_comes() -> None:
     rows = [np.arange(50 if i == 575 else i % 40) for i in range(1000)]
     with rm.TFRecordWriter("d.tfrecord") as writer:
         writer.write({"x": np.arange(1000), "tokens": rm.Ragged.from_rows(rows)})
@@ -239,7 +241,7 @@ def test_a_damaged_record_is_named_and_those_before_it_come_first() -> None:
         next(batches)
 
 
-def test_a_value_that_is_cut_off_has_to_fit_all_the_same() -> None:
+def test_a_value_that_is_cut_off_must_fit_too() -> None:
     rows = [[1, 2], [3, 4, 70_000]]
     with rm.TFRecordWriter("d.tfrecord", index=False) as writer:
         writer.write({"x": rm.Ragged.from_rows(rows, np.int64)})
@@ -247,7 +249,7 @@ def test_a_value_that_is_cut_off_has_to_fit_all_the_same() -> None:
         list(rm.open("d.tfrecord", fields={"x": "int16[*]"}).batch(2, pad=2))
 
 
-def test_batches_have_memory_of_their_own() -> None:
+def test_batches_do_not_share_memory() -> None:
     write("d.tfrecord", columns(longest=600))
     chain = rm.open("d.tfrecord", fields=FIELDS).batch(64, pad={"tokens": 600})
     batches = list(chain)
@@ -259,7 +261,7 @@ def test_batches_have_memory_of_their_own() -> None:
 def test_batches_that_turn_out_too_large_are_read_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The first rows are short, so that many batches are read together.
+    # The first rows are short, so many batches are read together.
     lengths = np.full(2048, 4)
     lengths[1000::64] = 20_000
     rows = rm.Ragged.from_rows([np.full(n, n) for n in lengths], np.int64)
@@ -273,15 +275,15 @@ def test_batches_that_turn_out_too_large_are_read_one_by_one(
     made = [batch["x"] for batch in chain]
     assert [len(array) for array in made] == [64] * 32
     assert [array.shape[1] for array in made] == [4] * 15 + [20_000] * 17
-    # Of two blocks, one has no long row, and one a single one; the others are tried, and then
-    # read one by one.
+    # One block has no long row, and one has a single long row; the others are tried, and
+    # then read one by one.
     assert blocks[:2] == [8, 8]
     assert set(blocks[2:]) == {1}
     for array, start in zip(made, range(0, 2048, 64), strict=True):
         assert np.array_equal(array, rows[start : start + 64].pad())
 
 
-def test_sizes_that_no_memory_has_are_refused() -> None:
+def test_sizes_beyond_any_memory_are_refused() -> None:
     write("d.tfrecord", columns(20))
     source = TFRecordSource(["d.tfrecord"], {"tokens": "int64[*]"})
     for width, multiple in [(1 << 62, 1), (1 << 40, 1), (None, 1 << 61)]:
@@ -302,7 +304,7 @@ def test_pads_that_do_not_fit_the_column_are_refused() -> None:
         source.read_padded(range(20), {"tokens": eight}, 8, lambda n: np.empty(n - 1, np.uint8))
 
 
-def test_a_chain_goes_to_another_process(read_apart: Callable[[Any], list[Any]]) -> None:
+def test_a_pipeline_can_be_sent_to_another_process(read_apart: Callable[[Any], list[Any]]) -> None:
     write("d.tfrecord", columns())
     chain = rm.open("d.tfrecord", fields=FIELDS).shuffle(seed=1).batch(32, pad="longest")
     expected = read_apart(chain)
@@ -312,7 +314,7 @@ def test_a_chain_goes_to_another_process(read_apart: Callable[[Any], list[Any]])
     alike(list(pickle.loads(pickle.dumps(chain))), expected)
 
 
-def test_functions_of_batches_come_after() -> None:
+def test_functions_of_batches_get_padded_batches() -> None:
     write("d.tfrecord", columns())
     ds = rm.open("d.tfrecord", fields=FIELDS).select(["id", "tokens"])
     made = list(ds.batch(32, pad="longest").map(lambda b: {"sum": b["tokens"].sum(1)}))

@@ -1,4 +1,4 @@
-"""What users see of a pipeline, beside its verbs."""
+"""What users see of a pipeline besides its verbs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_dir_shows_what_is_documented_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 13])
-def test_the_first_batches_of_an_endless_repetition(count: int) -> None:
+def test_take_gives_the_first_batches_of_an_endless_repetition(count: int) -> None:
     train = numbers().batch(4).repeat().take(count)
     batches = [batch["x"].tolist() for batch in train]
     epoch = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -51,7 +51,7 @@ def test_progress_counts_what_is_left_of_a_resumed_epoch() -> None:
     assert (told[-1].rows, told[-1].total_rows) == (6, 6)
 
 
-def test_the_rows_of_a_filter_have_no_total() -> None:
+def test_progress_has_no_total_after_a_filter() -> None:
     told: list[Progress] = []
     kept = numbers().filter(lambda row: row["x"] > 3).batch(2)
     list(kept.run(progress=told.append))

@@ -20,14 +20,14 @@ def numbers(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("given", [(1000,), (7, 8), ("x",)], ids=str)
-def test_a_buffer_size_is_refused_with_what_to_write(given: tuple[Any, ...]) -> None:
+def test_a_buffer_size_is_refused_with_a_remedy(given: tuple[Any, ...]) -> None:
     with pytest.raises(rm.OptionError, match=r"exact and needs no buffer; write shuffle\(\)") as e:
         dataset().shuffle(*given)
     assert f"shuffle(seed={given[0]!r})" in str(e.value)
 
 
 @pytest.mark.parametrize("window", [None, 16])
-def test_a_drawn_seed_comes_back_with_the_state(window: int | None) -> None:
+def test_a_state_restores_a_drawn_seed(window: int | None) -> None:
     train = dataset().shuffle(window=window).batch(4)
     batches = iter(train)
     had = [next(batches) for _ in range(3)]
@@ -39,7 +39,7 @@ def test_a_drawn_seed_comes_back_with_the_state(window: int | None) -> None:
     assert numbers(again) == numbers(train)  # the next epoch, too
 
 
-def test_a_drawn_seed_differs_and_is_shown() -> None:
+def test_drawn_seeds_differ_and_are_shown() -> None:
     a, b = dataset().shuffle(), dataset().shuffle()
     assert numbers(a) != numbers(b)
     seed = a.state()["verbs"][0].removeprefix("shuffle(seed=").removesuffix(")")
@@ -48,7 +48,7 @@ def test_a_drawn_seed_differs_and_is_shown() -> None:
     assert numbers(dataset().shuffle(seed=int(seed))) == numbers(a)
 
 
-def test_an_explicit_seed_is_not_replaced_by_a_state() -> None:
+def test_a_state_does_not_replace_an_explicit_seed() -> None:
     state = dataset().shuffle(seed=3).batch(4).state()
     dataset().shuffle().batch(4).restore(state)
     drawn = dataset().shuffle().batch(4).state()
@@ -64,7 +64,7 @@ def test_ranks_need_an_explicit_seed() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 16])
-def test_reshuffle_false_is_one_order_for_all_epochs(window: int | None) -> None:
+def test_reshuffle_false_gives_all_epochs_one_order(window: int | None) -> None:
     train = dataset().shuffle(seed=1, window=window, reshuffle=False)
     first = numbers(train)
     assert first == numbers(train) != sorted(first)

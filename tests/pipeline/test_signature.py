@@ -1,4 +1,4 @@
-"""States know what they were saved from: the data, and the verbs of the chain."""
+"""A state identifies what it was saved from: the data, and the verbs of the pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import recmap as rm
 
 
 def begun(pipeline: Any, batches: int = 1) -> dict[str, Any]:
-    """The state after some batches."""
+    """Return the state after some batches."""
     for _ in zip(range(batches), pipeline, strict=False):
         pass
     state: dict[str, Any] = json.loads(json.dumps(pipeline.state()))
@@ -27,7 +27,7 @@ def begun(pipeline: Any, batches: int = 1) -> dict[str, Any]:
 
 
 def files(*names: str) -> None:
-    """Files of ten rows each, whose values tell which they are."""
+    """Write files of ten rows each, whose values tell which file they are from."""
     for name in names:
         np.save(name, np.arange(10) + 100 * (ord(name[0]) - ord("a")))
 
@@ -58,7 +58,7 @@ def test_files_in_another_order_are_refused() -> None:
     )
 
 
-def test_files_of_one_name_in_another_order_are_refused() -> None:
+def test_files_with_the_same_name_in_another_order_are_refused() -> None:
     for folder in ("a", "b"):
         os.makedirs(folder)
         np.save(f"{folder}/x.npy", np.arange(10) + ord(folder))
@@ -85,7 +85,7 @@ def test_other_files_are_refused() -> None:
     ],
     ids=["rows", "schema", "values"],
 )
-def test_a_file_that_was_changed_is_refused(values: Any, said: str) -> None:
+def test_a_changed_file_is_refused(values: Any, said: str) -> None:
     files("a.npy")
     state = begun(rm.open("a.npy").batch(4))
     np.save("a.npy", values)
@@ -93,7 +93,7 @@ def test_a_file_that_was_changed_is_refused(values: Any, said: str) -> None:
         rm.open("a.npy").batch(4).restore(state)
 
 
-def test_data_that_was_moved_is_the_same(tmp_path: Path) -> None:
+def test_moved_data_is_the_same(tmp_path: Path) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": np.arange(30)})
     state = begun(rm.open("x.tfrecord").batch(4))
@@ -110,7 +110,7 @@ def test_other_values_in_memory_are_refused() -> None:
         rm.from_arrays({"x": np.arange(30) + 1}).batch(4).restore(state)
 
 
-def test_columns_of_files_that_changed_places_are_refused() -> None:
+def test_files_of_columns_that_were_swapped_are_refused() -> None:
     files("a.npy", "b.npy")
     both = begun(rm.open({"x": "a.npy", "y": "b.npy"}).batch(4))
     rm.open({"x": "a.npy", "y": "b.npy"}).batch(4).restore(both)
@@ -193,7 +193,7 @@ def scaled(row: dict[str, Any], by: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("change", CHANGED)
-def test_another_chain_is_refused_with_what_differs(change: str) -> None:
+def test_another_pipeline_is_refused_with_what_differs(change: str) -> None:
     then, now, said = CHANGED[change]
     ds = rm.from_arrays({"x": np.arange(30), "y": np.arange(30)})
     state = begun(then(ds))
@@ -202,7 +202,7 @@ def test_another_chain_is_refused_with_what_differs(change: str) -> None:
         now(ds).restore(state)
 
 
-def test_check_false_restores_all_the_same() -> None:
+def test_check_false_restores_anyway() -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
     state = begun(ds.map(augment).batch(4))
     again = ds.map(other).batch(4).restore(state, check=False)
@@ -216,7 +216,7 @@ def test_ranks_workers_and_prefetch_may_differ() -> None:
     assert next(iter(again))["x"].tolist() == [4, 5, 6, 7]
 
 
-def test_a_selection_given_in_another_way_is_the_same() -> None:
+def test_a_selection_written_in_another_way_is_the_same() -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
     state = begun(ds.select([9, 3, 5]).batch(1))
     again = ds.select(np.array([9, 3, 5], np.int32)).batch(1).restore(state)
@@ -265,7 +265,7 @@ else:
 
 def test_functions_are_the_same_in_another_process() -> None:
     Path("program.py").write_text(FUNCTIONS)
-    # Texts have another order in sets with every seed.
+    # The order of strings in a set depends on the hash seed.
     for seed in "123":
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "program.py"], check=True, env=environment)
@@ -283,7 +283,7 @@ def test_another_lambda_inside_a_partial_is_refused() -> None:
         chain(lambda x: x * 3).restore(state)
 
 
-def test_one_other_value_among_few_in_memory_is_refused() -> None:
+def test_one_changed_value_among_few_in_memory_is_refused() -> None:
     values = np.arange(1000)
     state = begun(rm.from_arrays({"x": values}).batch(4))
     changed = np.where(values == 7, 0, values)
@@ -353,7 +353,7 @@ def test_a_damaged_state_is_refused(damage: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_state_whose_files_cannot_be_told_is_refused(damage: dict[str, Any]) -> None:
+def test_a_state_with_malformed_files_is_refused(damage: dict[str, Any]) -> None:
     files("a.npy")
     state = begun(rm.open("a.npy").batch(4))
     state["data"][0] |= damage
@@ -387,7 +387,7 @@ def _nested() -> Any:
     ids=["nested", *map(str, range(10))],
 )
 @pytest.mark.parametrize("chain", ["bucket", "pack"])
-def test_rows_held_back_that_cannot_be_are_refused(chain: str, held: Any, check: bool) -> None:
+def test_impossible_held_rows_are_refused(chain: str, held: Any, check: bool) -> None:
     state = {**begun(OLD_CHAINS[chain]()), "held": held}
     if chain == "pack" and held == {"open": [], "full": []}:
         OLD_CHAINS[chain]().restore(state)  # nothing is held
@@ -396,7 +396,7 @@ def test_rows_held_back_that_cannot_be_are_refused(chain: str, held: Any, check:
         list(OLD_CHAINS[chain]().restore(state, check=check))
 
 
-def test_rows_left_that_are_not_there_are_refused_without_a_check_too() -> None:
+def test_remaining_rows_that_do_not_exist_are_refused_even_without_a_check() -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
     left = {"tail": 2**61, "runs": [[0, 2**61 - 1]]}
     state = {**begun(ds.batch(4)), "left": left, "block": 2}
@@ -412,7 +412,7 @@ def test_two_states_of_one_rank_are_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", ["version", "epoch", "at", "rank", "data", "verbs", "left"])
-def test_a_state_with_something_missing_is_refused(missing: str) -> None:
+def test_an_incomplete_state_is_refused(missing: str) -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
     state = begun(ds.batch(4))
     del state[missing]
@@ -444,7 +444,7 @@ OLD_CHAINS: dict[str, Callable[[], Any]] = {
     "rejoined": lambda: _numbers().batch(4).skip(1),
 }
 
-# As recmap 0.1 saved them: in the middle, and after the last batch.
+# States that recmap 0.1 saved: in the middle of an epoch, and after the last batch.
 OLD_STATES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "states_of_0_1.json").read_text()
 )
@@ -472,6 +472,6 @@ def test_states_of_0_1_are_restored_with_a_warning(name: str) -> None:
         assert plain(again) == epochs[1]
 
 
-def test_a_state_of_0_1_of_another_chain_is_refused() -> None:
+def test_a_state_of_0_1_of_another_pipeline_is_refused() -> None:
     with pytest.raises(rm.OptionError, match="another pipeline"):
         _numbers().batch(5).restore(OLD_STATES["batch"][0])

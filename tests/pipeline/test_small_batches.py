@@ -1,4 +1,4 @@
-"""Small batches are read several at a time; nobody can tell."""
+"""Small batches are read several at a time, and the loop sees no difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _values(batches: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("size", [1, 10, 59, 1003, 2000])
-def test_they_are_those_that_are_read_one_by_one(size: int, drop_last: bool) -> None:
+def test_small_batches_equal_those_read_one_by_one(size: int, drop_last: bool) -> None:
     train = _dataset().shuffle(seed=1).batch(size, drop_last=drop_last)
     assert _values(train) == _values(train.prefetch(0))
 
@@ -35,7 +35,7 @@ def test_ranks_get_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("given", [0, 1, 50, 100, 101, 150])
-def test_a_run_goes_on_after_any_of_them(given: int) -> None:
+def test_a_run_resumes_after_any_small_batch(given: int) -> None:
     def train() -> Any:
         return _dataset().shuffle(seed=1).batch(10).repeat(2)
 
@@ -47,7 +47,7 @@ def test_a_run_goes_on_after_any_of_them(given: int) -> None:
     assert _values(train().restore(saved)) == _values(train())[given:]
 
 
-def test_they_may_be_written_to_and_share_nothing() -> None:
+def test_small_batches_are_writable_and_do_not_overlap() -> None:
     train = _dataset().batch(10)
     batches = list(train)
     for number, batch in enumerate(batches):
@@ -56,16 +56,16 @@ def test_they_may_be_written_to_and_share_nothing() -> None:
     assert _values(_dataset().batch(10)) == _values(_dataset().batch(10).prefetch(0))
 
 
-def test_telemetry_counts_each() -> None:
+def test_timings_count_every_small_batch() -> None:
     train = _dataset().batch(10)
     assert len(list(train)) == train.timings().batches == 101
     assert train.timings().rows == _ROWS
 
 
 @pytest.mark.parametrize("bad", [0, 57, 995])
-def test_those_before_a_bad_one_come_first(bad: int) -> None:
+def test_batches_before_a_bad_one_come_first(bad: int) -> None:
     def write(bad: int | None) -> None:
-        # Three values where two are promised: a row that does not decode.
+        # Three values instead of two: this row cannot be decoded.
         rows = [[i, i] if i != bad else [i, i, i] for i in range(_ROWS)]
         with rm.TFRecordWriter("d.tfrecord", index=False, overwrite=True) as writer:
             writer.write({"x": np.arange(_ROWS), "y": rm.Ragged.from_rows(rows)})
@@ -81,7 +81,7 @@ def test_those_before_a_bad_one_come_first(bad: int) -> None:
     assert seen == list(range(bad))
     write(None)
     rest = [n for batch in _values(train().restore(stopped.state())) for n in batch]
-    # A batch that broke off is none to go on from: it comes again, whole.
+    # A state cannot be inside a batch: the incomplete one comes again, whole.
     assert seen[: bad // 10 * 10] + rest == list(range(_ROWS))
 
 
@@ -116,7 +116,7 @@ def test_padded_batches_before_a_bad_one_come_first() -> None:
         next(batches)
 
 
-def test_kept_padded_batches_share_nothing() -> None:
+def test_padded_batches_that_are_kept_do_not_overlap() -> None:
     train = _sequences().batch(500, pad={"tokens": 2000})
     batches = list(train)
     for number, batch in enumerate(batches):
@@ -125,12 +125,12 @@ def test_kept_padded_batches_share_nothing() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3, 8])
-def test_any_number_of_threads_reads_the_same(threads: int) -> None:
+def test_any_number_of_threads_reads_the_same_batches(threads: int) -> None:
     train = _dataset().shuffle(seed=1).batch(10)
     assert _values(train.prefetch(threads=threads)) == _values(train.prefetch(0))
 
 
-def test_no_threads_cannot_read_ahead() -> None:
+def test_reading_ahead_needs_a_thread() -> None:
     with pytest.raises(rm.OptionError, match="threads=0: .*1 or more"):
         _dataset().batch(10).prefetch(2, threads=0)
     with pytest.raises(rm.OptionError, match="one thread or more"):
@@ -138,7 +138,7 @@ def test_no_threads_cannot_read_ahead() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 32])
-def test_the_place_after_any_batch_is_known_under_tensorflow(size: int) -> None:
+def test_the_state_after_any_batch_is_known_under_tensorflow(size: int) -> None:
     train = rm.from_arrays({"x": np.arange(40_000)}).batch(size).take(1500)
     for number, batch in enumerate(train.to_tf(), 1):
         if number % 100 == 1:
@@ -147,14 +147,14 @@ def test_the_place_after_any_batch_is_known_under_tensorflow(size: int) -> None:
             assert next(iter(rest))["x"][0] == int(batch["x"][-1]) + 1
 
 
-def test_few_padded_batches_are_read_together_for_their_size_is_a_guess() -> None:
+def test_only_a_few_padded_batches_are_read_together_as_their_size_is_a_guess() -> None:
     lengths = [2000 if row % 32 == 0 else 5 for row in range(4096)]
     rows = rm.Ragged.from_rows([np.zeros(n, np.int64) for n in lengths])
     train = rm.from_arrays({"tokens": rows}).batch(32, pad="longest")
     assert train._feed().ready.batches_per_block <= 4
 
 
-def test_what_is_ahead_counts_the_batches_that_are_read_together() -> None:
+def test_blocks_ahead_account_for_batches_that_are_read_together() -> None:
     values = np.zeros((100_000, 256), np.float32)
     train = rm.from_arrays({"x": values}).shuffle(seed=1).batch(64)
     many = train.prefetch(threads=16, memory="64MB")

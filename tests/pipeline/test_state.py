@@ -1,4 +1,4 @@
-"""What holds for any chain: every row once, the same order again, and on from any place."""
+"""What holds for any pipeline: every row once, a reproducible order, and resuming anywhere."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from recmap.pipeline.sharding import Remaining, Share
 
 
 def dataset(rows: int) -> rm.Dataset:
-    """Rows that know their number, with a sequence whose length depends on it."""
+    """Rows that hold their number, with a sequence whose length depends on it."""
     lengths = [(i * 7) % 9 for i in range(rows)]
     tokens = rm.Ragged.from_rows([np.full(n, i) for i, n in enumerate(lengths)], np.int64)
     return rm.from_arrays({"row": np.arange(rows), "tokens": tokens})
 
 
-def with_chance(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {**row, "chance": int(rng.integers(1 << 40))}
+def with_noise(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**row, "noise": int(rng.integers(1 << 40))}
 
 
-def batch_chance(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def batch_noise(batch: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {**batch, "together": rng.integers(1 << 40, size=len(batch["row"]))}
 
 
@@ -36,7 +36,7 @@ def keeps(row: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain that can be built again and again."""
+    """A pipeline that can be built several times."""
 
     rows: int
     skip: int
@@ -64,8 +64,8 @@ class Chain:
             )
         if self.repeat_before != 1:
             p = p.repeat(self.repeat_before)
-        p = p.map(with_chance) if self.mapped else p
-        p = p.map(batch_chance, batched=True) if self.together else p
+        p = p.map(with_noise) if self.mapped else p
+        p = p.map(batch_noise, batched=True) if self.together else p
         p = p.filter(keeps) if self.filtered else p
         if self.group == "batch":
             p = p.batch(self.size, drop_last=self.drop_last, pad={"tokens": 4})
@@ -108,7 +108,7 @@ def row_numbers(batch: dict[str, Any]) -> list[int]:
 
 @settings(max_examples=100)
 @given(chain=chains, cut=st.integers(0, 30), epoch=st.integers(0, 2))
-def test_the_rest_after_restore_is_what_would_have_come(chain: Chain, cut: int, epoch: int) -> None:
+def test_a_restored_pipeline_gives_the_same_rest(chain: Chain, cut: int, epoch: int) -> None:
     undisturbed = chain.build()
     undisturbed.epoch = epoch
     expected = [plain(batch) for _ in range(2) for batch in undisturbed]
@@ -155,10 +155,10 @@ def test_every_row_goes_to_exactly_one_rank(chain: Chain, world: int) -> None:
     steps=st.lists(st.integers(0, 4), min_size=3, max_size=3),
     apart=st.booleans(),
 )
-def test_a_run_goes_on_with_other_ranks_and_every_row_comes_once(
+def test_a_run_resumes_with_other_ranks_and_every_row_comes_once(
     chain: Chain, worlds: list[int], steps: list[int], apart: bool
 ) -> None:
-    """``apart``: the ranks have not taken equally many steps."""
+    """With ``apart``, the ranks have taken different numbers of steps."""
     chain = replace(chain, drop_last=False, skip_batches=0, repeat_after=1, order="exact")
     if chain.group == "pack":
         chain = replace(chain, group="bucket")
@@ -170,7 +170,7 @@ def test_a_run_goes_on_with_other_ranks_and_every_row_comes_once(
         ranks = [replace(chain, shard=(rank, world)).build() for rank in range(world)]
         for pipeline in ranks:
             if states:
-                # What all ranks took in step is known from the first of them.
+                # If all ranks are in step, the state of the first tells what all have taken.
                 pipeline.restore(states[0] if in_step else states)
         states = []
         for rank, pipeline in enumerate(ranks):
@@ -196,7 +196,7 @@ def test_a_run_goes_on_with_other_ranks_and_every_row_comes_once(
     block=st.integers(1, 7),
     data=st.data(),
 )
-def test_a_share_dealt_anew_loses_and_doubles_nothing(
+def test_a_redealt_share_loses_and_repeats_no_row(
     total: int, world: int, block: int, data: st.DataObject
 ) -> None:
     left = Remaining(total)
@@ -213,14 +213,14 @@ def test_a_share_dealt_anew_loses_and_doubles_nothing(
         block = data.draw(st.integers(1, 7))
 
 
-def test_a_state_is_small_and_plain() -> None:
+def test_a_state_is_small_and_plain_json() -> None:
     train = dataset(1000).shuffle(seed=1).batch(8)
     for _ in zip(range(20), train, strict=False):
         pass
     assert len(json.dumps(train.state())) < 600
 
 
-def test_other_ranks_need_the_states_of_all_if_rows_are_left_out() -> None:
+def test_other_ranks_need_all_states_after_a_filter() -> None:
     train = dataset(30).filter(keeps).batch(2).shard(0, 2)
     next(iter(train))
     with pytest.raises(rm.OptionError, match="states of all"):

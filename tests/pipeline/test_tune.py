@@ -1,4 +1,4 @@
-"""recmap tune: ways to read a file, tried one after the other."""
+"""recmap tune: several ways to read a file, tried one after another."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
-from recmap.pipeline.tune import Choice, Trial, _choose
+from recmap.pipeline.tune import Choice, Measurement, _choose
 
 
 def _write(rows: int = 3000) -> None:
     np.save("x.npy", np.arange(rows * 16, dtype=np.float32).reshape(rows, 16))
 
 
-def test_the_line_that_is_printed_reads_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_line_reads_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
     _write()
     assert main(["tune", "x.npy", "--seconds", "0.1"]) == 0
     *table, line = capsys.readouterr().out.splitlines()
@@ -25,7 +25,7 @@ def test_the_line_that_is_printed_reads_all_rows(capsys: pytest.CaptureFixture[s
     assert sum(len(batch["data"]) for batch in train) == 3000
 
 
-def test_every_stage_has_one_that_is_best(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_stage_has_one_best_choice(capsys: pytest.CaptureFixture[str]) -> None:
     _write()
     assert main(["tune", "x.npy", "--seconds", "0.1", "--json", "--cold"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -48,7 +48,7 @@ def test_a_compressed_file_is_shuffled_by_windows(capsys: pytest.CaptureFixture[
     assert all("window=" in chain for chain in orders)
 
 
-def test_what_is_said_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_given_options_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     _write()
     assert main(["tune", "x.npy", "--seconds", "0.1", "--batch", "7", "--in-order"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
@@ -62,10 +62,12 @@ def test_an_empty_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no rows" in capsys.readouterr().err
 
 
-def test_more_of_something_must_be_clearly_faster() -> None:
-    tried = [Trial("threads", Choice(1, threads=n), rate, 0) for n, rate in ((1, 100), (2, 105))]
+def test_a_larger_choice_must_be_clearly_faster() -> None:
+    tried = [
+        Measurement("threads", Choice(1, threads=n), rate, 0) for n, rate in ((1, 100), (2, 105))
+    ]
     assert _choose(tried, 1.1) is tried[0]
-    faster = Trial("threads", Choice(1, threads=4), 120, 0)
+    faster = Measurement("threads", Choice(1, threads=4), 120, 0)
     assert _choose([*tried, faster], 1.1) is faster
 
 
@@ -76,7 +78,7 @@ def test_a_file_of_few_rows_is_one_batch(rows: int, capsys: pytest.CaptureFixtur
     assert f".batch({rows})" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_where_there_is_one_way_it_is_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_choice_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     _write()
     rm.convert("x.npy", "x.tfrecord.gz")
     call = ["tune", "x.tfrecord.gz", "--batch", "4", "--in-order", "--seconds", "0.1"]
@@ -84,7 +86,7 @@ def test_where_there_is_one_way_it_is_the_line(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines()[-1].endswith(".batch(4)")
 
 
-def test_a_batch_larger_than_the_file_stays_what_was_said(
+def test_a_given_batch_size_larger_than_the_file_is_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _write(100)

@@ -1,4 +1,4 @@
-"""The verbs of a chain: what each does to rows, and what it refuses."""
+"""The verbs of a pipeline: what each does to rows, and what it refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lengths(pipeline: Any) -> list[int]:
     return [len(batch["x"]) for batch in pipeline]
 
 
-def test_batches_have_all_rows_and_the_last_is_what_is_left(ds: rm.Dataset) -> None:
+def test_batches_have_all_rows_and_the_last_may_be_smaller(ds: rm.Dataset) -> None:
     assert numbers(ds.batch(32)) == list(range(ROWS))
     assert lengths(ds.batch(32)) == [32, 32, 32, 4]
     assert lengths(ds.batch(32, drop_last=True)) == [32, 32, 32]
@@ -58,7 +58,7 @@ def test_rows_keep_their_columns_together(ds: rm.Dataset) -> None:
             assert np.array_equal(batch["y"][:, 0], batch["x"] * 3.0)
 
 
-def test_a_shuffle_is_exact_and_another_in_every_epoch(ds: rm.Dataset) -> None:
+def test_a_shuffle_is_exact_and_new_in_every_epoch(ds: rm.Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rm.SlowOrderWarning)
         train = ds.shuffle(seed=3).batch(7)
@@ -69,7 +69,7 @@ def test_a_shuffle_is_exact_and_another_in_every_epoch(ds: rm.Dataset) -> None:
     assert numbers(train) == first
 
 
-def test_a_window_shuffles_by_blocks(ds: rm.Dataset) -> None:
+def test_a_window_shuffle_has_all_rows_in_a_new_order_every_epoch(ds: rm.Dataset) -> None:
     train = ds.shuffle(seed=3, window=16).batch(7)
     first, second = numbers(train), numbers(train)
     assert sorted(first) == sorted(second) == list(range(ROWS))
@@ -85,18 +85,18 @@ def test_batches_may_be_written_to(ds: rm.Dataset) -> None:
     assert numbers(ds.batch(10)) == before
 
 
-def test_a_shuffle_of_what_lies_compressed_is_warned_of() -> None:
+def test_shuffling_compressed_rows_warns() -> None:
     rm.from_arrays({"x": np.arange(50)}).save("d.tfrecord.gz")
     with pytest.warns(rm.SlowOrderWarning, match="window"):
         rm.open("d.tfrecord.gz").shuffle(seed=1)
 
 
-def test_a_mix_of_one_seed_is_uniform_over_positions() -> None:
+def test_shuffles_are_uniform_over_positions() -> None:
     places = np.zeros((8, 8), int)
     for seed in range(2000):
         order = numbers(rm.from_arrays({"x": np.arange(8)}).shuffle(seed=seed))
         places[np.arange(8), order] += 1
-    # 2000 / 8 in each; five standard deviations around it.
+    # Expect 2000 / 8 in each, within five standard deviations.
     assert abs(places - 250).max() < 75
 
 
@@ -110,14 +110,14 @@ def test_repeat_before_batch_joins_epochs_and_after_it_does_not() -> None:
     assert len(simple(5).repeat(2).batch(3)) == len(simple(5).batch(3).repeat(2)) == 4
 
 
-def test_each_repetition_has_an_order_of_its_own() -> None:
+def test_each_repetition_has_its_own_order() -> None:
     both = numbers(simple().shuffle(seed=1).repeat(2))
     assert both[:20] != both[20:]
     assert sorted(both[:20]) == sorted(both[20:])
     assert numbers(simple().shuffle(seed=1).batch(20).repeat(2)) == both
 
 
-def test_without_end() -> None:
+def test_rows_may_repeat_without_end() -> None:
     endless = iter(simple(3).shuffle(seed=1).repeat().batch(2))
     seen = Counter(int(n) for _ in range(6) for n in next(endless)["x"])
     assert seen == {0: 4, 1: 4, 2: 4}
@@ -175,7 +175,7 @@ def test_buckets_hold_rows_of_similar_length() -> None:
     assert set(sizes) == {0, 1, 2}
 
 
-def test_buckets_by_a_function() -> None:
+def test_rows_may_be_bucketed_by_a_function() -> None:
     by = simple(10).bucket(lambda row: int(row["x"]) % 2, [1]).batch(3)
     assert [batch["x"].tolist() for batch in by] == [[0, 2, 4], [1, 3, 5], [6, 8], [7, 9]]
 
@@ -272,19 +272,19 @@ def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, worl
         (lambda ds: ds.prefetch(memory="lots"), "lots"),
     ],
 )
-def test_what_cannot_be_is_refused_by_the_verb(wrong: Any, said: str) -> None:
+def test_invalid_arguments_are_refused_by_the_verb(wrong: Any, said: str) -> None:
     with pytest.raises((rm.OptionError, rm.ColumnError), match=said):
         made = wrong(simple())
         list(made)
 
 
-def test_rows_that_come_once_are_refused() -> None:
+def test_rows_that_come_only_once_are_refused() -> None:
     once = rm.from_batches([{"x": np.arange(3)}])
     with pytest.raises(rm.OptionError, match="save them first"):
         once.batch(2)
 
 
-def test_no_rows_at_all() -> None:
+def test_a_dataset_without_rows_gives_no_batches() -> None:
     empty = simple(0)
     assert list(empty.shuffle(seed=1).map(lambda row: row).batch(3)) == []
     assert list(empty.repeat().batch(3)) == []
@@ -297,7 +297,7 @@ def test_two_iterations_at_once_do_not_disturb_each_other() -> None:
     assert all(np.array_equal(a["x"], b["x"]) for a, b in pairs)
 
 
-def test_stats_tell_where_the_time_went() -> None:
+def test_timings_tell_where_the_time_went() -> None:
     train = simple(1000).map(lambda row: {"x": row["x"]}).batch(100)
     list(train)
     stats = train.timings()
@@ -309,7 +309,7 @@ def test_stats_tell_where_the_time_went() -> None:
     assert "rows/s" in str(stats)
 
 
-def test_stats_count_the_reading_of_what_is_read_in_order() -> None:
+def test_timings_include_reading_in_order() -> None:
     rm.from_arrays({"x": np.arange(1000)}).save("d.tfrecord.gz")
     train = rm.open("d.tfrecord.gz").batch(100)
     list(train)
@@ -330,7 +330,7 @@ def test_prefetch_stays_within_its_memory() -> None:
     batches = iter(ds)
     next(batches)
     del batches
-    # The sample, the batch that was handed out, and two of 4 MB in 12 MB.
+    # The sample, the batch that the loop has, and two of 4 MB in 12 MB.
     assert ahead <= 5
 
 
@@ -341,7 +341,7 @@ def test_a_state_can_be_saved_as_json_at_any_time() -> None:
         json.dumps(train.state())
 
 
-def test_the_mask_of_filler_survives_functions_of_batches() -> None:
+def test_the_mask_of_padding_survives_functions_of_batches() -> None:
     chain = simple(5).batch(2).map(lambda b: {"x": b["x"] * 2})
     parts = [list(chain.shard(rank, 2, even="pad")) for rank in range(2)]
     real = sorted(int(n) for part in parts for b in part for n in b["x"][b["mask"]])
@@ -351,7 +351,7 @@ def test_the_mask_of_filler_survives_functions_of_batches() -> None:
         list(summed.shard(0, 2, even="pad"))
 
 
-def test_take_and_skip_count_anew_in_every_repetition() -> None:
+def test_take_and_skip_start_over_in_every_repetition() -> None:
     def every(row: dict[str, Any]) -> bool:
         return bool(row["x"] >= 0)
 
@@ -372,7 +372,7 @@ def test_take_and_skip_count_anew_in_every_repetition() -> None:
         lambda: simple(3).batch(4).shard(3, 4).repeat(),
     ],
 )
-def test_no_end_of_nothing_is_an_error(chain: Any) -> None:
+def test_repeating_no_batches_without_end_is_an_error(chain: Any) -> None:
     with pytest.raises(rm.OptionError, match="not one batch"):
         next(iter(chain()))
 
@@ -413,7 +413,7 @@ def test_one_state_is_enough_for_all_ranks_in_step() -> None:
         assert sorted(seen + rest) == list(range(1200))
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_values_that_are_not_states_are_refused() -> None:
     for wrong in ("text", None, [], [1], {"version": 0}):
         with pytest.raises(rm.OptionError, match="state"):
             simple().batch(2).restore(wrong)  # type: ignore[arg-type]

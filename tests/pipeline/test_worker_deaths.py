@@ -1,4 +1,4 @@
-"""When workers or their parent die: an error or an end, never a hang."""
+"""If workers or their parent die, there is an error or an end, never a hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = WITH_WORKERS
 
 
 def workers_of(pool: jobs.BatchPool, count: int = 2) -> list[int]:
-    """The processes of a pool whose work names them."""
+    """Return the processes of a pool whose work returns their ids."""
     seen: set[int] = set()
     for _, batch in pool.run(jobs.requests(), ahead=9):
         seen.add(int(batch["process"][0]))
@@ -67,7 +67,7 @@ def test_a_worker_that_crashes_or_exits_is_an_error(kind: str) -> None:
     assert info.value.exitcode == 3
 
 
-def test_the_death_of_a_worker_shows_even_if_its_own_child_lives_on() -> None:
+def test_the_death_of_a_worker_is_noticed_even_if_its_child_lives_on() -> None:
     def work(_: Request) -> Batch:
         child = os.fork()
         if child == 0:
@@ -139,7 +139,7 @@ def program(kind: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[
         yield parent, [int(process) for process in parent.stdout.readline().split()]
 
 
-# A fork of the program that lives on, with everything that was open.
+# A fork of the program that lives on, with everything that was open in it.
 FORK = "os.fork() or jobs.until(lambda: False, 600)\n    "
 
 
@@ -185,7 +185,7 @@ def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:
     assert not jobs.alive(jobs.worker(0))
 
 
-def test_a_source_that_is_interrupted_is_not_waited_for() -> None:
+def test_an_interrupted_source_is_not_waited_for() -> None:
     def interrupted() -> Iterator[Request]:
         yield Request(0, 0, np.arange(3))
         raise KeyboardInterrupt

@@ -20,7 +20,7 @@ PROCESSES = KINDS[2:]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exception_comes_after_the_results_before_it(kind: str) -> None:
+def test_an_exception_comes_after_the_earlier_results(kind: str) -> None:
     numbers = []
     with pool_of(jobs.third_fails, kind) as pool:
         with pytest.raises(rm.MapError, match="three is too many") as info:
@@ -44,7 +44,7 @@ def test_the_note_is_the_traceback_of_the_worker(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["serial", "threads:2"])
-def test_the_cause_is_the_exception_itself_where_it_can_be(kind: str) -> None:
+def test_the_cause_is_the_exception_itself_if_possible(kind: str) -> None:
     with pytest.raises(rm.MapError) as info:
         list(pool_of(jobs.third_fails, kind).run(jobs.requests(), ahead=6))
     assert isinstance(info.value.__cause__, ValueError)
@@ -61,7 +61,7 @@ def test_recmaps_own_errors_keep_their_class_and_facts(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_users_subclass_of_a_recmap_error_arrives_as_that_error(kind: str) -> None:
+def test_a_user_subclass_of_a_recmap_error_arrives_as_that_error(kind: str) -> None:
     with pytest.raises(rm.FieldMismatchError, match="row 5") as info:
         list(pool_of(jobs.raise_own, kind).run(jobs.requests(), ahead=6))
     assert str(info.value) == "row 5: not a number"

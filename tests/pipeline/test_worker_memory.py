@@ -125,10 +125,10 @@ def test_a_consumer_may_keep_every_batch() -> None:
     with pool_of(jobs.sized, "fork:2") as pool:
         kept = list(run(pool, sizes(*[100] * 600), ahead=8))
         assert all((batch["x"] == request.number).all() for request, batch in kept)
-        # Many are in shared memory, but not so many that descriptors run out.
+        # Many are in shared memory, but not enough to run out of descriptors.
         assert 64 < slots() - others < 200
         assert descriptors() - before < 200
-        # Their memory is given back when they go.
+        # Their memory is returned when they are freed.
         kept.clear()
         for _ in run(pool, sizes(*[100] * 20), ahead=0):
             pass
@@ -175,7 +175,7 @@ def test_nothing_is_left_behind(kind: str, end: str) -> None:
     assert jobs.shared_memory() <= shared
 
 
-def test_too_many_open_files_are_an_error_that_says_so() -> None:
+def test_too_many_open_files_give_a_clear_error() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pool_of(jobs.sized, "fork:2") as pool:
         list(run(pool, sizes(100, 100), ahead=0))

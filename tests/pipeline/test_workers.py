@@ -1,4 +1,4 @@
-"""Pools of workers: what they hand out, and in which order."""
+"""Pools of workers: their results, and the order of these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ["serial", "threads:3", "fork:3", "spawn:2"]
 POOLS = KINDS[1:]
 
 
-def test_what_workers_can_be() -> None:
+def test_workers_are_parsed() -> None:
     assert parse_workers(None) == parse_workers(0) == Workers("serial", 0, None)
     assert parse_workers("threads:4") == Workers("threads", 4, None)
     assert parse_workers("fork:2") == Workers("processes", 2, "fork")
@@ -39,7 +39,7 @@ def test_what_workers_can_be() -> None:
 @pytest.mark.parametrize(
     "workers", [-1, True, False, 2.0, "4", "threads", "threads:0", "fork:-1", "forkserver:2", ""]
 )
-def test_what_workers_cannot_be(workers: object) -> None:
+def test_invalid_workers_are_refused(workers: object) -> None:
     with pytest.raises(rm.OptionError, match='use a number of processes .* or "threads:4"'):
         parse_workers(workers)
 
@@ -94,7 +94,7 @@ def test_no_more_requests_are_taken_than_asked_for(kind: str, ahead: int) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_requests_no_results(kind: str) -> None:
+def test_without_requests_there_are_no_results(kind: str) -> None:
     with pool_of(jobs.echo, kind) as pool:
         assert list(pool.run([], ahead=4)) == []
         empty = Request(0, 0, np.empty(0, np.int64))
@@ -102,7 +102,7 @@ def test_no_requests_no_results(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_of_the_requests_comes_after_the_results_before_it(kind: str) -> None:
+def test_an_error_in_the_requests_comes_after_the_earlier_results(kind: str) -> None:
     def failing() -> Iterator[Request]:
         yield from jobs.requests(5)
         raise rm.CorruptRecordError("row 5 is broken")
@@ -146,7 +146,7 @@ COLUMNS: Batch = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_column_survives_both_ways(kind: str) -> None:
+def test_every_kind_of_column_survives_in_both_directions(kind: str) -> None:
     with pool_of(jobs.echo, kind) as pool:
         for _, batch in pool.run(jobs.requests(3, COLUMNS), ahead=2):
             assert list(batch) == list(COLUMNS)
@@ -156,7 +156,7 @@ def test_every_kind_of_column_survives_both_ways(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [{}, {name: column[:0] for name, column in COLUMNS.items()}])
-def test_batches_without_rows_or_columns_survive(kind: str, batch: Batch) -> None:
+def test_batches_without_rows_or_columns_arrive(kind: str, batch: Batch) -> None:
     with pool_of(jobs.echo, kind) as pool:
         ((_, result),) = pool.run(jobs.requests(1, batch), ahead=2)
     assert list(result) == list(batch)
@@ -183,7 +183,7 @@ def test_functions_that_cannot_be_pickled_work_with_fork_only() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pool_can_be_used_after_a_run_was_left_early(kind: str) -> None:
+def test_a_pool_can_be_used_again_after_a_run_is_abandoned(kind: str) -> None:
     with pool_of(jobs.echo, kind) as pool:
         for _ in range(5):
             for request, _ in pool.run(jobs.requests(), ahead=9):
@@ -258,7 +258,7 @@ def _in_daemon() -> None:
         os._exit(5 if "is a daemon" in str(e) and "threads:N" in str(e) else 1)
 
 
-def test_a_daemon_is_told_that_it_may_not_start_processes() -> None:
+def test_a_daemon_may_not_start_processes() -> None:
     daemon = multiprocessing.get_context("fork").Process(target=_in_daemon, daemon=True)
     daemon.start()
     daemon.join()

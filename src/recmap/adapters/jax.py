@@ -10,9 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import (
+    FeaturesAndLabels,
+    Names,
+    as_native,
+    refuse_ragged,
+    unknown_dtype,
+)
 from recmap.adapters.feed import Feed, State
-from recmap.adapters.native_arrays import as_native, refuse_ragged, unknown_dtype
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
 from recmap.model.schema import Batch
 

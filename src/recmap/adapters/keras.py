@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, refuse_ragged
 from recmap.adapters.feed import Feed, State
-from recmap.adapters.native_arrays import as_native, refuse_ragged
 from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
 from recmap.model.arguments import unknown_option
 from recmap.model.workers import parse_workers

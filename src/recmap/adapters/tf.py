@@ -1,26 +1,45 @@
-"""``to_tf``: batches as a ``tf.data.Dataset``; and feature specs for TensorFlow's parser."""
+"""``to_tf``: batches as a ``tf.data.Dataset``; and feature specs for TensorFlow's parser.
+
+A column is passed to TensorFlow as plain arrays: a dense column as one array, a ragged column as
+its values and the row splits of each ragged axis. TensorFlow then rebuilds the tensor from them.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, unknown_dtype
 from recmap.adapters.feed import Feed
 from recmap.adapters.joined_batches import join_neighbours
-from recmap.adapters.tf_tensors import AlignedMemory, TensorColumn, tf
-from recmap.errors import OptionError
-from recmap.model.field import FieldLike
+from recmap.errors import MissingPackageError, OptionError
+from recmap.files.memory import Buffers
+from recmap.model.field import Field, FieldLike
+from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.encoder import Parsing, choose_encoding, parsing_of
 
-__all__ = ["feature_spec", "to_tf"]
+try:
+    import tensorflow as tf
+except ImportError as e:
+    raise MissingPackageError("this needs TensorFlow: pip install recmap[tf]") from e
+
+__all__ = ["AlignedMemory", "feature_spec", "tf", "to_tf"]
 
 # Batches that TensorFlow prefetches.
 _AHEAD = 2
+# Alignment in bytes that lets TensorFlow share memory.
+_CACHE_LINE = 64
+# Below this many bytes, letting TensorFlow copy is cheaper than managing memory.
+_SMALL = 1 << 16
+# Bytes of memory to keep for reuse.
+_SPARE = 1 << 28
 _LIST_DTYPES = {
     _core.Kind.bytes: tf.string,
     _core.Kind.float: tf.float32,
@@ -59,14 +78,14 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     return dataset.prefetch(_AHEAD)
 
 
-def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) -> TensorColumn:
+def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) -> _TensorColumn:
     field = feed.schema.get(name)
     if not feed.batched:
-        return TensorColumn.of_rows(name, sample, field)
-    return TensorColumn.of_batches(name, sample, field, rows, pad=not ragged)
+        return _TensorColumn.of_rows(name, sample, field)
+    return _TensorColumn.of_batches(name, sample, field, rows, pad=not ragged)
 
 
-def _array_generator(feed: Feed, columns: list[TensorColumn], in_blocks: bool) -> Any:
+def _array_generator(feed: Feed, columns: list[_TensorColumn], in_blocks: bool) -> Any:
     """Return a generator function that yields a tuple of arrays for each batch or block."""
     memory = AlignedMemory()
 
@@ -98,6 +117,159 @@ def _length(feed: Feed) -> int | None:
         return len(feed)
     except TypeError:  # unknown until all of it has been read
         return None
+
+
+@dataclass(frozen=True)
+class _TensorColumn:
+    """How to pass a column of batches, or a value of rows, as a dense or ragged tensor."""
+
+    name: str
+    dtype: Any
+    #: Shape of the tensor, or of the values of a ragged one. None is an axis of any length.
+    shape: tuple[int | None, ...]
+    #: Number of ragged axes of the tensor.
+    ragged: int = 0
+    #: Rows per batch of a ragged column, if all batches have the same number.
+    rows: int | None = None
+    #: Whether the column is ragged and gets padded to a dense tensor.
+    padded: bool = False
+
+    @classmethod
+    def of_rows(cls, name: str, sample: Any, field: Field | None) -> _TensorColumn:
+        """Describe the values of single rows, judging by a sample."""
+        seen = _Layout.of(name, sample, field)
+        # There is no row axis, so the outermost ragged axis is the length of the value.
+        shape = seen.inner if seen.ragged == 0 else (None, *seen.inner)
+        return cls(name, seen.dtype, shape, max(0, seen.ragged - 1))
+
+    @classmethod
+    def of_batches(
+        cls, name: str, sample: Any, field: Field | None, rows: int | None, *, pad: bool
+    ) -> _TensorColumn:
+        """Describe a column of batches of ``rows`` rows, judging by a sample.
+
+        With ``pad``, a ragged column becomes dense.
+        """
+        seen = _Layout.of(name, sample, field)
+        if not seen.ragged:
+            return cls(name, seen.dtype, (rows, *seen.inner))
+        if not pad:
+            return cls(name, seen.dtype, (None, *seen.inner), seen.ragged, rows)
+        if seen.ragged > 1 or seen.strings:
+            raise OptionError(
+                f"column {name!r}: only rows of numbers are filled up; use ragged=True, or "
+                "pad it with map"
+            )
+        return cls(name, seen.dtype, (rows, None, *seen.inner), padded=True)
+
+    def specs(self) -> list[Any]:
+        """Return the specs of the arrays that ``arrays`` returns."""
+        splits = [tf.TensorSpec((None,), tf.int64)] * self.ragged
+        if self.ragged and self.rows is not None:
+            splits[0] = tf.TensorSpec((self.rows + 1,), tf.int64)
+        return [tf.TensorSpec(self.shape, self.dtype), *splits]
+
+    def arrays(self, value: Any) -> list[npt.NDArray[Any]]:
+        """Return the arrays that represent a column, or the value of a row."""
+        if isinstance(value, bytes):
+            return [np.array(value, object)]
+        if self.padded:
+            value = value.pad()
+        splits = []
+        for _ in range(self.ragged):
+            splits.append(value.offsets - value.offsets[0])
+            value = value.flat
+        if isinstance(value, Ragged):
+            return [_strings(value, self.shape), *splits]
+        return [as_native(np.asarray(value)), *splits]
+
+    def tensor(self, arrays: Iterator[Any]) -> Any:
+        """Make the tensor from the next arrays, taking as many as it needs."""
+        values = next(arrays)
+        splits = [next(arrays) for _ in range(self.ragged)]
+        if not splits:
+            return values
+        return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a column: its ragged axes below the rows, then the axes of fixed length."""
+
+    dtype: Any
+    ragged: int
+    inner: tuple[int | None, ...]
+    strings: bool = False
+
+    @classmethod
+    def of(cls, name: str, sample: Any, field: Field | None) -> _Layout:
+        """Derive the layout from a sample, and from the field where it says more."""
+        depth, inside = 0, sample
+        while isinstance(inside, Ragged) and not inside.is_bytes:
+            depth, inside = depth + 1, inside.values
+        if not isinstance(inside, Ragged):
+            return cls(_tf_dtype(name, inside.dtype), depth, _inner_axes(inside, field, depth))
+        if field is not None and depth == len(field.inner):
+            # Byte strings along fixed axes are stored as ragged columns.
+            return cls(tf.string, 0, field.inner, strings=True)
+        return cls(tf.string, depth, (), strings=True)
+
+
+def _inner_axes(
+    values: npt.NDArray[Any], field: Field | None, depth: int
+) -> tuple[int | None, ...]:
+    """Return the axes below the rows and the ragged axes.
+
+    If the field fits, its axes are used: a column padded to the longest row has an axis of any
+    length, which a sample cannot show.
+    """
+    seen = values.shape[1:]
+    if field is None or len(field.shape) - depth != len(seen):
+        return seen
+    declared = field.shape[depth:]
+    fits = all(a is None or a == b for a, b in zip(declared, seen, strict=True))
+    return declared if fits else seen
+
+
+def _tf_dtype(name: str, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "mM":
+        return tf.int64
+    try:
+        return tf.as_dtype(dtype if dtype.kind == "V" else dtype.newbyteorder("="))
+    except TypeError as e:
+        raise unknown_dtype(name, "TensorFlow", dtype) from e
+
+
+def _strings(column: Column, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
+    inside = column
+    while isinstance(inside, Ragged) and not inside.is_bytes:
+        inside = inside.flat
+    assert isinstance(inside, Ragged)
+    strings = np.empty(len(inside), object)
+    strings[:] = list(inside)
+    return strings.reshape([-1 if axis is None else axis for axis in shape])
+
+
+class AlignedMemory:
+    """Reusable memory that TensorFlow can share without copying.
+
+    A tensor shares the memory of an array that begins on a cache line. TensorFlow copies any
+    other array into fresh memory while holding the GIL; copying into reused memory takes less
+    than half as long.
+    """
+
+    def __init__(self) -> None:
+        self._buffers = Buffers(_SMALL, sys.maxsize, _SPARE)
+
+    def align(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the array, or a copy that begins on a cache line if that is faster."""
+        if array.nbytes < _SMALL or array.dtype.hasobject:
+            return array
+        if array.flags.c_contiguous and array.ctypes.data % _CACHE_LINE == 0:
+            return array
+        copy = self._buffers.empty(array.shape, array.dtype)
+        np.copyto(copy, array)
+        return copy
 
 
 def feature_spec(

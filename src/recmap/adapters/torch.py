@@ -1,19 +1,28 @@
-"""``to_torch``: rows or batches as PyTorch datasets."""
+"""``to_torch``: rows or batches as PyTorch datasets, of tensors that share the batches' memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
+from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
 from recmap.adapters.feed import Feed
-from recmap.adapters.torch_tensors import RaggedAs, as_tensors, split_rows, torch
-from recmap.errors import OptionError, RowNotFoundError
+from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
+from recmap.model.ragged import Ragged
 
-__all__ = ["TorchRows", "TorchStream", "to_torch"]
+try:
+    import torch
+except ImportError as e:
+    raise MissingPackageError("to_torch() needs PyTorch: pip install recmap[torch]") from e
+
+__all__ = ["Parts", "TorchRows", "TorchStream", "to_torch"]
+
+_RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
+_Offsets: TypeAlias = npt.NDArray[np.int64]
 
 # The most workers of a loader that can share their next epochs.
 _MOST_WORKERS = 1024
@@ -30,7 +39,7 @@ _USE_SAMPLER_STATE = (
 
 
 def to_torch(
-    feed: Feed, features: Names, label: Names, ragged: RaggedAs
+    feed: Feed, features: Names, label: Names, ragged: _RaggedAs
 ) -> TorchRows | TorchStream:
     """Return a dataset of rows by number if possible, else a stream of rows or batches."""
     check_choice("ragged", ragged, ("nested", "list", "parts"))
@@ -53,7 +62,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
     ``BatchSampler`` passed as ``sampler=`` requests rows this way.
     """
 
-    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs) -> None:
         self._rows, self._chosen, self._ragged = feed.rows(), chosen, ragged
         assert self._rows.count is not None  # endless rows have no numbers
         self._count = self._rows.count
@@ -72,12 +81,12 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list | tuple | range) or getattr(index, "ndim", False):
-            return self._chosen.arrange(as_tensors(self._gather(index), self._ragged))
+            return self._chosen.arrange(_as_tensors(self._gather(index), self._ragged))
         return self.__getitems__([int(index)])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read several rows at once."""
-        return [self._chosen.arrange(row) for row in split_rows(self._gather(indices))]
+        return [self._chosen.arrange(row) for row in _split_rows(self._gather(indices))]
 
     def _gather(self, indices: Sequence[int]) -> dict[str, Any]:
         if not self._counted:
@@ -101,7 +110,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     feed.
     """
 
-    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs) -> None:
         self._feed, self._chosen, self._ragged = feed, chosen, ragged
         self._next_epochs = _NextEpochs()
         self._running: Feed | None = None
@@ -155,7 +164,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def _tensors(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._chosen.names}
-        return self._chosen.arrange(as_tensors(wanted, self._ragged))
+        return self._chosen.arrange(_as_tensors(wanted, self._ragged))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
@@ -232,3 +241,78 @@ class _SharedReads:
 
     def instead(self) -> str:
         return self._instead
+
+
+class Parts(NamedTuple):
+    """A ragged column: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    values: Any
+    offsets: Any
+
+
+def _as_tensors(columns: Mapping[str, Any], ragged: _RaggedAs) -> dict[str, Any]:
+    """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``."""
+    # PyTorch can add and compare nested tensors only if they share one tensor of offsets.
+    shared: list[tuple[_Offsets, Any]] = []
+    return {name: _convert(name, value, ragged, shared) for name, value in columns.items()}
+
+
+def _split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split a batch into rows of tensors, which are views of one tensor per column."""
+    rows = [_rows(name, column) for name, column in columns.items()]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*rows, strict=True)]
+
+
+def _rows(name: str, column: Any) -> Any:
+    if isinstance(column, Ragged):
+        return _convert(name, column, "list", [])
+    return _tensor(name, column).unbind()
+
+
+def _convert(name: str, value: Any, ragged: _RaggedAs, shared: list[tuple[_Offsets, Any]]) -> Any:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, Ragged):
+        return _tensor(name, value)
+    if value.is_bytes:
+        return list(value)
+    flat = value.flat
+    if isinstance(flat, Ragged):  # PyTorch has no tensor with several ragged axes
+        return [_convert(name, row, ragged, []) for row in value]
+    values = _tensor(name, flat)
+    if ragged == "list":
+        return list(torch.split(values, value.lengths.tolist()))
+    offsets = _shared_offsets(value.offsets - value.offsets[0], shared)
+    if ragged == "parts":
+        return Parts(values, offsets)
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+
+def _shared_offsets(offsets: _Offsets, shared: list[tuple[_Offsets, Any]]) -> Any:
+    for known, tensor in shared:
+        if np.array_equal(known, offsets):
+            return tensor
+    shared.append((offsets, torch.from_numpy(offsets)))
+    return shared[-1][1]
+
+
+def _tensor(name: str, value: Any) -> Any:
+    dtype = value.dtype
+    if dtype.kind in "mM":  # PyTorch has no dates: they become integers
+        return torch.from_numpy(_sharable(value.astype(np.int64)))
+    try:
+        if dtype.kind == "V":
+            # bfloat16 and similar: PyTorch has them, but from_numpy() does not accept them.
+            bits = _sharable(np.asarray(value)).view(f"i{dtype.itemsize}")
+            return torch.from_numpy(bits).view(getattr(torch, dtype.name))
+        return torch.from_numpy(_sharable(value))
+    except (AttributeError, TypeError) as e:
+        raise unknown_dtype(name, "PyTorch", dtype) from e
+
+
+def _sharable(array: Any) -> npt.NDArray[Any]:
+    """Return an array that PyTorch can share memory with, copying only if necessary."""
+    if array.flags.carray and array.dtype.isnative:  # most arrays are, and np.require is slow
+        return np.asarray(array)
+    dtype = array.dtype if array.dtype.kind == "V" else array.dtype.newbyteorder("=")
+    return np.require(array, dtype, ["A", "C", "W"])

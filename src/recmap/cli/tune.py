@@ -13,7 +13,7 @@ from recmap.cli.table import show_table
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.model.byte_size import size_text
-from recmap.pipeline.tune import Trial, fits_memory, tune
+from recmap.pipeline.tune import Measurement, fits_memory, tune
 
 __all__ = ["add"]
 
@@ -106,7 +106,7 @@ def _forget(path: str) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _show(trials: list[Trial], line: str, cold: bool) -> None:
+def _show(trials: list[Measurement], line: str, cold: bool) -> None:
     rows = [
         [
             trial.stage,
@@ -122,7 +122,7 @@ def _show(trials: list[Trial], line: str, cold: bool) -> None:
     print(f"  {line}")
 
 
-def _plain(trial: Trial) -> dict[str, Any]:
+def _plain(trial: Measurement) -> dict[str, Any]:
     return {
         "stage": trial.stage,
         "chain": str(trial.choice),

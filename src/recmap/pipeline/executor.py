@@ -111,10 +111,10 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     start = (within + plan.batch_slice.skip) * size
     positions, real = plan.share.positions(start, start + size)
     result = block_task(ready)(Request(number, epoch + turn, positions))
-    return _with_mask(result.batches.pop(), plan.mask, real)
+    return _add_mask(result.batches.pop(), plan.mask, real)
 
 
-def _with_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
+def _add_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
     """Add the column that marks real rows, as opposed to padding, if one was asked for."""
     if mask is None:
         return batch
@@ -302,7 +302,7 @@ class Blocks:
         self._meter.spend(result.seconds)
         if self._plan.mask is not None:
             _, real = span.share.positions(span.start, span.stop)
-            _with_mask(result.batches[0], self._plan.mask, real)
+            _add_mask(result.batches[0], self._plan.mask, real)
         return span, result
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
-    from recmap.adapters.features_and_labels import Names
+    from recmap.adapters.columns import Names
     from recmap.adapters.feed import Feed
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
-    from recmap.adapters.tf_tensors import tf
+    from recmap.adapters.tf import tf
     from recmap.adapters.torch import TorchRows, TorchStream
 
 __all__ = ["Frameworks"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.signature import VerbRecord
     from recmap.pipeline.transforms.base import Transform
     from recmap.pipeline.transforms.pad import PadLike
-    from recmap.pipeline.transforms.slice import RowNumbers
+    from recmap.pipeline.transforms.select import RowNumbersLike
 
 __all__ = ["Pipeline", "Verbs"]
 
@@ -65,7 +65,7 @@ class Verbs(Frameworks):
         """Return the rows as a pipeline without any verbs."""
         return Pipeline(self._plan)
 
-    def select(self, what: str | Sequence[str] | RowNumbers, *more: str) -> Pipeline:
+    def select(self, what: str | Sequence[str] | RowNumbersLike, *more: str) -> Pipeline:
         """Select columns by name, or rows by number.
 
         >>> import numpy as np, recmap as rm
@@ -74,8 +74,7 @@ class Verbs(Frameworks):
         [40, 0]
         """
         from recmap.pipeline.signature import record_select
-        from recmap.pipeline.transforms.select import column_names
-        from recmap.pipeline.transforms.slice import PickedRows, row_numbers
+        from recmap.pipeline.transforms.select import PickedRows, column_names, row_numbers
 
         names = column_names(what, more)
         if names is not None:
@@ -98,7 +97,7 @@ class Verbs(Frameworks):
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.filter import Filter
-        from recmap.pipeline.transforms.function import Function
+        from recmap.pipeline.transforms.map import Function
 
         self._plan.check_before_batch("filter")
         check_flag("batched", batched)
@@ -133,8 +132,12 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
-        from recmap.pipeline.transforms.shuffle import ShuffledRows, refuse_sizes, warn_if_slow
-        from recmap.pipeline.transforms.window_shuffle import WindowShuffledRows
+        from recmap.pipeline.transforms.shuffle import (
+            ShuffledRows,
+            WindowShuffledRows,
+            refuse_sizes,
+            warn_if_slow,
+        )
 
         refuse_sizes(positional, unknown)
         check_flag("reshuffle", reshuffle)
@@ -179,8 +182,7 @@ class Verbs(Frameworks):
         from recmap.model.arguments import as_whole, check_flag
         from recmap.model.workers import parse_workers
         from recmap.pipeline.signature import record_function
-        from recmap.pipeline.transforms.function import Function
-        from recmap.pipeline.transforms.map import MapBatch, MapRows
+        from recmap.pipeline.transforms.map import Function, MapBatch, MapRows
 
         check_flag("batched", batched)
         schema = None if fields is None else Schema(fields)
@@ -223,8 +225,7 @@ class Verbs(Frameworks):
         import numpy as np
 
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.decode_image import DecodeImages
-        from recmap.pipeline.transforms.image_decoder import ImageDecoder
+        from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
 
         self._plan.check_before_batch("decode_image")
         decoder = ImageDecoder(column, size, channels, dtype, scale, errors, fast=fast)

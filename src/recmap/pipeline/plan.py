@@ -16,8 +16,7 @@ from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
-from recmap.pipeline.transforms.select import SelectColumns
-from recmap.pipeline.transforms.slice import Slice, sliced
+from recmap.pipeline.transforms.select import SelectColumns, Slice, sliced
 from recmap.pipeline.trial import TransformedRows
 
 __all__ = ["Plan", "Rank", "joined_plan", "joined_rows"]

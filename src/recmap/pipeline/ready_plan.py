@@ -112,13 +112,13 @@ def _try(plan: Plan) -> Trial:
         sample = prepared.apply(sample) if len(sample.positions) else sample
     batch = dict(sample.batch)
     if plan.mask is not None:
-        batch, schema = _with_mask(plan.mask, batch, schema)
+        batch, schema = _with_mask_field(plan.mask, batch, schema)
     size = sum(column.nbytes for column in batch.values())
     row_bytes = max(plan.rows.row_bytes(), size // max(1, len(sample.positions)))
     return Trial((*transforms, *batch_transforms), schema, batch, row_bytes)
 
 
-def _with_mask(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Schema]:
+def _with_mask_field(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Schema]:
     if mask in schema:
         raise OptionError(
             f'shard: there is a column {mask!r} already; give the mask another name: mask="real"'

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
-from recmap.model.batch import Allocate, PaddedRows, PadSpec
+from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -26,9 +25,7 @@ from recmap.pipeline.signature import data_of
 
 __all__ = [
     "InOrder",
-    "Positions",
     "Rows",
-    "SelectedRows",
     "SourceRows",
     "is_damaged",
     "only_a_few_rows",
@@ -40,8 +37,6 @@ _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
 # More bytes than any rows take.
 _NO_LIMIT = 1 << 62
-
-Positions: TypeAlias = npt.NDArray[np.int64]
 
 
 @contextmanager
@@ -291,44 +286,6 @@ def _run(positions: Positions) -> range | None:
 
 def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
     return reopen().select(columns)
-
-
-class SelectedRows:
-    """Some columns of rows that need other columns to be made."""
-
-    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
-        self._rows, self._columns = rows, list(columns)
-        self.schema = rows.schema.select(columns)
-        self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
-        self.reach, self.damaged = reach_of(rows), is_damaged(rows)
-
-    @property
-    def count(self) -> int | None:
-        """The number of rows. Raises the damage that makes it unknown."""
-        return self._rows.count
-
-    def sound(self, positions: Positions) -> int:
-        """Count the consecutive rows before a bad one."""
-        return sound_rows(self._rows, positions)
-
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        batch = self._rows.gather(positions, epoch)
-        return {name: batch[name] for name in self._columns}
-
-    def select(self, columns: Sequence[str]) -> SelectedRows:
-        return SelectedRows(self, columns)
-
-    def reseeded(self, by: int) -> SelectedRows:
-        return SelectedRows(self._rows.reseeded(by), self._columns)
-
-    def row_bytes(self) -> int:
-        return self._rows.row_bytes()
-
-    def origin(self, position: int, epoch: int) -> str:
-        return self._rows.origin(position, epoch)
-
-    def describe(self) -> list[Any]:
-        return self._rows.describe()
 
 
 def _owned(column: Column) -> Column:

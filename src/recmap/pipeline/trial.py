@@ -20,14 +20,7 @@ from recmap.errors import DataError, OptionError
 from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
 from recmap.model.workers import Workers
-from recmap.pipeline.row_source import (
-    Rows,
-    SelectedRows,
-    is_damaged,
-    only_a_few_rows,
-    reach_of,
-    sound_rows,
-)
+from recmap.pipeline.row_source import Rows, is_damaged, only_a_few_rows, reach_of, sound_rows
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
@@ -179,21 +172,13 @@ def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(field) for name, field in schema.items()}
 
 
-class TransformedRows:
-    """Rows with transforms that drop none, so they still have positions.
+class _SamePositions:
+    """Rows made from other rows, each from the one at its position."""
 
-    ``workers`` run the functions among the transforms.
-    """
-
-    def __init__(
-        self, rows: Rows, transforms: Sequence[Transform], workers: Workers | None = None
-    ) -> None:
-        self._rows, self._transforms, self._workers = rows, list(transforms), workers
-        self.in_order = rows.in_order
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
         self.reach, self.damaged = reach_of(rows), is_damaged(rows)
-        self.calls_user_code = rows.calls_user_code or any(
-            transform.calls_user_code for transform in transforms
-        )
 
     @property
     def count(self) -> int | None:
@@ -203,6 +188,26 @@ class TransformedRows:
     def sound(self, positions: Positions) -> int:
         """Count the consecutive rows before a bad one."""
         return sound_rows(self._rows, positions)
+
+    def row_bytes(self) -> int:
+        return self._rows.row_bytes()
+
+    def origin(self, position: int, epoch: int) -> str:
+        return self._rows.origin(position, epoch)
+
+
+class TransformedRows(_SamePositions):
+    """Rows with transforms that drop none, so they still have positions.
+
+    ``workers`` run the functions among the transforms.
+    """
+
+    def __init__(
+        self, rows: Rows, transforms: Sequence[Transform], workers: Workers | None = None
+    ) -> None:
+        super().__init__(rows)
+        self._transforms, self._workers = list(transforms), workers
+        self.calls_user_code |= any(transform.calls_user_code for transform in transforms)
 
     @cached_property
     def _trial(self) -> Trial:
@@ -231,12 +236,28 @@ class TransformedRows:
         transforms = [transform.reseeded(by) for transform in self._transforms]
         return TransformedRows(self._rows.reseeded(by), transforms, self._workers)
 
-    def row_bytes(self) -> int:
-        return self._rows.row_bytes()
-
-    def origin(self, position: int, epoch: int) -> str:
-        return self._rows.origin(position, epoch)
-
     def describe(self) -> list[Any]:
         described = [transform.describe() for transform in self._transforms]
         return ["steps", self._rows.describe(), described]
+
+
+class SelectedRows(_SamePositions):
+    """Some columns of rows that need other columns to be made."""
+
+    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
+        super().__init__(rows)
+        self._columns = list(columns)
+        self.schema = rows.schema.select(columns)
+
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        batch = self._rows.gather(positions, epoch)
+        return {name: batch[name] for name in self._columns}
+
+    def select(self, columns: Sequence[str]) -> Rows:
+        return SelectedRows(self, columns)
+
+    def reseeded(self, by: int) -> Rows:
+        return SelectedRows(self._rows.reseeded(by), self._columns)
+
+    def describe(self) -> list[Any]:
+        return self._rows.describe()

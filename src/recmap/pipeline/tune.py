@@ -11,7 +11,7 @@ from typing import Any
 from recmap.files.paths import size_on_disk
 from recmap.pipeline.pipeline import Pipeline, Verbs
 
-__all__ = ["Choice", "Trial", "fits_memory", "tune"]
+__all__ = ["Choice", "Measurement", "fits_memory", "tune"]
 
 _SEED = 1
 _WINDOWS = (1 << 10, 1 << 14, 1 << 18)
@@ -50,8 +50,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """The speed of a choice; ``chosen`` if it is the best of its stage."""
+class Measurement:
+    """The speed of a choice, in one trial; ``chosen`` if it is the best of its stage."""
 
     stage: str
     choice: Choice
@@ -75,7 +75,7 @@ def tune(
     shuffle: bool,
     seconds: float,
     forget: Callable[[], None],
-) -> Iterator[Trial]:
+) -> Iterator[Measurement]:
     """Try one setting after another, and continue with the best of each.
 
     The last chosen trial is the answer. Each trial opens the rows again, after ``forget()``.
@@ -110,7 +110,7 @@ def tune(
         yield from (replace(trial, chosen=trial is chosen) for trial in tried)
 
 
-def _choose(tried: list[Trial], margin: float) -> Trial:
+def _choose(tried: list[Measurement], margin: float) -> Measurement:
     """Choose the first trial, unless a later one is faster by the margin."""
     chosen = tried[0]
     for trial in tried[1:]:
@@ -119,11 +119,11 @@ def _choose(tried: list[Trial], margin: float) -> Trial:
     return chosen
 
 
-def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Trial:
+def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Measurement:
     pipeline = choice.of(rows).repeat()
     end = time.monotonic() + seconds
     for _ in pipeline:
         if time.monotonic() >= end:
             break
     timings = pipeline.timings()
-    return Trial(stage, choice, timings.rows_per_second, timings.bytes_per_second)
+    return Measurement(stage, choice, timings.rows_per_second, timings.bytes_per_second)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import MapError
 from recmap.model.casting import exact_array
 from recmap.pipeline.transforms.base import Block
-from recmap.pipeline.transforms.function import FunctionTransform, batch_text, function_failed
+from recmap.pipeline.transforms.map import FunctionTransform, batch_text, function_failed
 
 __all__ = ["Filter"]
 

@@ -88,10 +88,10 @@ class Packs(Grouping):
     def held_numbers(self, held: Any) -> list[int]:
         if not held:
             return []
-        pieces = [piece for kind in ("open", "full") for row in held[kind] for piece in row]
-        if not all(type(number) is int for piece in pieces for number in piece):
-            raise ValueError("pieces are a row number, and where they begin and end")
-        return sorted({number for number, _, _ in pieces})
+        segments = [segment for kind in ("open", "full") for row in held[kind] for segment in row]
+        if not all(type(number) is int for segment in segments for number in segment):
+            raise ValueError("segments are a row number, and where they begin and end")
+        return sorted({number for number, _, _ in segments})
 
     def describe(self) -> list[Any]:
         options = [self.length, self.columns, self.fill, self.long, self.size, self.drop_last]
@@ -116,8 +116,8 @@ class _Packing:
 
     def _group(self, at: int) -> Group:
         rows, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-        held = {"open": self._packer.held(), "full": [_pieces(row) for row in self._waiting]}
-        numbers = np.array([row.pieces[0].position for row in rows], np.int64)
+        held = {"open": self._packer.held(), "full": [_segments(row) for row in self._waiting]}
+        numbers = np.array([row.segments[0].position for row in rows], np.int64)
         return Group(self._packer.batch(rows), numbers, at, held)
 
     def flush(self) -> Iterator[Group]:
@@ -128,7 +128,7 @@ class _Packing:
 
     def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
         for kind in ("open", "full"):
-            numbers = [piece[0] for row in held[kind] for piece in row]
+            numbers = [segment[0] for row in held[kind] for segment in row]
             if not numbers:
                 continue
             batch = fetch(numbers)
@@ -138,5 +138,5 @@ class _Packing:
                 self._waiting = self._packer.rows(held[kind], batch)
 
 
-def _pieces(row: PackedRow) -> list[list[int]]:
-    return [list(piece) for piece in row.pieces]
+def _segments(row: PackedRow) -> list[list[int]]:
+    return [list(segment) for segment in row.segments]

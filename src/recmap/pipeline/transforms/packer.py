@@ -17,16 +17,16 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
 
-__all__ = ["Held", "PackedRow", "Packer", "Piece"]
+__all__ = ["Held", "PackedRow", "Packer", "Segment"]
 
 Long: TypeAlias = Literal["error", "cut", "split"]
 Held: TypeAlias = list[list[list[int]]]
-"""The pieces of rows, each ``[position, begin, end]``, ready for JSON."""
+"""The segments of rows, each ``[position, begin, end]``, ready for JSON."""
 
 _ADDED = ("segments", "positions")
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Items ``begin`` to ``end`` of the sequence at ``position`` in the dataset."""
 
     position: int
@@ -39,16 +39,16 @@ class PackedRow:
     """A row that sequences are joined into; filler follows the last one."""
 
     columns: dict[str, npt.NDArray[Any]]
-    pieces: list[Piece] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     used: int = 0
 
-    def write(self, piece: Piece, values: Mapping[str, npt.NDArray[Any]], start: int) -> None:
-        """Add a piece of a sequence; the values of the whole sequence begin at ``start``."""
-        size = piece.end - piece.begin
+    def write(self, segment: Segment, values: Mapping[str, npt.NDArray[Any]], start: int) -> None:
+        """Add a segment of a sequence; the values of the whole sequence begin at ``start``."""
+        size = segment.end - segment.begin
         for name, column in self.columns.items():
-            first = start + piece.begin
+            first = start + segment.begin
             column[self.used : self.used + size] = values[name][first : first + size]
-        self.pieces.append(piece)
+        self.segments.append(segment)
         self.used += size
 
 
@@ -125,8 +125,8 @@ class Packer:
         ):
             stop = min(size, self._length) if self._long == "cut" else size
             for begin in range(0, stop, self._length):
-                piece = Piece(position, begin, min(begin + self._length, stop))
-                finished += self._place(piece, sequences.values, start)
+                segment = Segment(position, begin, min(begin + self._length, stop))
+                finished += self._place(segment, sequences.values, start)
         return finished
 
     def flush(self) -> list[PackedRow]:
@@ -146,10 +146,10 @@ class Packer:
         for name, kind in self._fields.items():
             out = np.empty((len(rows), self._length, *kind.inner), kind.dtype)
             packed[name] = np.stack([row.columns[name] for row in rows], out=out) if rows else out
-        pieces = [len(row.pieces) for row in rows]
-        sizes = np.array([p.end - p.begin for row in rows for p in row.pieces], np.int64)
+        counts = [len(row.segments) for row in rows]
+        sizes = np.array([p.end - p.begin for row in rows for p in row.segments], np.int64)
         ends = np.cumsum(sizes)
-        within_row = np.concatenate([np.arange(1, n + 1) for n in [0, *pieces]])
+        within_row = np.concatenate([np.arange(1, n + 1) for n in [0, *counts]])
         offsets = np.concatenate([[0], np.cumsum([row.used for row in rows], dtype=np.int64)])
         segments = np.repeat(within_row, sizes).astype(np.int32)
         positions = (np.arange(len(segments)) - np.repeat(ends - sizes, sizes)).astype(np.int32)
@@ -158,8 +158,8 @@ class Packer:
         return packed
 
     def held(self) -> Held:
-        """Return the pieces in the open rows, for ``restore``."""
-        return [[list(p) for p in self._open[age].pieces] for age in sorted(self._open)]
+        """Return the segments in the open rows, for ``restore``."""
+        return [[list(p) for p in self._open[age].segments] for age in sorted(self._open)]
 
     def restore(self, held: Held, batch: Batch) -> None:
         """Continue from where ``held()`` was called; see ``rows`` for the batch."""
@@ -171,46 +171,46 @@ class Packer:
         self._next = len(rows)
 
     def rows(self, held: Held, batch: Batch) -> list[PackedRow]:
-        """Rebuild rows from their pieces.
+        """Rebuild rows from their segments.
 
-        The batch has one row for each piece, in order: the whole sequence at its position.
+        The batch has one row for each segment, in order: the whole sequence at its position.
         """
         if not held:
             return []
-        pieces = [Piece(*numbers) for row in held for numbers in row]
-        sequences = self._sequences(np.array([p.position for p in pieces], np.int64), batch)
+        segments = [Segment(*numbers) for row in held for numbers in row]
+        sequences = self._sequences(np.array([p.position for p in segments], np.int64), batch)
         fits = all(
-            0 <= piece.begin < piece.end <= size
-            for piece, size in zip(pieces, sequences.lengths.tolist(), strict=True)
+            0 <= segment.begin < segment.end <= size
+            for segment, size in zip(segments, sequences.lengths.tolist(), strict=True)
         )
         used = [sum(end - begin for _, begin, end in row) for row in held]
         if not fits or min(used) < 1 or max(used) > self._length:
             raise OptionError("the state to restore is not one of these sequences and this length")
         rows: list[PackedRow] = []
-        places = iter(zip(pieces, sequences.starts.tolist(), strict=True))
+        places = iter(zip(segments, sequences.starts.tolist(), strict=True))
         for row in held:
             rows.append(self._empty_row())
             for _ in row:
-                piece, start = next(places)
-                rows[-1].write(piece, sequences.values, start)
+                segment, start = next(places)
+                rows[-1].write(segment, sequences.values, start)
         return rows
 
     def _place(
-        self, piece: Piece, values: Mapping[str, npt.NDArray[Any]], start: int
+        self, segment: Segment, values: Mapping[str, npt.NDArray[Any]], start: int
     ) -> list[PackedRow]:
         finished = []
-        size = piece.end - piece.begin
+        size = segment.end - segment.begin
         place = bisect_left(self._free, (size, -1))
         if place < len(self._free):
             free, age = self._free.pop(place)
         else:
-            # A piece that fills a whole row does not need an open row.
+            # A segment that fills a whole row does not need an open row.
             if size < self._length and len(self._free) == self._open_rows:
                 finished.append(self._open.pop(self._free.pop(0)[1]))
             free, age = self._length, self._next
             self._open[age] = self._empty_row()
             self._next += 1
-        self._open[age].write(piece, values, start)
+        self._open[age].write(segment, values, start)
         if free > size:
             insort(self._free, (free - size, age))
         else:

@@ -27,8 +27,8 @@ _KEPT = 64 << 20
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
 
-Length: TypeAlias = int | Literal["longest"]
-Lengths: TypeAlias = Length | tuple[Length, ...]
+PadLength: TypeAlias = int | Literal["longest"]
+PadLengths: TypeAlias = PadLength | tuple[PadLength, ...]
 Side: TypeAlias = Literal["right", "left"]
 Cut: TypeAlias = Literal["right", "left", "error"]
 
@@ -47,7 +47,7 @@ class Pad:
     Pad(length=128, fill=-1, side='left', cut='right', multiple=None)
     """
 
-    length: Lengths = "longest"
+    length: PadLengths = "longest"
     fill: Any = 0
     side: Side = "right"
     cut: Cut = "right"
@@ -67,7 +67,7 @@ class Pad:
         if self.multiple is not None and "longest" not in lengths:
             raise OptionError(f"multiple={self.multiple} rounds 'longest' up; length is a number")
 
-    def lengths(self, axes: int, name: str) -> tuple[Length, ...]:
+    def lengths(self, axes: int, name: str) -> tuple[PadLength, ...]:
         """Return a length for each of the ragged axes of a column."""
         if not isinstance(self.length, tuple):
             return (self.length,) * axes
@@ -79,7 +79,7 @@ class Pad:
         return self.length
 
 
-PadLike: TypeAlias = Pad | Lengths | Mapping[str, Pad | Lengths]
+PadLike: TypeAlias = Pad | PadLengths | Mapping[str, Pad | PadLengths]
 
 
 class Padding:
@@ -316,7 +316,7 @@ def _check(name: str, pad: Pad, schema: Schema) -> None:
     fitting_fill(pad.fill, field.dtype, name)
 
 
-def _as_pad(given: Pad | Lengths) -> Pad:
+def _as_pad(given: Pad | PadLengths) -> Pad:
     return given if isinstance(given, Pad) else Pad(given)
 
 
@@ -325,7 +325,7 @@ def _is_count(value: Any) -> bool:
     return whole and 1 <= int(value) <= _MOST_LENGTH
 
 
-def _axes(lengths: tuple[Length, ...]) -> tuple[int | None, ...]:
+def _axes(lengths: tuple[PadLength, ...]) -> tuple[int | None, ...]:
     ragged = max((i + 1 for i, length in enumerate(lengths) if length == "longest"), default=0)
     fixed = [length for length in lengths[ragged:] if length != "longest"]
     return (None,) * ragged + tuple(fixed)
@@ -370,7 +370,7 @@ def _check_lengths(lengths: npt.NDArray[np.int64], width: int, name: str, place:
 
 
 def _widths(
-    column: Ragged, lengths: tuple[Length, ...], pad: Pad, name: str, place: str = "row"
+    column: Ragged, lengths: tuple[PadLength, ...], pad: Pad, name: str, place: str = "row"
 ) -> tuple[int, ...]:
     longest = int(column.lengths.max(initial=0))
     if lengths[0] == "longest":

@@ -1,20 +1,36 @@
-"""``shuffle``: all rows in a random order, computed position by position."""
+"""``shuffle``: all rows in a random order, computed position by position.
+
+``shuffle(window=...)`` is for data that is slow to read at random: compressed files, hard disks.
+The rows are divided into blocks of neighbours. The blocks come in a random order, eight of
+them make a window, and the rows of a window are shuffled. So every read is a block long,
+every row comes once, and one window of rows is in memory. Rows that were neighbours end up
+at most a window apart: the rows are mixed as by a shuffle buffer of that size, over blocks
+that were already shuffled. A compressed stream can only be read from start to end, so its
+blocks keep their order.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from recmap.errors import OptionError, SlowOrderWarning
 from recmap.model.arguments import unknown_option
-from recmap.model.batch import Positions
+from recmap.model.batch import Positions, interleave, join, pick
 from recmap.model.permutation import Permutation
+from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed
-from recmap.pipeline.transforms.base import ReorderedRows
+from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 
-__all__ = ["ShuffledRows", "refuse_sizes", "warn_if_slow"]
+__all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
+
+# Blocks of a window.
+_BLOCKS = 8
 
 
 class ShuffledRows(ReorderedRows):
@@ -38,6 +54,88 @@ class ShuffledRows(ReorderedRows):
 
     def describe(self) -> list[Any]:
         return ["shuffled", self._rows.describe(), self._seed.value]
+
+
+class WindowShuffledRows(WrappedRows):
+    """All rows, shuffled by windows; the order is new in every epoch if ``reshuffle``."""
+
+    def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
+        if rows.count is None:
+            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+        if window < 2:
+            raise OptionError(f"window={window}: a window has 2 rows or more")
+        super().__init__(rows, rows.count)
+        # One thread reads, so that only one window is in memory.
+        self.in_order = True
+        self._seed, self._window, self._reshuffle, self._each = seed, window, reshuffle, rows.count
+        self._block = max(1, window // _BLOCKS)
+        self._whole = rows.count // self._block
+        self._window_rows = self._block * _BLOCKS
+        self._keep_blocks = rows.in_order
+        self._lock = Lock()
+        self._held: tuple[tuple[int, int, int], Batch] | None = None
+
+    def gather(self, positions: Positions, epoch: int) -> Batch:
+        windows = positions // self._window_rows
+        parts, places = [], []
+        for window in np.unique(windows):
+            mine = np.flatnonzero(windows == window)
+            within = self._shuffle(int(window), epoch)[positions[mine] - window * self._window_rows]
+            parts.append(pick(self._read_window(int(window), epoch), within))
+            places.append(mine)
+        return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
+
+    def _read_window(self, window: int, epoch: int) -> Batch:
+        with self._lock:
+            key = (self._seed.value, epoch, window)
+            if self._held is None or self._held[0] != key:
+                self._held = None  # free the window before the next one is read
+                self._held = (key, self._read(window, epoch))
+            return self._held[1]
+
+    def _read(self, window: int, epoch: int) -> Batch:
+        numbers = self._numbers(window, np.arange(self._size(window)), epoch)
+        blocks = [numbers[i : i + self._block] for i in range(0, len(numbers), self._block)]
+        return join([self._rows.gather(block, epoch) for block in blocks])
+
+    def _size(self, window: int) -> int:
+        return min(self._window_rows, self._each - window * self._window_rows)
+
+    def _shuffle(self, window: int, epoch: int) -> Permutation:
+        return Permutation(self._size(window), [*self._key(epoch), 1, window])
+
+    def _key(self, epoch: int) -> tuple[int, int]:
+        return self._seed.value, epoch if self._reshuffle else 0
+
+    def _numbers(self, window: int, within: Positions, epoch: int) -> Positions:
+        """Return the rows of a window, before they are shuffled."""
+        place = within + window * self._window_rows
+        blocks, offsets = np.divmod(place, self._block)
+        # The rows after the last whole block stay at the end.
+        whole = blocks < self._whole
+        if not self._keep_blocks and self._whole:
+            order = Permutation(self._whole, [*self._key(epoch), 0])
+            blocks[whole] = order[blocks[whole]]
+        return blocks * self._block + offsets
+
+    def _over(self, rows: Rows) -> Rows:
+        made = WindowShuffledRows(rows, self._seed, self._window, self._reshuffle)
+        made._keep_blocks = self._keep_blocks
+        return made
+
+    def origin(self, position: int, epoch: int) -> str:
+        window, within = divmod(position, self._window_rows)
+        place = self._shuffle(window, epoch)[np.array([within])]
+        return self._rows.origin(int(self._numbers(window, place, epoch)[0]), epoch)
+
+    def describe(self) -> list[Any]:
+        return ["windowed", self._rows.describe(), self._seed.value, self._window]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_lock": Lock()})
 
 
 def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:

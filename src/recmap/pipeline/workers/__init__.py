@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from recmap.model.workers import Workers
-from recmap.pipeline.workers.pool import Pool, Work
-from recmap.pipeline.workers.serial import SerialPool
+from recmap.pipeline.workers.pool import Pool, SerialPool, Work
 
 __all__ = ["open_pool"]
 

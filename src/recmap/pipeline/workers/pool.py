@@ -1,8 +1,9 @@
-"""The base of all worker pools: they take requests and return results in the same order."""
+"""Pools take requests and return results in the same order: the base classes, and the simplest."""
 
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -14,8 +15,9 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError
+from recmap.errors import OptionError, RecmapError
 from recmap.model.schema import Batch
+from recmap.pipeline.workers.errors import map_error
 
 __all__ = [
     "Answer",
@@ -23,9 +25,9 @@ __all__ = [
     "Pool",
     "Request",
     "Result",
+    "SerialPool",
     "UnpicklableError",
     "Work",
-    "closed_error",
 ]
 
 
@@ -83,6 +85,41 @@ class Pool(Protocol):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SerialPool(Pool):
+    """A pool without workers: the caller does the work when it asks for a result."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._busy = 0.0
+        self._closed = False
+
+    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
+        del ahead
+        # A generator would keep the last request and what was read for it.
+        return map(self._answer, requests)
+
+    def _answer(self, request: Request) -> tuple[Request, Result]:
+        if self._closed:
+            raise _closed_error()
+        begin = time.perf_counter()
+        try:
+            return request, self._work(request)
+        except RecmapError:
+            self.close()
+            raise
+        except Exception as e:
+            self.close()
+            raise map_error(e) from e
+        finally:
+            self._busy += time.perf_counter() - begin
+
+    def close(self) -> None:
+        self._closed = True
+
+    def busy(self) -> list[float]:
+        return [self._busy]
 
 
 # The result is the only item of a list. After popping it, the caller holds the only reference,
@@ -147,14 +184,14 @@ class OrderedPool(Pool, ABC):
 
     def _check_open(self) -> None:
         if not self._ending.alive:
-            raise closed_error()
+            raise _closed_error()
         if os.getpid() != self._process:
             raise OptionError(
                 "the pool of workers was opened before this process was forked; open another one"
             )
 
 
-def closed_error() -> OptionError:
+def _closed_error() -> OptionError:
     """Return the error for using a closed pool."""
     return OptionError("the pool of workers is closed; open another one")
 

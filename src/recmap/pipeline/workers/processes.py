@@ -31,7 +31,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from recmap.errors import OptionError, WorkerDiedError
-from recmap.pipeline.workers.channel import Channel, Kind, close_in_forks
+from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import death_error, rebuild
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
@@ -65,7 +65,7 @@ class _Worker:
 
     def send(self, request: Request, answer: Answer) -> None:
         sections = [[("positions", request.positions)], (request.batch or {}).items()]
-        kind = Kind.ROWS if request.batch is None else Kind.BATCH
+        kind = MessageKind.ROWS if request.batch is None else MessageKind.BATCH
         self.channel.send(kind, pack(sections), number=request.number, epoch=request.epoch)
         self.in_flight.append(answer)
         self.given += 1
@@ -77,7 +77,7 @@ class _Worker:
             raise ConnectionResetError
         self.busy = message.busy
         answer = self.in_flight.popleft()
-        if message.kind is Kind.ERROR:
+        if message.kind is MessageKind.ERROR:
             ((_, error),) = message.sections[0]
             assert isinstance(error, np.ndarray)
             answer.set_exception(rebuild(error.tobytes(), self.name))

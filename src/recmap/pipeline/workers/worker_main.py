@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recmap.native import _core
-from recmap.pipeline.workers.channel import Channel, Kind, Message
+from recmap.pipeline.workers.channel import Channel, Message, MessageKind
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
 from recmap.pipeline.workers.pool import Request, Work
@@ -55,17 +55,17 @@ def _set_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _answer(work: Work, message: Message) -> tuple[Kind, PackedColumns]:
+def _answer(work: Work, message: Message) -> tuple[MessageKind, PackedColumns]:
     try:
-        return Kind.RESULT, pack_result(work(_request(message)))
+        return MessageKind.RESULT, pack_result(work(_request(message)))
     except BaseException as e:  # raised again in the consumer's process
-        return Kind.ERROR, pack([[("error", np.frombuffer(describe(e), np.uint8))]])
+        return MessageKind.ERROR, pack([[("error", np.frombuffer(describe(e), np.uint8))]])
 
 
 def _request(message: Message) -> Request:
     ((_, positions),), columns = message.sections
     assert isinstance(positions, np.ndarray)
-    batch = dict(columns) if message.kind is Kind.BATCH else None
+    batch = dict(columns) if message.kind is MessageKind.BATCH else None
     return Request(message.number, message.epoch, positions, batch)
 
 
