@@ -10,8 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
-from recmap.dataset.opened import Opened
-from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_batches, read_blocks
+from recmap.dataset.rows import (
+    OpenedRows,
+    get_row,
+    get_rows,
+    iterate_rows,
+    read_batches,
+    read_blocks,
+)
 from recmap.dataset.stats import FieldCollector, FieldStats
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike
@@ -50,7 +56,7 @@ class Dataset(Verbs):
     stored as an array, otherwise a ``ColumnView`` that reads what you index.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenedRows) -> None:
         self._opened, self._source = opened, opened.source
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -267,8 +273,8 @@ class Dataset(Verbs):
         return f"{name or 'in memory'}: {count}, schema {self._source.origin}"
 
 
-def opened_rows(dataset: Dataset) -> Opened:
-    """Return the ``Opened`` of a dataset, for other modules of recmap."""
+def opened_rows(dataset: Dataset) -> OpenedRows:
+    """Return the rows of a dataset, for other modules of recmap."""
     return dataset._opened  # noqa: SLF001  # users do not see it
 
 

@@ -17,7 +17,7 @@ from recmap.conversion.plan import Sharding
 from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
-from recmap.dataset.opened import Opened
+from recmap.dataset.rows import OpenedRows
 from recmap.errors import OptionError
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path
 from recmap.formats.registry import FORMATS, sink_options
@@ -65,7 +65,7 @@ class SaveOptions(TypedDict, total=False):
     engine: str
 
 
-def save(opened: Opened, dst: PathLike, **options: Any) -> Report:
+def save(opened: OpenedRows, dst: PathLike, **options: Any) -> Report:
     """Write rows to ``dst``."""
     return Saving(dst, **options).run(opened)
 
@@ -136,7 +136,7 @@ class Saving:
         self._memory, self._verify = memory, verify
         self._resume, self._overwrite, self._progress = resume, overwrite, progress
 
-    def run(self, rows: Opened) -> Report:
+    def run(self, rows: OpenedRows) -> Report:
         """Write these rows."""
         with self._runner(rows.source) as runner:
             source = transformed(

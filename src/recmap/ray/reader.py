@@ -18,8 +18,8 @@ from recmap.ray.parallel_index import find_records
 __all__ = ["read"]
 
 
-class OpenedRows(Protocol):
-    """The source of a dataset, and how to open it again."""
+class Reopenable(Protocol):
+    """The opened rows of a dataset: the source, and how to open it again."""
 
     @property
     def source(self) -> Source: ...
@@ -36,7 +36,7 @@ class OpenedDataset(Protocol):
     """A dataset from ``rm.open``. A protocol, because this package cannot import its class."""
 
     @property
-    def _opened(self) -> OpenedRows: ...
+    def _opened(self) -> Reopenable: ...
 
 
 def read(
