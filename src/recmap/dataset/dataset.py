@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "opened_rows"]
 
-Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
+# What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
+RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
 class Dataset(Verbs):
@@ -99,7 +100,7 @@ class Dataset(Verbs):
     @overload
     def __getitem__(self, key: str) -> Any: ...
     @overload
-    def __getitem__(self, key: Rows) -> dict[str, Any]: ...
+    def __getitem__(self, key: RowsKey) -> dict[str, Any]: ...
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             self.schema[key]  # raises an error that lists the columns
