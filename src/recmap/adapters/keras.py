@@ -19,8 +19,7 @@ from recmap.adapters.features_and_labels import FeaturesAndLabels, Names
 from recmap.adapters.feed import Feed, State
 from recmap.adapters.native_arrays import as_native, refuse_ragged
 from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
-from recmap.model.arguments import unknown_option
-from recmap.model.workers import parse_workers
+from recmap.model.arguments import parse_workers, unknown_option
 
 try:
     import keras

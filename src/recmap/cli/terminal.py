@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from recmap.errors import Message, Option
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.progress import Progress, Watcher
 
 __all__ = ["on_terminal", "printable", "watching", "worded"]

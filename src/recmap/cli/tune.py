@@ -12,7 +12,7 @@ from recmap.cli.json import json_text
 from recmap.cli.table import show_table
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.pipeline.tune import Trial, fits_memory, tune
 
 __all__ = ["add"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from recmap.conversion.budget import Budget
 from recmap.errors import MemoryLimitError
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

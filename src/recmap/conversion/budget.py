@@ -8,7 +8,7 @@ from typing import Any
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import Share, thread_count
 from recmap.files.memory_usage import anonymous_memory, give_back
-from recmap.model.byte_size import parse_size, size_text
+from recmap.model.arguments import parse_size, size_text
 from recmap.model.source import Source
 
 __all__ = ["Budget", "choose_budget", "least_budget"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 
 __all__ = ["Report"]
 

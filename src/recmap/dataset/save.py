@@ -22,6 +22,7 @@ from recmap.errors import OptionError
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path
 from recmap.formats.registry import FORMATS, sink_options
 from recmap.model.arguments import (
+    Workers,
     as_mapping,
     as_names,
     as_slice,
@@ -29,12 +30,12 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
+    parse_size,
+    parse_workers,
     unknown_option,
 )
-from recmap.model.byte_size import parse_size
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.source import Source
-from recmap.model.workers import Workers, parse_workers
 
 __all__ = ["SaveOptions", "Saving", "save"]
 

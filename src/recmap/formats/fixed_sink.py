@@ -14,7 +14,7 @@ from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy import DEFAULT_NAME
 from recmap.formats.npy_header import header_bytes, header_keeps
 from recmap.formats.raw import packed_dtype
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema

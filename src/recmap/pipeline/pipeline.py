@@ -176,8 +176,7 @@ class Verbs(Frameworks):
         >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]
         [0.0, 2.0, 4.0]
         """
-        from recmap.model.arguments import as_whole, check_flag
-        from recmap.model.workers import parse_workers
+        from recmap.model.arguments import as_whole, check_flag, parse_workers
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.function import Function
         from recmap.pipeline.transforms.map import MapBatch, MapRows
@@ -417,8 +416,7 @@ class Verbs(Frameworks):
         ``memory`` limits the memory they take, 512 MB by default. ``threads`` is how many
         threads read at once, 2 by default; some disks are faster with more.
         """
-        from recmap.model.arguments import as_whole
-        from recmap.model.byte_size import parse_size
+        from recmap.model.arguments import as_whole, parse_size
 
         plan = self._plan
         if count is not None:

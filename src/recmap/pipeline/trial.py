@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError
+from recmap.model.arguments import Workers
 from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
-from recmap.model.workers import Workers
 from recmap.pipeline.row_source import (
     Rows,
     SelectedRows,

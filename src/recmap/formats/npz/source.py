@@ -25,7 +25,7 @@ from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.pick_columns import choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.row_columns import rows_columns
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 
