@@ -29,10 +29,9 @@ from recmap.model.arguments import (
     check_column_name,
     check_flag,
 )
-from recmap.model.html import table
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Schema
+from recmap.model.schema import Schema, html_table
 from recmap.model.source import Info, Skipped
 from recmap.pipeline.pipeline import Verbs
 
@@ -264,7 +263,7 @@ class Dataset(Verbs):
         return "\n".join([f"Dataset({self._summary()})", *fields])
 
     def _repr_html_(self) -> str:
-        return table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
+        return html_table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
 
     def _summary(self) -> str:
         files = self._source.files

@@ -556,10 +556,10 @@ class Pipeline(Verbs):
         return f"Pipeline({self._rows_text()}: {' > '.join(self._plan.describe())})"
 
     def _repr_html_(self) -> str:
-        from recmap.model.html import table
+        from recmap.model.schema import html_table
 
         verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
-        return table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
+        return html_table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows
