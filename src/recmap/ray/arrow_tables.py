@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
+from ray.data.block import BlockAccessor
+from ray.data.extensions import (
+    ArrowTensorArray,
+    ArrowVariableShapedTensorType,
+    get_arrow_extension_tensor_types,
+)
 
 from recmap.errors import ColumnError, FieldMismatchError, FieldNotFoundError, FieldTextError
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
-from recmap.ray.ray_data import (
-    ArrowTensorArray,
-    ArrowVariableShapedTensorType,
-    BlockAccessor,
-    get_arrow_extension_tensor_types,
-)
 
 __all__ = ["batch_of", "known_schema", "schema_of", "table_of", "table_of_block"]
 

@@ -60,8 +60,7 @@ def read(
     """
     # The connection stays open, because the dataset is read later.
     ray, driver = connect(None).ray, Driver.here()
-    from recmap.ray.datasource import RecmapDatasource
-    from recmap.ray.ray_data import read_datasource
+    from recmap.ray.ray_data import RecmapDatasource, read_datasource
 
     source, reopen, skip = _opened(src, fields, options)
     check_visible(ray, driver, source.files)
