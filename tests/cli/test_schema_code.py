@@ -14,7 +14,7 @@ import torch
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.tf_snippet import tf_spec
+from recmap.cli.schema_code import tf_code
 from recmap.dataset.rows import OpenedRows
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
@@ -180,7 +180,7 @@ def test_a_field_the_sample_did_not_show_is_as_recmap_would_store_it() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
     source = rm.open("x.tfrecord", {"a": None, "rare": "float32 = 0"})._source
     assert isinstance(source, TFRecordSource)
-    check_tensorflow(tf_spec(source), rm.Dataset(OpenedRows(source)))
+    check_tensorflow(tf_code(source), rm.Dataset(OpenedRows(source)))
 
 
 def test_other_formats_have_no_features(capsys: pytest.CaptureFixture[str]) -> None:
