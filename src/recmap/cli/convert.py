@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened, pairs, values, workers
-from recmap.cli.terminal import printable, watching
+from recmap.cli.output import printable, watching
 from recmap.dataset.convert import convert
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS

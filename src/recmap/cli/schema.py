@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
-from recmap.cli.json import json_text
+from recmap.cli.output import json_text
 from recmap.cli.schema_code import tf_code, torch_code
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
