@@ -83,6 +83,8 @@ class WorkOptions:
     overwrite: bool = False
     progress: ProgressOption = None
     runner: Runner | None = None
+    # The processes that share the memory.
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    least = least_budget(source, work.memory, copies, columns)
+    least = least_budget(source, work.memory, copies, columns, work.processes)
     with within(least.share):
         rows = _count_rows(source, least)
         sample = take_sample(source, rows, least)

@@ -149,8 +149,8 @@ class Saving:
                 casting=self._casting,
             )
             work = WorkOptions(
-                memory=self._share_of_memory,
-                # With a runner, the memory is for one process, which writes one file.
+                memory=self._memory,
+                # A process or task of a runner writes one file at a time.
                 workers=self._count if runner is None else 1,
                 verify=self._verify,
                 # Rows in memory cannot be recognized later, so there is nothing to resume.
@@ -158,6 +158,7 @@ class Saving:
                 overwrite=self._overwrite,
                 progress=self._progress,
                 runner=runner,
+                processes=self._processes,
             )
             return convert_source(
                 source,
@@ -177,20 +178,16 @@ class Saving:
         return None if self._workers is None else self._workers.count
 
     @property
-    def _in_processes(self) -> bool:
-        return self._workers is not None and self._workers.kind == "processes"
-
-    @property
-    def _share_of_memory(self) -> int | str:
-        """The memory that each process may use."""
-        if self._engine is not None or not self._in_processes:
-            return self._memory
-        return max(1, parse_size(self._memory) // (self._count or 1))
+    def _processes(self) -> int:
+        """The number of processes on this machine; 1 if threads or a cluster do the work."""
+        if self._engine is not None or self._workers is None or self._workers.kind != "processes":
+            return 1
+        return self._workers.count
 
     def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
         """Return the runner that writes the files; None for threads of this process."""
         if self._engine is None:
-            if self._workers is None or not self._in_processes:
+            if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
             from recmap.conversion.process_runner import ProcessRunner
 
