@@ -459,7 +459,7 @@ def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path
     args = ["convert", str(source), "out/", "--explain", "--ray"]
     done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
-    assert "a Ray task for each file, on 2 nodes with 2 CPUs: shards=2 or more" in done.stdout
+    assert "a Ray task for each file, on 2 nodes with 2 CPUs: --shards 2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
     assert done.stderr == ""
     assert len(rm.open("out/")) == ROWS
@@ -482,5 +482,5 @@ rm.convert({str(source)!r}, "out/", engine="ray")
 def test_an_address_without_a_cluster_is_refused_quickly(source: Path) -> None:
     done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
-    assert "ray:127.0.0.1:9: no Ray cluster could be reached there" in done.stderr
+    assert "--ray 127.0.0.1:9: no Ray cluster could be reached" in done.stderr
     assert os.listdir() == []

@@ -89,6 +89,10 @@ def worded(text: str, verb: str = "") -> str:
 
 
 def _typed(option: Option, verb: str) -> str:
+    """
+    >>> _typed(Option("engine", "ray:10.0.0.1:6379"), "convert"), _typed(Option("memory"), "")
+    ('--ray 10.0.0.1:6379', '--memory')
+    """
     name, value = option.name, option.value
     if isinstance(value, bool) and (name, value) in _SWITCHES:
         return _SWITCHES[name, value]
@@ -96,6 +100,8 @@ def _typed(option: Option, verb: str) -> str:
         return " ".join(_field(*field) for field in _fields(value))
     if name == "encoding" and isinstance(value, Mapping):
         return " ".join(f"--encoding {shlex.quote(f'{n}={how}')}" for n, how in value.items())
+    if name == "engine" and isinstance(value, str):
+        return value.replace("ray:", "--ray ", 1) if ":" in value else f"--{value}"
     if option.of_input and verb == "convert" and name in _OF_INPUT:
         return f"--source {name}={value}"
     return f"--{name.replace('_', '-')}{_value(value)}"

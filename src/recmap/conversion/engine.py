@@ -36,7 +36,7 @@ from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.thread_runner import ThreadRunner
 from recmap.conversion.transform import transformed
-from recmap.errors import OptionError, OutputError
+from recmap.errors import Message, OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
@@ -153,7 +153,7 @@ def convert_source(
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(plan.shards) - len(unfinished),
-        explanation=f"{plan.budget}{plan.sample}{runner.explain(len(plan.shards))}",
+        explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
-from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
+from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -81,9 +81,9 @@ class RayRunner:
         nodes = working_nodes(self._ray)
         cpus = sum(node.cpus for node in nodes)
         text = f"; a Ray task for each file, on {len(nodes):,} nodes with {cpus:g} CPUs"
-        if files < cpus:
-            text += f": shards={int(cpus)} or more would use all of them"
-        return text
+        if files >= cpus:
+            return text
+        return Message(text, ": ", Option("shards", int(cpus)), " or more would use all of them")
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write the shards."""
@@ -155,8 +155,11 @@ class RayRunner:
             raise OptionError("no node of the Ray cluster has a CPU for a task")
         if most < memory:
             raise OptionError(
-                f"memory={size_text(memory)} is for each task, but no node of the cluster has more "
-                f"than {size_text(most)}"
+                Message(
+                    Option("memory", size_text(memory).replace(" ", "")),
+                    " is for each task, but no node of the cluster has more than "
+                    f"{size_text(most)}",
+                )
             )
 
 

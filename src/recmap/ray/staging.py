@@ -134,7 +134,7 @@ class StagedOutput:
         first = staged[0]
         for file in staged[1:]:
             if list(file.schema.items()) != list(first.schema.items()):
-                raise ColumnError(f"{self.dst}: {_difference(file, first)}")
+                raise ColumnError(Message(f"{self.dst}: ", _difference(file, first)))
 
     def _manifest(
         self, shards: Sequence[Shard], schema: Schema, options: Mapping[str, Any]
@@ -178,9 +178,11 @@ def _difference(file: StagedShard, first: StagedShard) -> str:
     for name in {**file.schema, **first.schema}:
         here, there = file.schema.get(name, "missing"), first.schema.get(name, "missing")
         if here != there:
-            return (
+            return Message(
                 f"column {name!r} is {here} in task {file.task:,}, but {there} in task "
-                f'{first.task:,}; give fields={{"{name}": ...}} to say what all of them write'
+                f"{first.task:,}; give ",
+                Option("fields", {name: ...}),
+                " to say what all of them write",
             )
     return f"the columns of task {file.task:,} are in another order than those of {first.task:,}"
 
