@@ -107,12 +107,12 @@ def test_workers_run_the_code_under_test() -> None:
 
 @pytest.mark.parametrize("dst", ["out/", "x.tfrecord.gz", "x.npz", "x.h5", "x.zarr", "x.bin"])
 @pytest.mark.usefixtures("cluster")
-def test_the_bytes_are_those_of_the_local_engine(source: Path, dst: str) -> None:
+def test_the_files_match_those_of_the_local_engine(source: Path, dst: str) -> None:
     both(source, dst, shards=SHARDS, rows=slice(0, 6000))
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
+def test_the_manifest_matches_that_of_the_local_engine(source: Path) -> None:
     both(source, "out/", shards=SHARDS)
     assert manifest("local/out/_manifest.json") == manifest("ray/out/_manifest.json")
     # Either engine resumes what the other has started.
@@ -149,7 +149,7 @@ def test_rows_in_memory_are_sent_to_tasks() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_relative_paths_are_those_of_the_driver(source: Path) -> None:
+def test_relative_paths_start_at_the_folder_of_the_driver(source: Path) -> None:
     os.symlink(source, "here.npy")
     assert rm.open("here.npy").save("there.npy", engine="ray").files == ["there.npy"]
     assert Path("there.npy").read_bytes() == source.read_bytes()
@@ -455,7 +455,7 @@ def test_all_nodes_find_the_records_of_one_file(nested: bool) -> None:
 # From the command line.
 
 
-def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path) -> None:
+def test_recmap_convert_finds_the_cluster_like_ray_does(cluster: Any, source: Path) -> None:
     args = ["convert", str(source), "out/", "--explain", "--ray"]
     done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
