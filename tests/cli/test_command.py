@@ -329,6 +329,8 @@ def test_errors_suggest_options_in_command_line_syntax(capsys: pytest.CaptureFix
     assert "--memory 1kB is too little" in capsys.readouterr().err
     assert main(["convert", "x.npy", "y.what"]) == 2
     assert "or give --format" in capsys.readouterr().err
+    assert main(["convert", "x.npy", "y.npy", "--seed", "1"]) == 2
+    assert "--seed 1 is for a shuffle: give --shuffle, too" in capsys.readouterr().err
 
 
 def test_control_characters_in_files_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

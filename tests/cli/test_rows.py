@@ -108,7 +108,7 @@ def test_head_shows_every_type(
     column: np.ndarray[Any, Any], shown: str, as_json: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save("x.npy", column)
-    if column.dtype.kind == "V":  # which numpy does not save
+    if column.dtype.kind == "V":  # NumPy cannot save these
         rm.from_arrays({"data": column}).save("x.tfrecord")
     path = "x.tfrecord" if column.dtype.kind == "V" else "x.npy"
     assert output(capsys, "head", path).splitlines()[1].strip() == f"0  {shown}"

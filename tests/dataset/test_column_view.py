@@ -225,7 +225,7 @@ def test_a_wrong_index_raises_the_error_that_numpy_raises(key: Any) -> None:
     # NumPy raises OverflowError for some numbers that are too large, IndexError for others.
     builtin = next((kind for kind in kinds if isinstance(numpy_error.value, kind)), IndexError)
     if isinstance(key, list) and key == [[1], [2, 3]]:
-        builtin = LookupError  # NumPy cannot make an array of it: recmap says it is no index
+        builtin = LookupError  # NumPy cannot make an array of it, so recmap refuses it
     with pytest.raises(builtin) as error:
         column[key]
     assert isinstance(error.value, rm.RecmapError)

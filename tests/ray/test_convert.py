@@ -290,7 +290,7 @@ def test_a_killed_worker_does_not_change_the_output(
         report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.rows == ROWS
     assert not alive(killed[0])
-    # And nothing that it wrote is left behind.
+    # Nothing that it wrote is left behind.
     assert digests(here) == undisturbed
 
 

@@ -324,7 +324,7 @@ def test_an_open_dataset_is_read_where_it_was_opened(
     Path("other").mkdir()
     monkeypatch.chdir("other")
     assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
-    np.save("x.npy", np.zeros(8, "int64"))  # of the same name, and not the one that was opened
+    np.save("x.npy", np.zeros(8, "int64"))  # the same name, but not the file that was opened
     assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
 
 

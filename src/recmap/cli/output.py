@@ -35,7 +35,11 @@ __all__ = [
 ]
 
 # Options that are flags on the command line.
-_SWITCHES = {("overwrite", True): "--overwrite", ("durable", False): "--no-durable"}
+_SWITCHES = {
+    ("overwrite", True): "--overwrite",
+    ("durable", False): "--no-durable",
+    ("shuffle", True): "--shuffle",
+}
 # Input options that ``recmap convert`` takes with --source, because its own options of the same
 # name are for the output.
 _OF_INPUT = ("format", "compression")

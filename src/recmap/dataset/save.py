@@ -18,7 +18,7 @@ from recmap.conversion.progress import Report
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
-from recmap.errors import OptionError
+from recmap.errors import Message, Option, OptionError
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path
 from recmap.formats.registry import FORMATS, sink_options
 from recmap.model.arguments import (
@@ -257,7 +257,14 @@ def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
         raise OptionError(f"shuffle={shuffle!r}: write shuffle=True, seed={shuffle!r}")
     if not shuffle:
         if seed is not None:
-            raise OptionError(f"seed={seed!r} is that of a shuffle: give shuffle=True, too")
+            raise OptionError(
+                Message(
+                    Option("seed", seed),
+                    " is for a shuffle: give ",
+                    Option("shuffle", True),
+                    ", too",
+                )
+            )
         return None
     if seed is None:
         known = load_manifest(manifest_path(dst)).get("options") if dst is not None else None
