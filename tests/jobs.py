@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 import recmap as rm
+from recmap.model.arguments import parse_workers
 from recmap.model.schema import Batch
-from recmap.model.workers import parse_workers
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Pool, Request, Result
 

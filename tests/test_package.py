@@ -1,4 +1,4 @@
-"""The package as a whole: its names, its imports, its columns in other hands."""
+"""The package as a whole: its names, its imports, and its columns in other libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recmap.pipeline.pipeline import Verbs
 from tests.pages import ROOT
 
 
-def test_exported_names_are_sorted_and_there() -> None:
+def test_exported_names_are_sorted_and_exist() -> None:
     for module in (rm, errors, rm.tfrecord):
         assert module.__all__ == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
@@ -39,7 +39,7 @@ def test_every_error_is_a_recmap_error_and_a_builtin() -> None:
 
 
 def packages(program: str) -> set[str]:
-    """Those of others that a program has imported."""
+    """Return the packages of others that a program imports."""
     shown = "; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     run = subprocess.run(
         [sys.executable, "-c", f"import sys, recmap{program}{shown}"],
@@ -51,19 +51,19 @@ def packages(program: str) -> set[str]:
     return {name for name in found if name[0] != "_"}
 
 
-def test_importing_recmap_imports_nothing_yet() -> None:
+def test_importing_recmap_imports_no_other_package() -> None:
     assert packages("") == {"recmap"}
     everything = "; [getattr(recmap, name) for name in recmap.__all__]"
     assert packages(everything) == {"isal", "numpy", "recmap", "zlib_ng"}
 
 
 def public(thing: object) -> set[str]:
-    """The names that completion offers, without dunders."""
+    """Return the names that completion offers, without dunders."""
     return {name for name in dir(thing) if not name.startswith("__")}
 
 
 def documented(name: str) -> set[str]:
-    """The members of a class that docs/api.md shows."""
+    """Return the members of a class that docs/api.md shows."""
     text = (ROOT / "docs" / "api.md").read_text()
     block = text.split(f"::: {name}\n")[1].split(":::")[0]
     inline = re.search(r"members: \[(.*)\]", block)
@@ -90,7 +90,7 @@ def test_completion_of_a_pipeline_offers_what_is_documented() -> None:
     assert public(pipeline) == documented("recmap.Pipeline") | verbs()
 
 
-def test_save_has_the_options_of_convert_but_source() -> None:
+def test_save_has_all_options_of_convert_except_source() -> None:
     convert = inspect.signature(rm.convert).parameters
     options = {name for name, p in convert.items() if p.kind is p.KEYWORD_ONLY}
     assert set(SaveOptions.__annotations__) == options - {"source"}
@@ -108,7 +108,7 @@ def test_errors_name_the_options_that_help() -> None:
     assert (str(again), again.options) == (str(caught.value), caught.value.options)
 
 
-def test_names_that_are_found_late_are_there_and_others_refused() -> None:
+def test_late_names_are_found_and_unknown_ones_get_a_suggestion() -> None:
     assert rm.open is rm.open
     run = subprocess.run(
         [sys.executable, "-c", "import recmap; recmap.conver"],
@@ -119,7 +119,7 @@ def test_names_that_are_found_late_are_there_and_others_refused() -> None:
     assert "has no attribute 'conver'. Did you mean: 'convert'?" in run.stderr
 
 
-def test_columns_are_taken_by_pytorch_and_jax() -> None:
+def test_pytorch_and_jax_accept_columns() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     with rm.TFRecordWriter("x.tfrecord", align=64) as w:
         w.write({"x": x})

@@ -1,4 +1,4 @@
-"""The command line, run for real."""
+"""The command line: its verbs, options, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import wire
 from tests.command import run
 
 
-def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_shows_rows_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": np.zeros((3, 4), np.float32), "t": [b"a", b"bcd", b""]})
     assert main(["info", "x.tfrecord"]) == 0
@@ -26,13 +26,13 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert "x  float32[4]" in out
 
 
-def test_info_with_types_for_raw_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_accepts_types_for_raw_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", wire.example(d=wire.bytes_list(bytes(40))))
     assert main(["info", "x.tfrecord", "--field", "d=float32[10]"]) == 0
     assert "d  float32[10]  (mapped in place)" in capsys.readouterr().out
 
 
-def test_info_of_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_reads_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     x = np.arange(20, dtype=np.float32).reshape(5, 4)
     np.save("x.npy", x)
     x.tofile("x.bin")
@@ -56,7 +56,7 @@ def test_info_of_every_format(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["files"] == args[:1]
 
 
-def test_columns_from_several_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_can_come_from_several_files(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("a.npy", np.arange(3))
     np.save("b.npy", np.eye(3))
     assert main(["info", "x=a.npy", "y=b.npy", "--json"]) == 0
@@ -64,7 +64,7 @@ def test_columns_from_several_files(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.f32"])
-def test_a_file_without_a_header_says_what_it_may_be(
+def test_a_file_without_a_header_suggests_dtype_and_shape(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.arange(20, dtype=np.float32).tofile(name)
@@ -77,7 +77,7 @@ def test_a_file_without_a_header_says_what_it_may_be(
     assert "6 rows of float32[3] (12 bytes each) and 8 bytes more" in capsys.readouterr().err
 
 
-def test_names_and_paths_with_the_words_of_options_are_not_rewritten(
+def test_names_and_paths_that_look_like_options_are_not_rewritten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = Path("errors=skip")
@@ -92,7 +92,7 @@ def test_names_and_paths_with_the_words_of_options_are_not_rewritten(
     assert "--field image/format=TYPE gives it a type" in out
 
 
-def test_a_word_of_four_letters_is_not_taken_for_a_number(
+def test_a_string_of_four_bytes_is_not_mistaken_for_a_number(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wire.write("x.tfrecord", wire.example(format=wire.bytes_list(b"jpeg")))
@@ -102,7 +102,7 @@ def test_a_word_of_four_letters_is_not_taken_for_a_number(
     assert "inferred from 1 record\n" in out
 
 
-def test_a_single_number_as_the_shape_is_not_taken_for_the_rows(
+def test_a_shape_of_one_number_is_ambiguous_and_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     np.arange(40, dtype=np.float32).tofile("x.dat")
@@ -114,7 +114,7 @@ def test_a_single_number_as_the_shape_is_not_taken_for_the_rows(
         assert json.loads(capsys.readouterr().out)["rows"] == rows
 
 
-def test_options_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_usage_errors_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.zeros(3))
     for args in (
         ["info", "x.npy", "--shape", "a,b"],
@@ -136,7 +136,7 @@ def test_options_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None
         assert error.count("\n") == 1
 
 
-def test_index_says_what_a_file_is_that_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_says_why_a_file_cannot_be_indexed(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.arange(3))
     Path("notes.txt").write_text("Not a record in all these words.")
     np.arange(99).tofile("x.bin")
@@ -153,7 +153,9 @@ def test_index_says_what_a_file_is_that_has_none(capsys: pytest.CaptureFixture[s
     assert not list(Path().glob(".*"))
 
 
-def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_writes_an_index_and_verify_counts_the_records(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 3)
     assert main(["index", "x.tfrecord"]) == 0
     assert main(["index", "--text", "x.tfrecord"]) == 0
@@ -162,14 +164,16 @@ def test_index_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3 sound records, 0 damaged" in capsys.readouterr().out
 
 
-def test_without_a_verb_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
     assert "write any files as another format" in capsys.readouterr().err
 
 
-def test_what_verify_found_prints_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_of_rm_verify_prints_like_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 3)
     content = bytearray(Path("x.tfrecord").read_bytes())
     content[13] ^= 1
@@ -188,7 +192,7 @@ def test_verify_finds_a_truncated_npy_file(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("verb", ["verify x.dat", "verify x.f32", "repair x.dat y.tfrecord"])
-def test_verbs_for_records_advise_no_options_that_they_lack(
+def test_errors_do_not_suggest_options_that_the_verb_lacks(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = verb.split()[1]
@@ -225,7 +229,7 @@ def test_verify_lists_damage_and_exits_with_1(capsys: pytest.CaptureFixture[str]
     assert "2 sound records, 2 damaged" in out
 
 
-def test_verify_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     Path("x.tfrecord").write_bytes(wire.frame(b"a") + wire.frame(b"b")[:-1])
     assert main(["verify", "x.tfrecord", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -281,14 +285,14 @@ def test_wrong_usage_exits_with_2() -> None:
         assert done.value.code == 2
 
 
-def test_python_dash_m() -> None:
+def test_python_dash_m_runs_the_command() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
     done = run("verify", "x.tfrecord")
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 sound records" in done.stdout
 
 
-def test_debug_before_and_after_the_verb_shows_the_trace() -> None:
+def test_debug_before_or_after_the_verb_shows_the_traceback() -> None:
     for args in (["--debug", "info", "nope"], ["info", "nope", "--debug"]):
         done = run(*args)
         assert done.returncode == 1
@@ -296,7 +300,7 @@ def test_debug_before_and_after_the_verb_shows_the_trace() -> None:
         assert done.stderr.splitlines()[-1].startswith("recmap.errors.PathNotFoundError: nope")
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     np.save("x.npy", np.zeros((200_000, 4)))
     command = [sys.executable, "-m", "recmap", "head", "x.npy", "-n", "200000", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -308,7 +312,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert process.returncode == 0
 
 
-def test_remedies_are_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_suggest_options_in_command_line_syntax(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)), wire.example())
     assert main(["head", "x.tfrecord", "--field", "a=int64"]) == 1
     assert "--field a='int64 = 0'" in capsys.readouterr().err
@@ -325,9 +329,11 @@ def test_remedies_are_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--memory 1kB is too little" in capsys.readouterr().err
     assert main(["convert", "x.npy", "y.what"]) == 2
     assert "or give --format" in capsys.readouterr().err
+    assert main(["convert", "x.npy", "y.npy", "--seed", "1"]) == 2
+    assert "--seed 1 is for a shuffle: give --shuffle, too" in capsys.readouterr().err
 
 
-def test_names_in_files_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_files_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"\x1b[31mred": [b"\x1b]0;title\x07"], "[bold]": [1]})
     for args in (["info"], ["head"], ["stats"], ["schema"], ["schema", "--as", "tf"]):
@@ -338,7 +344,7 @@ def test_names_in_files_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[
         assert "[bold]" in out
 
 
-def test_letters_the_terminal_does_not_have() -> None:
+def test_characters_the_terminal_cannot_show_are_escaped() -> None:
     np.save("ä.npy", np.arange(4))
     done = run("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
     assert done.stdout.startswith("\\xe4.npy\n")

@@ -1,4 +1,4 @@
-"""Shells complete recmap's words."""
+"""Shell completion of verbs, options and paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recmap.cli import main
 
 
 def _completed(script: str, *words: str) -> list[str]:
-    """What bash offers for the last of these words."""
+    """Return what bash completes the last word to."""
     call = (
         f"{script}\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
         '_shtab_recmap; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -19,7 +19,7 @@ def _completed(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_verbs_options_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_completes_verbs_options_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     for name in ("numbers.npy", "notes.txt"):
@@ -32,6 +32,6 @@ def test_verbs_options_and_files(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_are_scripts_for_other_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "convert" in capsys.readouterr().out

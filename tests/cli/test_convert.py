@@ -1,4 +1,4 @@
-"""recmap convert: every option, and what becomes of an interrupted one."""
+"""recmap convert: its options, and resuming after an interrupt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_convert_there_and_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert "everything was finished already" in capsys.readouterr().out
 
 
-def test_rows_columns_names_and_types() -> None:
+def test_rows_columns_names_and_types_can_be_changed() -> None:
     np.save("a.npy", np.arange(100))
     np.save("b.npy", X[:100])
     args = ["--rows", "-20::2", "--columns", "b,a", "--rename", "a=n", "--cast", "n=int32"]
@@ -43,7 +43,7 @@ def test_rows_columns_names_and_types() -> None:
     assert np.array_equal(np.load("d.npy"), X[:100].astype(np.int8))
 
 
-def test_shuffle_is_that_of_the_library() -> None:
+def test_shuffle_writes_the_same_order_as_the_library() -> None:
     np.save("x.npy", X)
     assert main(["convert", "x.npy", "y.npy", "--shuffle", "--seed", "3"]) == 0
     rm.convert("x.npy", "z.npy", shuffle=True, seed=3)
@@ -51,7 +51,7 @@ def test_shuffle_is_that_of_the_library() -> None:
     assert not np.array_equal(np.load("y.npy"), X)
 
 
-def test_options_of_the_format() -> None:
+def test_options_of_the_format_reach_the_writer() -> None:
     np.save("x.npy", X)
     args = ["convert", "x.npy", "y.tfrecord", "--align", "64", "--encoding", "data=raw"]
     assert main([*args, "--no-durable", "--workers", "1", "--no-resume"]) == 0
@@ -63,7 +63,7 @@ def test_options_of_the_format() -> None:
     assert Path(".y.tfrecord.recmap").exists()
 
 
-def test_to_another_format_than_the_name_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_and_shards_override_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", X)
     assert main(["convert", "x.npy", "y.what", "--format", "npy"]) == 0
     assert np.array_equal(np.load("y.what"), X)
@@ -101,7 +101,7 @@ def test_existing_files_are_not_replaced(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["convert", "x.npy", "y.npy", "--overwrite"]) == 0
 
 
-def test_a_finished_file_is_not_said_to_be_another_conversions(
+def test_a_finished_file_is_not_attributed_to_another_conversion(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     np.save("x.npy", X)
@@ -116,7 +116,9 @@ def test_a_finished_file_is_not_said_to_be_another_conversions(
     assert "made by another conversion" in capsys.readouterr().err
 
 
-def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_stops_the_conversion_unless_it_is_skipped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     np.save("x.npy", X)
     rm.convert("x.npy", "x.tfrecord")
     with open("x.tfrecord", "r+b") as file:
@@ -133,7 +135,7 @@ def test_damage_stops_it_or_is_left_out(capsys: pytest.CaptureFixture[str]) -> N
     assert np.array_equal(np.load("y.npy"), X[1:])
 
 
-def test_in_a_pipe_it_is_one_plain_line() -> None:
+def test_a_pipe_gets_one_plain_line() -> None:
     np.save("x.npy", X)
     done = run("convert", "x.npy", "y.tfrecord")
     assert (done.returncode, done.stderr) == (0, "")
@@ -141,7 +143,7 @@ def test_in_a_pipe_it_is_one_plain_line() -> None:
     assert done.stdout.rstrip("\n").isprintable()
 
 
-def test_in_a_terminal_it_shows_how_far_it_is() -> None:
+def test_a_terminal_gets_a_progress_bar() -> None:
     np.save("x.npy", X)
     code, shown = run_in_terminal("convert", "x.npy", "y.tfrecord")
     assert code == 0
@@ -149,20 +151,20 @@ def test_in_a_terminal_it_shows_how_far_it_is() -> None:
     assert "B/s" in shown
     assert " left" in shown
     assert "of memory" in shown
-    # The bar goes, and one line stays.
+    # The bar is erased, and the last line is the report.
     assert "\x1b[2K" in shown
     assert shown.rstrip().splitlines()[-1].endswith("B/s)")
 
 
-def test_after_an_interrupt_the_same_command_goes_on() -> None:
-    """Compression makes it slow enough to be caught in the middle."""
+def test_after_an_interrupt_the_same_command_resumes() -> None:
+    """Interrupt a conversion that gzip makes slow enough."""
     np.save("x.npy", np.random.default_rng(1).integers(0, 200, (400_000, 100), dtype=np.uint8))
     command = ["x.npy", "out/", "--shards", "20000 rows", "--compression", "gzip"]
     command += ["--workers", "1"]
     sent: list[int] = []
 
     def interrupt(process: int, written: bytes) -> None:
-        # When the third file is read the first is finished, and most are not begun.
+        # While the third file is written, the first is finished and most are not begun.
         told = re.findall(rb"(\d+),000 of 400,000 rows", written)
         if not sent and told and int(told[-1]) >= 60:
             sent.append(process)

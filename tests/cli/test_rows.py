@@ -1,4 +1,4 @@
-"""recmap head and recmap stats: rows and numbers, as people and programs read them."""
+"""recmap head and recmap stats, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mixed() -> str:
     return "mixed.tfrecord"
 
 
-def test_head_is_a_line_for_each_row(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_head_prints_a_line_for_each_row(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "head", mixed).splitlines()
     assert len(lines) == 3
     assert lines[0].split() == ["row", *rm.open(mixed).schema]
@@ -104,11 +104,11 @@ def test_head_as_json_has_every_value(mixed: str, capsys: pytest.CaptureFixture[
     ],
     ids=lambda value: str(getattr(value, "dtype", "")),
 )
-def test_head_of_every_type(
+def test_head_shows_every_type(
     column: np.ndarray[Any, Any], shown: str, as_json: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save("x.npy", column)
-    if column.dtype.kind == "V":  # which numpy does not save
+    if column.dtype.kind == "V":  # NumPy cannot save these
         rm.from_arrays({"data": column}).save("x.tfrecord")
     path = "x.tfrecord" if column.dtype.kind == "V" else "x.npy"
     assert output(capsys, "head", path).splitlines()[1].strip() == f"0  {shown}"
@@ -116,7 +116,7 @@ def test_head_of_every_type(
     assert json.loads(line) == {"data": as_json}
 
 
-def test_stats_is_a_line_for_each_field(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_prints_a_line_for_each_field(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "stats", mixed).splitlines()
     assert " ".join(lines[0].split()) == "field of count nan min max mean std histogram"
     rows = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
@@ -145,7 +145,7 @@ def test_stats_as_json(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["name"]["sizes"]["max"] == 90
 
 
-def test_histograms_are_drawn_so_that_every_value_is_seen(
+def test_a_single_value_is_visible_in_a_histogram(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     np.save("x.npy", np.repeat([0, 1, 3], [1000, 500, 1]))

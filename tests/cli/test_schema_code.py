@@ -14,8 +14,8 @@ import torch
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.tf_snippet import tf_spec
-from recmap.dataset.opened import Opened
+from recmap.cli.schema_code import tf_code
+from recmap.dataset.rows import OpenedRows
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
 
@@ -35,7 +35,7 @@ def run(code: str) -> dict[str, Any]:
 
 
 def as_list(value: Any) -> Any:
-    """A value of either side as nested lists."""
+    """Return a value of TensorFlow, PyTorch or recmap as nested lists."""
     if isinstance(value, tf.RaggedTensor):
         return value.to_list()
     if isinstance(value, tf.Tensor):
@@ -99,7 +99,7 @@ def test_tensorflow_reads_what_recmap_wrote(capsys: pytest.CaptureFixture[str]) 
     check_tensorflow(code, rm.open("x.tfrecord"), differ=["when"])
 
 
-def test_the_features_serve_parse_example_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_features_work_with_parse_example(capsys: pytest.CaptureFixture[str]) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": np.eye(4, dtype=np.float32), "t": rm.Ragged.from_rows([[1], [], [2, 3], []])})
     features = run(printed(capsys, "x.tfrecord", "--as", "tf"))["features"]
@@ -108,7 +108,9 @@ def test_the_features_serve_parse_example_as_well(capsys: pytest.CaptureFixture[
     assert parsed["t"].to_list() == [[1], [], [2, 3], []]
 
 
-def test_feature_lists_make_a_sequence_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_feature_lists_are_parsed_from_sequence_examples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     n = 4
     steps = rm.Ragged.from_rows([np.arange(i, dtype=np.float32) for i in range(2 * n)])
     doubles = rm.Ragged.from_rows([np.arange(i) / 7 for i in range(2 * n)])
@@ -130,7 +132,7 @@ def test_feature_lists_make_a_sequence_example(capsys: pytest.CaptureFixture[str
     check_tensorflow(code, rm.open("x.tfrecord"))
 
 
-def test_files_of_others_with_types_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_given_for_raw_bytes_are_decoded(capsys: pytest.CaptureFixture[str]) -> None:
     big = np.arange(3, dtype=">f4")
     wire.write(
         "x.tfrecord",
@@ -162,13 +164,13 @@ def test_files_of_others_with_types_given(capsys: pytest.CaptureFixture[str]) ->
     assert second["t"].numpy().tolist() == [7] * 4
 
 
-def test_fields_that_are_missing_here_and_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fields_missing_from_some_records_are_parsed(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)), wire.example(b=wire.int64_list(2)))
     check_tensorflow(printed(capsys, "x.tfrecord", "--as", "tf"), rm.open("x.tfrecord"))
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_compressed_files(compression: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compressed_files_are_read(compression: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with rm.TFRecordWriter("x.tfrecord", compression=compression, shards=2) as w:
         w.write({"x": np.arange(10)})
     code = printed(capsys, "x-*.tfrecord", "--as", "tf")
@@ -176,11 +178,11 @@ def test_compressed_files(compression: Any, capsys: pytest.CaptureFixture[str]) 
     check_tensorflow(code, rm.open("x-*.tfrecord"))
 
 
-def test_a_field_the_sample_did_not_show_is_as_recmap_would_store_it() -> None:
+def test_a_field_missing_from_the_sample_is_assumed_to_be_stored_as_recmap_would() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
     source = rm.open("x.tfrecord", {"a": None, "rare": "float32 = 0"})._source
     assert isinstance(source, TFRecordSource)
-    check_tensorflow(tf_spec(source), rm.Dataset(Opened(source)))
+    check_tensorflow(tf_code(source), rm.Dataset(OpenedRows(source)))
 
 
 def test_other_formats_have_no_features(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +191,7 @@ def test_other_formats_have_no_features(capsys: pytest.CaptureFixture[str]) -> N
     assert "x.npy is none (recmap convert makes some" in capsys.readouterr().err
 
 
-def test_json_is_what_open_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rm_open_accepts_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"x": np.zeros((2, 3), np.float32), "t": [b"a", b"b"]})
     fields = json.loads(printed(capsys, "x.tfrecord"))

@@ -68,7 +68,8 @@ def test_the_memory_is_divided_among_the_processes() -> None:
     report = rm.convert("in.tfrecord", "b/", shards=2, memory="100MB", workers="processes:2")
     assert report.explanation.startswith("memory 50 MB: 1 file at a time")
     assert "2 processes" in report.explanation
-    with pytest.raises(rm.MemoryLimitError, match="too little"):
+    message = 'memory="1kB" is too little, because it is 500 B for each of 2 processes'
+    with pytest.raises(rm.MemoryLimitError, match=message):
         rm.convert("in.tfrecord", "c/", shards=2, memory="1kB", workers="processes:2")
 
 

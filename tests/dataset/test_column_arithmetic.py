@@ -35,7 +35,7 @@ def reduced(make: Callable[[], Any]) -> Any:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Equal, but for the last digits of floats."""
+    """Check that two results are equal, except for the last digits of floats."""
     if isinstance(expected, type):
         assert found is expected
         return
@@ -49,7 +49,7 @@ def same(found: Any, expected: Any) -> None:
 
 
 def exactly(call: Callable[[Any], Any], array: Array) -> Any:
-    """What NumPy computes; of short floats with more digits, then rounded."""
+    """Return NumPy's result; short floats are computed with more digits, then rounded."""
     expected = reduced(lambda: call(array))
     if array.dtype.kind not in "fc" or isinstance(expected, type) or expected.dtype.kind == "i":
         return expected
@@ -60,7 +60,7 @@ def exactly(call: Callable[[Any], Any], array: Array) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_are_those_of_numpy(name: str, dtype: str) -> None:
+def test_reductions_match_numpy(name: str, dtype: str) -> None:
     for number, shape in enumerate([(40,), (40, 3), (40, 2, 3), (0, 3), (40, 0)]):
         array = numbers(shape, dtype, number)
         for i, part in enumerate([array[:17], array[17:18], array[18:]]):
@@ -79,7 +79,7 @@ def test_reductions_are_those_of_numpy(name: str, dtype: str) -> None:
         same(reduced(partial(of_numpy, column)), exactly(of_numpy, array))
 
 
-@pytest.mark.parametrize("name", sorted({*REDUCTIONS} - {"prod"}))  # which may overflow early
+@pytest.mark.parametrize("name", sorted({*REDUCTIONS} - {"prod"}))  # prod may overflow early
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_reductions_of_many_blocks_keep_nan_and_infinity(name: str, axis: int | None) -> None:
     array = np.random.default_rng(0).standard_normal((300_000, 8)).astype("float32")
@@ -90,7 +90,7 @@ def test_reductions_of_many_blocks_keep_nan_and_infinity(name: str, axis: int | 
     same(getattr(column, name)(axis=axis), exactly(lambda x: getattr(x, name)(axis=axis), array))
 
 
-def test_options_of_reductions_are_those_of_numpy() -> None:
+def test_options_of_reductions_match_numpy() -> None:
     array = np.arange(60, dtype="int16").reshape(20, 3)
     column = npys(array)["x"]
     out = np.zeros(3)
@@ -106,7 +106,7 @@ def test_options_of_reductions_are_those_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_a_reduction_fills_no_out_array_of_another_shape(name: str) -> None:
+def test_an_out_array_of_another_shape_is_refused(name: str) -> None:
     column = npys(np.arange(60).reshape(20, 3))["x"]
     for out, axis in (np.zeros(3), None), (np.zeros((2, 3)), 0), (np.zeros((1, 3)), 0):
         with pytest.raises(rm.OptionError, match="shape"):
@@ -136,7 +136,7 @@ def test_a_wider_out_array_keeps_sums_from_overflowing() -> None:
     ],
 )
 @pytest.mark.parametrize("rows", [0, 20])
-def test_wrong_options_of_reductions_are_errors_of_recmap(
+def test_wrong_options_of_reductions_raise_recmap_errors(
     name: str, options: dict[str, Any], rows: int
 ) -> None:
     column = npys(np.zeros((rows, 2), "uint8"))["x"]
@@ -144,7 +144,7 @@ def test_wrong_options_of_reductions_are_errors_of_recmap(
         getattr(column, name)(**options)
 
 
-def test_operands_that_do_not_fit_a_column_are_errors_of_recmap() -> None:
+def test_operands_that_do_not_fit_a_column_raise_recmap_errors() -> None:
     column = npys(np.arange(6.0))["x"]
     wrong: list[Callable[[], Any]] = [
         lambda: column + np.arange(2),
@@ -157,7 +157,7 @@ def test_operands_that_do_not_fit_a_column_are_errors_of_recmap() -> None:
             call()
 
 
-def test_a_column_equals_no_text_or_none_as_an_array_does_not() -> None:
+def test_comparing_a_column_with_text_or_none_matches_numpy() -> None:
     array = np.arange(6.0)
     column = npys(array)["x"]
     others: list[Any] = ["a", b"a", None, {}]
@@ -166,7 +166,7 @@ def test_a_column_equals_no_text_or_none_as_an_array_does_not() -> None:
         same(column != other, array != other)
 
 
-def test_ufuncs_do_not_change_a_copy_of_a_column() -> None:
+def test_ufuncs_cannot_write_to_a_column() -> None:
     column = npys(np.arange(6))["x"]
     with pytest.raises(rm.OptionError, match="read-only"):
         np.add.at(column, [0], 1)

@@ -1,4 +1,4 @@
-"""A column is used like an array, whatever files it lies in."""
+"""A column works like an array, whatever format it is stored in."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ STORED: list[Callable[[Array], rm.Dataset]] = [
 
 
 def outcome(make: Callable[[], Any]) -> Any:
-    """A value with its type and shape, or the builtin exceptions that were raised."""
+    """Return a value with its type and shape, or the builtin exceptions that were raised."""
     try:
         made = make()
     except (IndexError, TypeError, ValueError) as e:
@@ -108,7 +108,7 @@ def outcome(make: Callable[[], Any]) -> Any:
 
 @st.composite
 def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
-    """An index as a user of NumPy may write one, most of them right."""
+    """Return a random index as a NumPy user might write it; most are valid."""
     items: list[Any] = []
     arrays = draw(st.sampled_from([(), (2,), (3, 1), (1, 2), (0,)]))
     ellipsis = False
@@ -149,7 +149,7 @@ SHAPES = [(23,), (23, 4), (23, 3, 2), (1, 3)]
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("store", STORED, ids=lambda store: store.__name__)
-def test_any_index_gives_what_an_array_gives(
+def test_any_index_matches_numpy(
     store: Callable[[Array], rm.Dataset], shape: tuple[int, ...]
 ) -> None:
     array = np.random.default_rng(1).integers(-100, 100, shape)
@@ -164,7 +164,7 @@ def test_any_index_gives_what_an_array_gives(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_an_index_that_is_read_in_blocks_gives_the_same(
+def test_an_index_read_in_blocks_gives_the_same_values(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.arange(23 * 12).reshape(23, 3, 4)
@@ -191,7 +191,7 @@ def test_an_index_that_is_read_in_blocks_gives_the_same(
     ],
     ids=str,
 )
-def test_an_index_reads_the_rows_it_needs(key: Any, rows: int) -> None:
+def test_an_index_reads_only_the_rows_it_needs(key: Any, rows: int) -> None:
     array = np.arange(23 * 4).reshape(23, 4)
     read: list[int] = []
 
@@ -216,22 +216,22 @@ def test_an_index_reads_the_rows_it_needs(key: Any, rows: int) -> None:
     ],
     ids=repr,
 )
-def test_a_wrong_index_is_refused_as_numpy_refuses_it(key: Any) -> None:
+def test_a_wrong_index_raises_the_error_that_numpy_raises(key: Any) -> None:
     array = np.arange(92).reshape(23, 4)
     column = npys(array)["x"]
     with pytest.raises((IndexError, TypeError, ValueError, OverflowError)) as numpy_error:
         array[key]
     kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError)
-    # NumPy has an OverflowError for some numbers that are too large, an IndexError for others.
+    # NumPy raises OverflowError for some numbers that are too large, IndexError for others.
     builtin = next((kind for kind in kinds if isinstance(numpy_error.value, kind)), IndexError)
     if isinstance(key, list) and key == [[1], [2, 3]]:
-        builtin = LookupError  # NumPy cannot make an array of it: recmap says it is no index
+        builtin = LookupError  # NumPy cannot make an array of it, so recmap refuses it
     with pytest.raises(builtin) as error:
         column[key]
     assert isinstance(error.value, rm.RecmapError)
 
 
-def test_a_row_number_may_be_an_array_without_axes() -> None:
+def test_a_row_number_may_be_a_zero_dimensional_array() -> None:
     import torch
 
     ds = rm.from_arrays({"x": np.arange(6), "t": rm.Ragged.from_rows([[i] for i in range(6)])})
@@ -240,7 +240,7 @@ def test_a_row_number_may_be_an_array_without_axes() -> None:
         assert npys(np.arange(6))["x"][number] == 2
 
 
-def test_a_truth_value_is_no_row_number() -> None:
+def test_a_boolean_is_not_a_row_number() -> None:
     ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3]])})
     truths: list[Any] = [True, np.True_, np.array(True)]
     tuples: list[Any] = [(True, 0), (0, 1), (0, None)]
@@ -269,7 +269,7 @@ def test_asarray_follows_the_rules_of_numpy_for_copies() -> None:
 
 
 @pytest.mark.parametrize("store", STORED, ids=lambda store: store.__name__)
-def test_columns_are_not_written_to(store: Callable[[Array], rm.Dataset]) -> None:
+def test_columns_are_read_only(store: Callable[[Array], rm.Dataset]) -> None:
     array = np.arange(12).reshape(6, 2)
     column = store(array)["x"]
     with pytest.raises(ValueError, match="read-only"):
@@ -317,7 +317,7 @@ def test_ragged_columns_are_indexed_by_row() -> None:
             call()
 
 
-def test_a_name_in_a_dataset_is_a_column() -> None:
+def test_a_dataset_works_like_a_dict_of_columns() -> None:
     ds = rm.from_arrays({"x": np.arange(3), "y": np.arange(3) * 2})
     assert "x" in ds
     assert "z" not in ds

@@ -1,4 +1,4 @@
-"""Datasets that are derived from others: rename and cast; and how to look at one."""
+"""Looking at a dataset, and deriving others from it with rename and cast."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_renamed_column_is_still_mapped() -> None:
     assert renamed["x"].base is not None
 
 
-def test_values_that_the_new_type_cannot_hold_are_refused_unless_asked_for() -> None:
+def test_values_that_the_new_type_cannot_hold_are_refused_unless_unsafe() -> None:
     ds = rm.from_arrays({"x": np.array([1.5, 2.0])})
     with pytest.raises(rm.FieldMismatchError, match="would lose values") as caught:
         ds.cast({"x": "int8"})[:]
@@ -115,7 +115,7 @@ def test_derived_datasets_are_read_by_workers(workers: str) -> None:
     assert np.array_equal(batches[0]["a"], columns()["x"] * 2.0)
 
 
-def test_a_state_of_a_renamed_dataset_is_not_that_of_another() -> None:
+def test_a_state_restores_only_to_the_same_renames_and_casts() -> None:
     ds = dataset()
 
     def half_way(of: rm.Dataset) -> Any:
@@ -133,7 +133,7 @@ def test_a_state_of_a_renamed_dataset_is_not_that_of_another() -> None:
         ds.cast({"y": "float32"}).batch(2).restore(half_way(ds.cast({"y": "float64"})))
 
 
-def test_a_conversion_of_a_cast_dataset_is_another_one() -> None:
+def test_another_cast_is_not_resumed_as_the_same_conversion() -> None:
     ds = dataset()
     ds.cast({"y": "int16"}).save("out/", shards=2)
     assert ds.cast({"y": "int16"}).save("out/", shards=2).resumed == 2

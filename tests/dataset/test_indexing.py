@@ -18,7 +18,7 @@ ROWS = 1000
 
 @pytest.fixture(params=["uniform", "mixed", "gzip", "shards"])
 def ds(request: pytest.FixtureRequest) -> rm.Dataset:
-    """The same thousand rows, stored in different ways."""
+    """Return the same thousand rows, stored in different ways."""
     kind = request.param
     x = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3)
     columns = {"i": np.arange(ROWS, dtype=np.int32), "x": x}
@@ -39,7 +39,7 @@ def ds(request: pytest.FixtureRequest) -> rm.Dataset:
     )
 
 
-def test_length(ds: rm.Dataset) -> None:
+def test_length_is_the_number_of_rows(ds: rm.Dataset) -> None:
     assert len(ds) == ROWS
 
 
@@ -54,7 +54,7 @@ def test_a_row_is_a_dict_of_values(ds: rm.Dataset) -> None:
 
 
 @pytest.mark.parametrize("row", [ROWS, -ROWS - 1, 10**12])
-def test_a_row_that_is_not_there(ds: rm.Dataset, row: int) -> None:
+def test_a_row_number_out_of_range_is_an_index_error(ds: rm.Dataset, row: int) -> None:
     with pytest.raises(rm.RowNotFoundError, match="of 1,000"):
         ds[row]
     with pytest.raises(IndexError):
@@ -67,7 +67,7 @@ def test_a_row_that_is_not_there(ds: rm.Dataset, row: int) -> None:
      slice(None, None, -1), slice(10, 5, -1), slice(2000, 3000)],
     ids=str,
 )  # fmt: skip
-def test_slices_mean_what_they_mean_to_numpy(ds: rm.Dataset, rows: slice) -> None:
+def test_slices_match_numpy(ds: rm.Dataset, rows: slice) -> None:
     batch = ds[rows]
     assert batch["i"].tolist() == list(range(ROWS))[rows]
     assert batch["x"][:, 0].tolist() == [3.0 * i for i in range(ROWS)[rows]]
@@ -122,7 +122,7 @@ def test_a_column_can_be_indexed(ds: rm.Dataset) -> None:
         ds["nope"]
 
 
-def test_a_ragged_column_is_no_array() -> None:
+def test_a_ragged_column_does_not_become_an_array() -> None:
     wire.write(
         "r.tfrecord", wire.example(a=wire.int64_list(1, 2)), wire.example(a=wire.int64_list())
     )
@@ -132,7 +132,7 @@ def test_a_ragged_column_is_no_array() -> None:
         np.asarray(column)
 
 
-def test_the_first_rows_of_a_file_are_read_without_looking_at_the_rest() -> None:
+def test_the_first_rows_are_read_without_scanning_the_rest() -> None:
     good = wire.frame(wire.example(a=wire.int64_list(1)))
     Path("x.tfrecord").write_bytes(good * 3_000_000 + b"garbage")
     ds = rm.open("x.tfrecord")
@@ -142,7 +142,7 @@ def test_the_first_rows_of_a_file_are_read_without_looking_at_the_rest() -> None
         len(ds)
 
 
-def test_paths(tmp_path: Path) -> None:
+def test_paths_may_be_patterns_folders_and_lists(tmp_path: Path) -> None:
     for name in ("b-1.tfrecord", "b-0.tfrecord"):
         wire.write(name, wire.example(a=wire.int64_list(int(name[2]))))
     Path(".hidden").write_bytes(b"x")
@@ -163,7 +163,7 @@ def test_paths(tmp_path: Path) -> None:
         rm.open("nope.tfrecord")
 
 
-def test_more_files_than_a_process_may_hold_open() -> None:
+def test_more_files_than_a_process_may_open_can_be_read() -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     for i in range(400):
         wire.write(f"x-{i:03d}", wire.example(a=wire.int64_list(i)))
@@ -176,7 +176,7 @@ def test_more_files_than_a_process_may_hold_open() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
-def test_a_file_with_the_characters_of_a_pattern_in_its_name() -> None:
+def test_a_file_name_may_look_like_a_pattern() -> None:
     wire.write("a[1].tfrecord", wire.example(a=wire.int64_list(1)))
     assert len(rm.open("a[1].tfrecord")) == 1
 
@@ -239,7 +239,7 @@ def test_ints_are_read_into_any_dtype_they_fit() -> None:
     assert rm.open("y.tfrecord", {"a": "float64"})[0]["a"] == np.float64(np.float32(0.1))
 
 
-def test_feature_lists() -> None:
+def test_feature_lists_are_ragged_columns() -> None:
     frames = wire.feature_list(wire.float_list(1, 2), wire.float_list(3, 4))
     words = wire.feature_list(wire.bytes_list(b"a", b"bc"), wire.bytes_list())
     wire.write("s.tfrecord", wire.sequence({"id": wire.int64_list(5)}, {"f": frames, "w": words}))
@@ -254,14 +254,14 @@ def test_feature_lists() -> None:
         rm.open("s.tfrecord", {"f": "float32[*,3]"})[0]
 
 
-def test_a_feature_and_a_feature_list_of_one_name() -> None:
+def test_a_feature_and_a_feature_list_may_have_the_same_name() -> None:
     record = wire.sequence({"a": wire.int64_list(5)}, {"a": wire.feature_list(wire.int64_list(6))})
     wire.write("s.tfrecord", record)
     row = rm.open("s.tfrecord")[0]
     assert (row["a"], row["feature_lists/a"].tolist()) == (5, [6])
 
 
-def test_records_that_are_no_examples() -> None:
+def test_records_that_are_not_examples_are_refused() -> None:
     wire.write("raw.tfrecord", b"hello", b"world")
     with pytest.raises(rm.NotExampleError, match=r"record 0 at byte 0.*rm\.tfrecord\.records"):
         rm.open("raw.tfrecord")
@@ -270,7 +270,7 @@ def test_records_that_are_no_examples() -> None:
         rm.open("other.tfrecord")
 
 
-def test_a_file_that_shrinks_while_it_is_open() -> None:
+def test_a_file_that_shrinks_while_it_is_open_is_an_error() -> None:
     wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 100_000)
     ds = rm.open("x.tfrecord")
     assert len(ds) == 100_000
@@ -279,7 +279,7 @@ def test_a_file_that_shrinks_while_it_is_open() -> None:
         ds[90_000]
 
 
-def test_reprs_say_what_is_there() -> None:
+def test_reprs_show_files_rows_and_fields() -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         w.write({"image": np.zeros((2, 4), np.uint8), "label": [1, 2]})
     ds = rm.open("x.tfrecord")
@@ -289,7 +289,7 @@ def test_reprs_say_what_is_there() -> None:
     assert repr(ds["label"]) == "ColumnView('label': int64 of x.tfrecord)"
 
 
-def test_what_lies_beside_the_data_is_not_data() -> None:
+def test_index_files_and_sidecars_are_not_opened_as_data() -> None:
     os.mkdir("folder")
     with rm.TFRecordWriter("folder/x.tfrecord") as w:
         w.write({"x": np.arange(3)})
@@ -318,7 +318,7 @@ def test_an_iterator_of_paths_can_be_opened_again() -> None:
     assert pickle.loads(pickle.dumps(ds))[3]["data"] == 3
 
 
-def test_bytes_that_are_no_numbers_are_not_answered_with_the_type_that_was_given() -> None:
+def test_the_hint_for_a_wrong_type_does_not_repeat_that_type() -> None:
     wire.write("x.tfrecord", wire.example(raw=wire.bytes_list(b"x" * 50)))
     with pytest.raises(rm.FieldMismatchError, match=r'fields=\{"raw": "bytes\[\*\]"\}'):
         rm.open("x.tfrecord", fields={"raw": "float32[*]"})[0]

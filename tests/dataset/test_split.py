@@ -42,14 +42,14 @@ def test_parts_are_disjoint_and_of_exact_size(rows: int, cuts: list[int], seed: 
         assert len(rows_of(part)) == len(part)
 
 
-def test_a_split_is_the_same_in_every_run_and_another_for_another_seed() -> None:
+def test_the_seed_determines_the_split() -> None:
     first, again = (rows_of(dataset(5000).split(SHARES, seed=3)["val"]) for _ in range(2))
     assert first == again
     assert first != rows_of(dataset(5000).split(SHARES, seed=4)["val"])
     assert len(first) == 1000
 
 
-def test_numbers_of_rows_and_a_rest_that_no_part_has() -> None:
+def test_parts_may_be_numbers_of_rows_and_leave_rows_out() -> None:
     parts = dataset(100).split({"a": 10, "b": 25})
     assert {name: len(part) for name, part in parts.items()} == {"a": 10, "b": 25}
     assert not set(rows_of(parts["a"])) & set(rows_of(parts["b"]))
@@ -75,7 +75,7 @@ def test_stratify_keeps_the_shares_of_every_class(values: list[int], cut: Any) -
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float32, bytes])
-def test_rows_that_share_a_value_stay_together_and_stay_when_rows_are_appended(kind: Any) -> None:
+def test_split_by_keeps_equal_values_together_even_after_rows_are_appended(kind: Any) -> None:
     def grown(rows: int) -> rm.Dataset:
         users = np.arange(rows) % 400
         column: Any = [b"%d" % user for user in users] if kind is bytes else users.astype(kind)
@@ -108,7 +108,7 @@ ZERO, NAN = -0.0, float("nan")
     ],
     ids=["float16", "longdouble", "complex", "vectors", "dates", "bools", "ragged", "lists"],
 )
-def test_values_that_are_equal_share_a_part_and_a_class(column: Any, groups: list[int]) -> None:
+def test_equal_values_share_a_part_and_a_class(column: Any, groups: list[int]) -> None:
     rows = len(column)
     group = np.resize(groups, rows)
     ds = rm.from_arrays({"x": np.arange(rows), "c": column})
@@ -123,7 +123,7 @@ def test_values_that_are_equal_share_a_part_and_a_class(column: Any, groups: lis
 
 @pytest.mark.parametrize("name", ["x.npy", "x.tfrecord", "x.tfrecord.gz", "x.h5", "x.npz"])
 @pytest.mark.parametrize("how", [{}, {"by": "x"}, {"stratify": "y"}], ids=str)
-def test_parts_of_files_are_datasets_like_others(name: str, how: Any) -> None:
+def test_parts_of_files_work_like_any_dataset(name: str, how: Any) -> None:
     ds = dataset(500)
     if name == "x.npy":
         np.save(name, np.arange(500))
@@ -175,6 +175,6 @@ def test_a_state_of_another_part_is_refused() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_split_is_refused(parts: Any, how: Any, said: str) -> None:
+def test_invalid_splits_are_refused(parts: Any, how: Any, said: str) -> None:
     with pytest.raises(rm.RecmapError, match=said):
         dataset(100).split(parts, **how)

@@ -1,4 +1,4 @@
-"""Statistics of a dataset, compared with numpy's."""
+"""Statistics of a dataset, compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_histogram(found: Numbers, values: npt.NDArray[np.float64]) -> None:
     ],
     ids=lambda column: f"{column.dtype}-{len(column)}",
 )
-def test_numbers_are_those_of_numpy(column: npt.NDArray[Any]) -> None:
+def test_numbers_match_numpy(column: npt.NDArray[Any]) -> None:
     found = numbers(column)
     wide = column.astype(np.float64)
     assert (found.count, found.nan) == (len(column), 0)
@@ -94,7 +94,7 @@ def test_nan_is_counted_and_left_out() -> None:
 
 
 @pytest.mark.parametrize("values", [[1, np.inf], [-np.inf, 1], [np.inf, 1, -np.inf], [np.inf]])
-def test_infinities_are_as_in_numpy(values: list[float]) -> None:
+def test_infinities_are_treated_as_in_numpy(values: list[float]) -> None:
     column = np.array(values)
     found = numbers(column, step=1)
     with warnings.catch_warnings():
@@ -125,7 +125,9 @@ def test_complex_numbers_are_counted() -> None:
     ),
     st.integers(1, 60),
 )
-def test_histograms_do_not_depend_on_the_pieces(column: npt.NDArray[np.float64], step: int) -> None:
+def test_histograms_do_not_depend_on_the_batches(
+    column: npt.NDArray[np.float64], step: int
+) -> None:
     whole, pieces = numbers(column), numbers(column, step)
     assert whole.histogram == pieces.histogram
     check_histogram(pieces, column)
@@ -133,7 +135,7 @@ def test_histograms_do_not_depend_on_the_pieces(column: npt.NDArray[np.float64],
     assert shuffled.histogram == whole.histogram
 
 
-def test_lengths_of_ragged_rows_and_strings() -> None:
+def test_ragged_rows_and_strings_have_lengths_and_sizes() -> None:
     tokens = rm.Ragged.from_rows([[1, 2, 3], [], [4]])
     words = rm.Ragged(rm.Ragged.from_bytes([b"a", b"bcd", b""]), [0, 2, 2, 3])
     steps = rm.Ragged(rm.Ragged.from_rows([[1.0], [2.0, 3.0]]), [0, 2, 2, 2])
@@ -153,14 +155,14 @@ def test_lengths_of_ragged_rows_and_strings() -> None:
     assert found["s"].rows == 3
 
 
-def test_no_rows() -> None:
+def test_without_rows_there_are_no_numbers() -> None:
     found = rm.from_arrays({"x": np.zeros((0, 3))}).stats()["x"]
     assert found.rows == 0
     assert found.values is not None
     assert (found.values.count, found.values.min) == (0, None)
 
 
-def test_files_of_every_kind_say_the_same() -> None:
+def test_every_format_gives_the_same_statistics() -> None:
     x = RNG.normal(size=(50_000, 4)).astype(np.float32)
     np.save("x.npy", x)
     x.tofile("x.bin")
@@ -185,7 +187,7 @@ def test_files_of_every_kind_say_the_same() -> None:
         assert found.std == pytest.approx(first.values.std, rel=1e-12)
 
 
-def test_a_watcher_hears_of_all_rows() -> None:
+def test_progress_reaches_all_rows() -> None:
     told: list[Progress] = []
     rm.from_arrays({"x": np.zeros(1000)}).stats(progress=told.append)
     assert (told[-1].rows, told[-1].total_rows) == (1000, 1000)
@@ -193,7 +195,7 @@ def test_a_watcher_hears_of_all_rows() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits data by RLIMIT_DATA")
 def test_memory_is_bounded() -> None:
-    """Rows of 48 MiB, with room for less than one."""
+    """Read rows of 48 MiB with memory for less than one."""
     np.lib.format.open_memmap("x.npy", "w+", "u1", (2, 48 << 20)).flush()
     program = """if True:
         import resource, recmap as rm
@@ -228,7 +230,7 @@ EDGES: dict[str, npt.NDArray[Any]] = {
 
 
 def exactly_binned(histogram: Any, column: npt.NDArray[Any]) -> list[int]:
-    """The counts, by the edges, in exact arithmetic."""
+    """Count the values between the edges, in exact arithmetic."""
     edges = [Fraction(edge) for edge in histogram.edges]
     counts = [0] * (len(edges) - 1)
     for value in column.tolist():

@@ -52,7 +52,7 @@ def test_a_folder_is_not_replaced_by_a_file() -> None:
     assert os.listdir() == ["folder"]
 
 
-def test_a_file_that_outgrows_its_limit_is_an_output_error() -> None:
+def test_exceeding_the_file_size_limit_is_an_output_error() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))

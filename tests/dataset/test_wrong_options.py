@@ -1,4 +1,4 @@
-"""What a user gets wrong is answered by an error that says so, where it was written."""
+"""A mistake in a call raises an error that names it, at that call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import recmap
 from recmap.cli import main
 
-# Wrong types are what this is about: nobody checks them before they are passed in.
+# The calls below have the wrong types on purpose, so mypy must not check them.
 rm: Any = recmap
 
 
@@ -24,7 +24,7 @@ def data() -> Any:
 
 
 def files() -> None:
-    """What the calls below open."""
+    """Write the files that the calls below open."""
     np.save("x.npy", np.arange(6))
     np.arange(6, dtype="float32").tofile("x.bin")
     with rm.TFRecordWriter("x.tfrecord") as writer:
@@ -55,7 +55,7 @@ def write(batch: Any) -> None:
 SURROGATE = "a\udc80"
 WHOLE = "whole number"
 
-# What is called, what it raises, and a word of what that says.
+# Each call, the error it raises, and a word of its message.
 WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     # Paths.
     "open an int": (opened(3), rm.OptionTypeError, "give a path"),
@@ -347,7 +347,7 @@ def test_the_batches_of_a_pipeline_can_be_saved() -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_option_is_refused_where_it_is_given(what: str) -> None:
+def test_a_wrong_option_is_refused_by_the_call_that_takes_it(what: str) -> None:
     files()
     call, error, word = WRONG[what]
     with pytest.raises(error) as caught:
@@ -389,7 +389,7 @@ def test_paths_may_be_bytes_and_begin_with_a_tilde(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint8, np.int32])
-def test_numbers_of_numpy_are_numbers(integer: Callable[[int], Any]) -> None:
+def test_numpy_numbers_are_accepted(integer: Callable[[int], Any]) -> None:
     files()
     two = integer(2)
     rm.convert("x.npy", "y.npy", shards=two, workers=two, memory=np.int64(10**8))
@@ -437,7 +437,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_command_is_answered_by_one_line(
+def test_a_wrong_command_is_an_error_in_one_line(
     command: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     files()
@@ -448,7 +448,7 @@ def test_a_wrong_command_is_answered_by_one_line(
     assert err.count("\n") == 1
 
 
-def test_schemas_compare_with_anything() -> None:
+def test_schemas_can_be_compared_with_anything() -> None:
     schema = rm.Schema({"x": "int64", "y": "bytes"})
     turned = rm.Schema({"y": "bytes", "x": "int64"})
     assert schema == turned
@@ -462,7 +462,7 @@ def test_schemas_compare_with_anything() -> None:
 
 
 @pytest.mark.parametrize("fill", [0, [1, 2], (1, 2), np.array([1, 2]), float("nan")], ids=str)
-def test_fields_with_a_fill_value_compare_and_hash(fill: Any) -> None:
+def test_fields_with_a_fill_value_can_be_compared_and_hashed(fill: Any) -> None:
     field = rm.Field("float32", (2,), fill=fill)
     again = rm.Field("float32", (2,), fill=list(np.broadcast_to(np.array(fill, "f4"), 2)))
     assert field == again

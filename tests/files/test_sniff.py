@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.terminal import worded
+from recmap.cli.output import worded
 from tests import wire
 
 EXAMPLES = [wire.example(a=wire.int64_list(i)) for i in range(50)]

@@ -282,7 +282,7 @@ def test_a_set_is_refused_because_it_has_no_order() -> None:
     assert rm.from_arrays({"x": {2: "a", 1: "b"}.keys()})["x"].tolist() == [2, 1]
 
 
-def test_variable_width_strings_of_numpy_are_strings() -> None:
+def test_variable_width_numpy_strings_are_strings() -> None:
     strings = np.array(["a", "", "bcd"], dtype=np.dtypes.StringDType())
     assert rm.from_arrays({"x": strings})[:]["x"].tolist() == [b"a", b"", b"bcd"]
     some = np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None))
@@ -290,7 +290,7 @@ def test_variable_width_strings_of_numpy_are_strings() -> None:
         rm.from_arrays({"x": some})
 
 
-def test_tensors_that_numpy_cannot_take_are_refused_by_name() -> None:
+def test_tensors_that_numpy_cannot_convert_are_refused_by_name() -> None:
     import torch
 
     for tensor in (torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.bfloat16)):

@@ -30,7 +30,7 @@ def test_fields_round_trip_through_text(text: str) -> None:
         ("float[]", "float64"),
     ],
 )
-def test_loose_text(loose: str, strict: str) -> None:
+def test_equivalent_texts_parse_to_the_same_field(loose: str, strict: str) -> None:
     assert str(rm.Field.parse(loose)) == strict
 
 
@@ -39,7 +39,7 @@ def test_loose_text(loose: str, strict: str) -> None:
     ["", "float32[", "float32[1.5]", "nope", "float32[4,*]", "object", "U5", "float32[-1]",
      "int64[*] = 0", "int64 = x", "float32[*,0]", "float32[2]] ", "int64 = "],
 )  # fmt: skip
-def test_text_that_cannot_be_read(text: str) -> None:
+def test_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(rm.FieldTextError):
         rm.Field.parse(text)
     with pytest.raises(ValueError, match=r".+"):
@@ -54,7 +54,7 @@ def test_a_fill_value_must_fit() -> None:
         rm.Field("bytes", fill=3)
 
 
-def test_schemas() -> None:
+def test_schemas_are_ordered_mappings_of_fields() -> None:
     schema = rm.Schema({"x": "float32[2]", "n": rm.Field(np.int32)})
     assert list(schema) == ["x", "n"]
     assert schema == {"x": "float32[2]", "n": "int32"}

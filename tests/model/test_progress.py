@@ -1,4 +1,4 @@
-"""What progress= takes and tells, the same in every call."""
+"""The option progress= means the same in every call."""
 
 import io
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def data() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_function_gets_a_progress_that_ends_with_everything_done(call: str) -> None:
+def test_a_function_is_called_until_everything_is_done(call: str) -> None:
     told: list[Progress] = []
     CALLS[call](told.append)
     assert all(isinstance(now, Progress) for now in told)
@@ -58,7 +58,7 @@ def test_anything_else_is_refused(call: str) -> None:
         CALLS[call]("yes")
 
 
-def test_rate_is_bytes_per_second_and_nothing_is_left_unknown() -> None:
+def test_rate_and_time_left_are_computed_or_unknown() -> None:
     assert Progress(bytes=100, seconds=4.0).rate == 25.0
     assert Progress(rows=1).fraction is None
     assert Progress(rows=1).left is None
@@ -71,7 +71,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_on_a_terminal_draws_over_itself() -> None:
+def test_a_bar_on_a_terminal_is_redrawn_in_place() -> None:
     out = Terminal()
     bar = Bar(out)
     bar(Progress(rows=1, total_rows=2))

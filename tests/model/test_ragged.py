@@ -17,7 +17,7 @@ def ragged() -> rm.Ragged:
     return rm.Ragged.from_rows(ROWS)
 
 
-def test_rows(ragged: rm.Ragged) -> None:
+def test_rows_have_their_own_lengths(ragged: rm.Ragged) -> None:
     assert len(ragged) == 4
     assert [row.tolist() for row in ragged] == ROWS
     assert ragged[-1].tolist() == [5, 6]
@@ -27,11 +27,11 @@ def test_rows(ragged: rm.Ragged) -> None:
 
 
 @pytest.mark.parametrize("key", [slice(1, 3), slice(None), slice(3, 1), slice(None, None, -1)])
-def test_slices(ragged: rm.Ragged, key: slice) -> None:
+def test_slices_match_those_of_a_list(ragged: rm.Ragged, key: slice) -> None:
     assert ragged[key].tolist() == ROWS[key]
 
 
-def test_gathers(ragged: rm.Ragged) -> None:
+def test_gathers_keep_order_and_repeats(ragged: rm.Ragged) -> None:
     assert ragged[[3, 0, 0, 1]].tolist() == [ROWS[3], ROWS[0], ROWS[0], ROWS[1]]
     assert ragged[np.array([True, False, True, False])].tolist() == [ROWS[0], ROWS[2]]
     assert ragged[1:][[2, 0]].tolist() == [ROWS[3], ROWS[1]]
@@ -48,7 +48,9 @@ def test_gathers(ragged: rm.Ragged) -> None:
         (0, [[], [], [], []]),
     ],
 )
-def test_padding(ragged: rm.Ragged, length: int | None, expected: list[list[int]]) -> None:
+def test_padding_fills_and_truncates_rows(
+    ragged: rm.Ragged, length: int | None, expected: list[list[int]]
+) -> None:
     assert ragged.pad(length, fill=9).tolist() == expected
     if length != 4:
         assert ragged[1:].pad(length, fill=9).tolist()[0] == [9] * len(
@@ -56,13 +58,13 @@ def test_padding(ragged: rm.Ragged, length: int | None, expected: list[list[int]
         )
 
 
-def test_padding_rows_with_more_axes() -> None:
+def test_padding_keeps_inner_axes() -> None:
     ragged = rm.Ragged.from_rows([np.ones((2, 2)), np.ones((0, 2))])
     assert ragged.pad().shape == (2, 2, 2)
     assert ragged.pad()[1].sum() == 0
 
 
-def test_bytes() -> None:
+def test_byte_strings_are_rows() -> None:
     ragged = rm.Ragged.from_bytes([b"a\0", b"", b"bc"])
     assert ragged.tolist() == [b"a\0", b"", b"bc"]
     assert ragged[1:][1] == b"bc"
@@ -71,7 +73,7 @@ def test_bytes() -> None:
         ragged.pad()
 
 
-def test_equality(ragged: rm.Ragged) -> None:
+def test_equality_compares_values_and_dtypes(ragged: rm.Ragged) -> None:
     assert ragged == rm.Ragged.from_rows(ROWS)
     assert ragged[1:] == rm.Ragged.from_rows(ROWS[1:])
     assert ragged != rm.Ragged.from_rows([[1], *ROWS[1:]])
@@ -80,14 +82,14 @@ def test_equality(ragged: rm.Ragged) -> None:
     assert rm.Ragged.from_rows([[np.nan]]) == rm.Ragged.from_rows([[np.nan]])
 
 
-def test_nested() -> None:
+def test_rows_may_be_ragged_themselves() -> None:
     nested = rm.Ragged(rm.Ragged.from_rows(ROWS), [0, 2, 4])
     assert nested[0].tolist() == ROWS[:2]
     assert nested[[1, 0]].tolist() == [ROWS[2:], ROWS[:2]]
     assert nested.tolist() == [ROWS[:2], ROWS[2:]]
 
 
-def test_repr(ragged: rm.Ragged) -> None:
+def test_repr_shows_rows_dtype_and_longest(ragged: rm.Ragged) -> None:
     assert repr(ragged) == "Ragged(4 rows of int64, longest 3)"
     assert repr(rm.Ragged.from_bytes([b"ab"])) == "Ragged(1 rows of bytes, longest 2)"
 

@@ -1,4 +1,4 @@
-"""Sources that wrap others keep what those can do."""
+"""Wrapped sources keep the capabilities of the source they wrap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPAN = range(10, 40)
 
 @pytest.fixture
 def tokens() -> Source:
-    """Ragged tokens and their labels, in one TFRecord file."""
+    """Write ragged tokens and their labels to a TFRecord file."""
     rng = np.random.default_rng(0)
     rows = Ragged.from_rows([rng.integers(0, 1000, n) for n in rng.integers(0, 20, ROWS)])
     with rm.TFRecordWriter("tokens.tfrecord") as writer:
@@ -72,7 +72,7 @@ def test_rows_are_padded_while_they_are_decoded(
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_the_sizes_of_rows_stay_known(tokens: Source, wrapper: str) -> None:
+def test_wrapped_sources_still_know_the_sizes_of_rows(tokens: Source, wrapper: str) -> None:
     assert WRAPPERS[wrapper](tokens).row_sizes(np.arange(5)) is not None
 
 
@@ -92,7 +92,7 @@ def test_columns_that_are_not_cast_stay_views_of_the_file() -> None:
     assert source.info().mapped == ["c"]
 
 
-def test_only_the_columns_that_are_selected_are_read(tokens: Source) -> None:
+def test_only_selected_columns_are_read(tokens: Source) -> None:
     part = transformed(tokens, rows=slice(0, 50, 2), cast={"label": "int32"})
     assert list(part.select(["label"]).schema) == ["label"]
     assert list(part.select(["label"]).read(0, 3)["label"]) == [0, 2, 4]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.model.arguments import Workers, parse_workers
 from recmap.model.schema import Batch
-from recmap.model.workers import Workers, parse_workers
 from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of

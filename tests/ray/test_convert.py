@@ -107,12 +107,12 @@ def test_workers_run_the_code_under_test() -> None:
 
 @pytest.mark.parametrize("dst", ["out/", "x.tfrecord.gz", "x.npz", "x.h5", "x.zarr", "x.bin"])
 @pytest.mark.usefixtures("cluster")
-def test_the_bytes_are_those_of_the_local_engine(source: Path, dst: str) -> None:
+def test_the_files_match_those_of_the_local_engine(source: Path, dst: str) -> None:
     both(source, dst, shards=SHARDS, rows=slice(0, 6000))
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_manifest_is_that_of_the_local_engine(source: Path) -> None:
+def test_the_manifest_matches_that_of_the_local_engine(source: Path) -> None:
     both(source, "out/", shards=SHARDS)
     assert manifest("local/out/_manifest.json") == manifest("ray/out/_manifest.json")
     # Either engine resumes what the other has started.
@@ -149,7 +149,7 @@ def test_rows_in_memory_are_sent_to_tasks() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_relative_paths_are_those_of_the_driver(source: Path) -> None:
+def test_relative_paths_start_at_the_folder_of_the_driver(source: Path) -> None:
     os.symlink(source, "here.npy")
     assert rm.open("here.npy").save("there.npy", engine="ray").files == ["there.npy"]
     assert Path("there.npy").read_bytes() == source.read_bytes()
@@ -290,7 +290,7 @@ def test_a_killed_worker_does_not_change_the_output(
         report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.rows == ROWS
     assert not alive(killed[0])
-    # And nothing that it wrote is left behind.
+    # Nothing that it wrote is left behind.
     assert digests(here) == undisturbed
 
 
@@ -455,11 +455,11 @@ def test_all_nodes_find_the_records_of_one_file(nested: bool) -> None:
 # From the command line.
 
 
-def test_recmap_convert_finds_the_cluster_as_ray_does(cluster: Any, source: Path) -> None:
+def test_recmap_convert_finds_the_cluster_like_ray_does(cluster: Any, source: Path) -> None:
     args = ["convert", str(source), "out/", "--explain", "--ray"]
     done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
-    assert "a Ray task for each file, on 2 nodes with 2 CPUs: shards=2 or more" in done.stdout
+    assert "a Ray task for each file, on 2 nodes with 2 CPUs: --shards 2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout
     assert done.stderr == ""
     assert len(rm.open("out/")) == ROWS
@@ -482,5 +482,5 @@ rm.convert({str(source)!r}, "out/", engine="ray")
 def test_an_address_without_a_cluster_is_refused_quickly(source: Path) -> None:
     done = command.run("convert", str(source), "out/", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
-    assert "ray:127.0.0.1:9: no Ray cluster could be reached there" in done.stderr
+    assert "--ray 127.0.0.1:9: no Ray cluster could be reached" in done.stderr
     assert os.listdir() == []

@@ -180,7 +180,7 @@ def test_tensorflow_reads_what_is_written() -> None:
 
 
 def test_one_file_without_an_index_is_read_by_several_tasks() -> None:
-    # Records of different sizes that look like records inside.
+    # Records of different sizes, with content that looks like records.
     rm.tfrecord.write_records("inner.tfrecord", [b"abc", b"defg"])
     inner = Path("inner.tfrecord").read_bytes()
     with rm.TFRecordWriter("x.tfrecord", index=False) as w:
@@ -216,7 +216,7 @@ def test_a_row_larger_than_a_block_is_a_block_of_its_own(small_blocks: int) -> N
     assert [row["x"] for row in rm.ray.read("x.tfrecord").take_all()] == rows
 
 
-def test_files_patterns_folders_and_chunks() -> None:
+def test_files_patterns_folders_and_chunks_are_read() -> None:
     parts = [np.arange(i * 10, i * 10 + 10 + i) for i in range(4)]
     for i, part in enumerate(parts):
         rm.from_arrays({"x": part}).save(f"in/{i}.zarr", options={"chunk_rows": 4})
@@ -238,7 +238,7 @@ def test_each_compressed_file_is_read_by_one_task(counted: bool) -> None:
     assert [row["x"] for row in ds.take_all()] == list(range(30))
 
 
-def test_columns_from_several_files_and_datasets_that_are_open() -> None:
+def test_columns_from_several_files_and_open_datasets_are_read() -> None:
     np.save("x.npy", np.arange(8.0))
     np.save("y.npy", np.arange(8) * 2)
     ds = rm.ray.read(rm.open({"x": "x.npy", "y": "y.npy"}), override_num_blocks=2)
@@ -308,7 +308,7 @@ def test_wrong_input_is_refused_before_any_work() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["S3", "V3"])
-def test_strings_along_an_axis_of_no_length_are_refused_before_any_work(dtype: str) -> None:
+def test_strings_along_an_axis_of_length_0_are_refused_before_any_work(dtype: str) -> None:
     np.savez("x.npz", a=np.zeros((4, 0), dtype), b=np.arange(4), c=np.zeros((4, 0), "float32"))
     with pytest.raises(rm.FieldMismatchError, match=r"'a' is .*\[0\].*columns="):
         rm.ray.read("x.npz")
@@ -324,7 +324,7 @@ def test_an_open_dataset_is_read_where_it_was_opened(
     Path("other").mkdir()
     monkeypatch.chdir("other")
     assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
-    np.save("x.npy", np.zeros(8, "int64"))  # of the same name, and not the one that was opened
+    np.save("x.npy", np.zeros(8, "int64"))  # the same name, but not the file that was opened
     assert rm.ray.read(ds).take_batch(8)["data"].tolist() == list(range(8))
 
 
@@ -339,7 +339,7 @@ def test_the_examples_of_the_documentation_run(capsys: pytest.CaptureFixture[str
     assert lines[-1] == "1000 4"
 
 
-def test_pandas_blocks_and_text() -> None:
+def test_pandas_blocks_and_text_are_written() -> None:
     ds = ray.data.from_items([{"n": i, "text": "é" * i} for i in range(6)])
     rm.ray.write(ds.map_batches(lambda frame: frame, batch_format="pandas"), "out/", shards=1)
     back = rm.open("out/")
@@ -361,7 +361,7 @@ def test_rows_of_different_shapes_need_their_field() -> None:
         rm.ray.write(ds, "bad.npz", fields={"image": "uint8[*,1,3]"})
 
 
-def test_small_blocks_are_joined_into_files_of_some_rows() -> None:
+def test_small_blocks_are_joined_into_larger_files() -> None:
     ds = ray.data.range(100, override_num_blocks=10)
     report = rm.ray.write(ds, "out/", min_rows_per_file=40)
     assert 2 <= len(report.files) <= 3
@@ -400,7 +400,7 @@ def test_blocks_that_do_not_fit_together_are_an_error_that_names_the_column() ->
     assert rm.open("out/")[:]["x"].tolist() == list(range(100))
 
 
-def test_what_is_there_is_replaced_only_if_that_is_asked_for() -> None:
+def test_existing_files_are_replaced_only_with_overwrite() -> None:
     ds = ray.data.range(20)
     rm.ray.write(ds, "out/", shards=3)
     with pytest.raises(rm.OutputExistsError, match="overwrite=True"):
@@ -417,7 +417,7 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for() -> None:
     assert rm.open("out/")[:]["id"].tolist() == list(range(20))
 
 
-def test_a_worker_killed_while_it_writes_leaves_one_copy() -> None:
+def test_a_killed_worker_does_not_duplicate_rows() -> None:
     mark = os.path.abspath("killed")
 
     def dies_once(batch: dict[str, Any]) -> dict[str, Any]:
@@ -426,7 +426,7 @@ def test_a_worker_killed_while_it_writes_leaves_one_copy() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return batch
 
-    # One task maps and writes: when it dies, some of its file is written.
+    # One task maps and writes. When it dies, part of its file is written.
     ds = ray.data.range(100, override_num_blocks=1).map_batches(dies_once, batch_size=10)
     rm.ray.write(ds, "out/")
     assert os.path.exists(mark)

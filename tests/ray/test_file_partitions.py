@@ -32,7 +32,7 @@ SIZES = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), min_size=1, 
 
 
 @given(SIZES, st.integers(1, 40))
-def test_every_row_is_read_by_one_task_in_order_and_no_unit_is_divided(
+def test_every_row_is_read_once_in_order_and_no_unit_is_divided(
     sizes: list[tuple[int, int]], tasks: int
 ) -> None:
     partitions = [Unread(i, rows, unit) for i, (rows, unit) in enumerate(sizes)]
@@ -54,7 +54,7 @@ def test_rows_that_can_be_read_separately_are_divided_evenly() -> None:
     assert [sum(span.rows or 0 for span in spans) for spans in assigned] == [25] * 4
 
 
-def test_files_that_are_not_counted_are_not_divided() -> None:
+def test_files_with_an_unknown_number_of_rows_are_not_divided() -> None:
     assigned = assign_rows([Unread(0, None), Unread(1, 10), Unread(2, None)], 2)
     assert [[(span.start, span.stop) for span in spans] for spans in assigned] == [
         [(0, None), (0, 10)],

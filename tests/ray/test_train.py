@@ -1,4 +1,4 @@
-"""The example of Ray Train in docs/ray-data.md: two workers, a share of the rows each."""
+"""The Ray Train example in docs/ray-data.md: two workers, each with half of the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ray
 
 import recmap as rm
 
-# Ray leaves pipes of its processes to the garbage collector, and warns of settings to come.
+# Ray leaves pipes to the garbage collector, and warns about future settings.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -23,20 +23,20 @@ pytestmark = [
 DOCS = Path(__file__).parents[2] / "docs" / "ray-data.md"
 
 
-def test_two_workers_of_ray_train_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ray_train_workers_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     x = np.arange(400, dtype="float32").reshape(100, 4) / 400
     rm.from_arrays({"x": x, "y": x.sum(axis=1)}).save("train.tfrecord")
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     example = next(block for block in blocks if "TorchTrainer" in block)
-    # What each worker saw, beside what it does.
+    # Make each worker write down the rows it saw.
     watched = example.replace(
         "            optimizer.step()\n",
         "            optimizer.step()\n"
         "            with open(f\"{config['path']}.{context.get_world_rank()}\", 'ab') as file:\n"
         "                file.write(batch['x'].tobytes())\n",
     )
-    # Ray Train leaves its own behind, which would abort a run that is over.
+    # Ray Train leaves its own handlers behind, which would abort the test run.
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     ray.init(
         address="local",

@@ -140,7 +140,7 @@ def unknown() -> ray.data.Dataset:
 
 
 @pytest.mark.parametrize("make", [known, unknown])
-def test_an_error_names_the_output_and_hides_ray_s_traceback(
+def test_an_error_names_the_output_and_hides_the_traceback_of_ray(
     make: Callable[[], ray.data.Dataset],
 ) -> None:
     with pytest.raises(rm.OptionError) as caught:

@@ -18,8 +18,7 @@ from typing import Any
 from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, refuse_ragged
 from recmap.adapters.feed import Feed, State
 from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
-from recmap.model.arguments import unknown_option
-from recmap.model.workers import parse_workers
+from recmap.model.arguments import parse_workers, unknown_option
 
 try:
     import keras

@@ -24,7 +24,7 @@ from recmap.cli import (
     tune,
     verify,
 )
-from recmap.cli.terminal import worded
+from recmap.cli.output import worded
 from recmap.errors import (
     FieldNotFoundError,
     MissingPackageError,

@@ -7,10 +7,9 @@ import time
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.json import json_text
-from recmap.cli.table import show_table
+from recmap.cli.output import json_text, show_table
 from recmap.errors import OptionError
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.pipeline.meter import Timings
 
 __all__ = ["add"]

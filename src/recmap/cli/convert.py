@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened, pairs, values, workers
-from recmap.cli.terminal import printable, watching
+from recmap.cli.output import printable, watching, worded
 from recmap.dataset.convert import convert
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> int:
             engine=_engine(args.ray),
         )
     if args.explain:
-        print(report.explanation)
+        print(worded(report.explanation, "convert"))
     print(printable(str(report)))
     return 0
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.json import json_text
-from recmap.cli.table import cell, show_table, table_width
-from recmap.cli.terminal import on_terminal, printable
+from recmap.cli.output import cell, json_text, on_terminal, printable, show_table, table_width
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb
-from recmap.cli.terminal import printable, watching
+from recmap.cli.output import printable, watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect

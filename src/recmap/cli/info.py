@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.json import json_text
-from recmap.cli.table import show_table
-from recmap.cli.terminal import on_terminal, printable, worded
+from recmap.cli.output import json_text, on_terminal, printable, show_table, worded
 from recmap.model.source import Info, Skipped
 
 __all__ = ["add"]

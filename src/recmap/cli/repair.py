@@ -6,8 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb
-from recmap.cli.json import json_text
-from recmap.cli.terminal import printable, watching
+from recmap.cli.output import json_text, printable, watching
 from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path

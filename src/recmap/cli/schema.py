@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
-from recmap.cli.json import json_text
-from recmap.cli.tf_snippet import tf_spec
-from recmap.cli.torch_snippet import torch_snippet
+from recmap.cli.output import json_text
+from recmap.cli.schema_code import tf_code, torch_code
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "json":
         print(json_text(dataset.schema))
     elif args.form == "torch":
-        print(torch_snippet(dataset.schema, call_text(args)), end="")
+        print(torch_code(dataset.schema, call_text(args)), end="")
     else:
         source = opened_rows(dataset).source
         if source.features() is None:
@@ -55,5 +54,5 @@ def run(args: argparse.Namespace) -> int:
                 f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "
                 "makes some, and --as torch reads any)"
             )
-        print(tf_spec(source), end="")
+        print(tf_code(source), end="")
     return 0

@@ -7,11 +7,8 @@ import sys
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.json import json_text
-from recmap.cli.table import number, show_table
-from recmap.cli.terminal import watching
-from recmap.dataset.histogram import Histogram
-from recmap.dataset.stats import FieldStats, Numbers
+from recmap.cli.output import json_text, number, show_table, watching
+from recmap.dataset.stats import FieldStats, Histogram, Numbers
 
 __all__ = ["add"]
 

@@ -8,11 +8,10 @@ import os
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
-from recmap.cli.json import json_text
-from recmap.cli.table import show_table
+from recmap.cli.output import json_text, show_table
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.pipeline.tune import Measurement, fits_memory, tune
 
 __all__ = ["add"]

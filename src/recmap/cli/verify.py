@@ -6,8 +6,7 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb, workers
-from recmap.cli.json import json_text
-from recmap.cli.terminal import printable, watching
+from recmap.cli.output import json_text, printable, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect

@@ -13,7 +13,7 @@ from typing import Any
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.memory import anonymous_memory, give_back
-from recmap.model.byte_size import parse_size, size_text
+from recmap.model.arguments import parse_size, size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
@@ -59,6 +59,8 @@ class Budget:
     chunk_memory: int = 0
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
+    # Processes among which the user's memory is divided; ``memory`` is the share of each.
+    processes: int = 1
     # Memory that the process used before the conversion.
     baseline: int = field(default_factory=anonymous_memory)
 
@@ -100,15 +102,13 @@ class Budget:
     def too_little(self, row: int, size: int) -> MemoryLimitError:
         """Return the error for a row of ``size`` bytes that does not fit."""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        fewer = (", or ", Option("workers", self.workers - 1)) if self.workers > 1 else ()
+        given = size_text(self.memory * self.processes).replace(" ", "")
         return MemoryLimitError(
             Message(
-                Option("memory", size_text(self.memory).replace(" ", "")),
-                f" is too little: row {row:,} takes {size_text(size)}, and rows are held up to "
-                f"{self.copies} times by {workers}{self._also_held()}; give ",
-                Option("memory", _megabytes(self.needed(size))),
-                " or more",
-                *fewer,
+                *self._too_little(given),
+                f"row {row:,} takes {size_text(size)}, and rows are held up to "
+                f"{self.copies} times by {workers}{self._also_held()}; ",
+                *self._remedy(size),
             ),
             size=size,
             limit=self.limit,
@@ -117,18 +117,34 @@ class Budget:
     def check(self, memory: int | str) -> None:
         """Raise if the budget is too small for a row; ``memory`` is the value the user gave."""
         if self._row_memory < self.copies * _MIN_SLAB or self.limit < self.row_bytes:
-            least = self.needed(max(_MIN_SLAB, self.row_bytes))
             raise MemoryLimitError(
                 Message(
-                    Option("memory", memory),
-                    f" is too little: a row takes about {size_text(self.row_bytes)}, and rows are "
-                    f"held up to {self.copies} times{self._also_held()}; give ",
-                    Option("memory", _megabytes(least)),
-                    " or more",
+                    *self._too_little(memory),
+                    f"a row takes about {size_text(self.row_bytes)}, and rows are "
+                    f"held up to {self.copies} times{self._also_held()}; ",
+                    *self._remedy(max(_MIN_SLAB, self.row_bytes)),
                 ),
                 size=self.row_bytes,
                 limit=self.limit,
             )
+
+    def _too_little(self, memory: int | str) -> tuple[str | Option, ...]:
+        given = Option("memory", memory)
+        if self.processes == 1:
+            return given, " is too little: "
+        share = f"{size_text(self.memory)} for each of {self.processes} processes"
+        return given, f" is too little, because it is {share}: "
+
+    def _remedy(self, size: int) -> tuple[str | Option, ...]:
+        """Return what to do so that slabs of ``size`` bytes fit."""
+        needed = self.needed(size)
+        more = ("give ", Option("memory", _megabytes(needed * self.processes)), " or more")
+        if self.workers > 1:
+            return *more, ", or ", Option("workers", self.workers - 1)
+        fitting = self.memory * self.processes // needed
+        if self.processes > 1 and fitting:
+            return *more, ", or ", Option("workers", f"processes:{fitting}")
+        return more
 
     def _also_held(self) -> str:
         held = []
@@ -147,20 +163,24 @@ class Budget:
         )
 
 
-def least_budget(source: Source, memory: int | str, more_copies: int, columns: int = 0) -> Budget:
+def least_budget(
+    source: Source, memory: int | str, more_copies: int, columns: int = 0, processes: int = 1
+) -> Budget:
     """Return the budget of one worker that reads row by row, or raise if memory is too small.
 
     ``more_copies`` is the number of copies of a slab in addition to the usual ones, and
-    ``columns`` the bytes that the columns of the output take.
+    ``columns`` the bytes that the columns of the output take. Each of ``processes`` gets an
+    equal share of the memory.
     """
     least = Budget(
-        parse_size(memory),
+        max(1, parse_size(memory) // processes),
         1,
         1,
         source.row_bytes(),
         "",
         _COPIES + more_copies,
         column_bytes=columns,
+        processes=processes,
     )
     if source.chunk_bytes > least.limit:
         least = replace(least, chunk_memory=_CHUNK_COPIES * source.chunk_bytes)

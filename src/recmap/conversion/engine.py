@@ -32,11 +32,11 @@ from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
 from recmap.conversion.runners import Runner, ThreadRunner
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.transform import transformed
-from recmap.errors import OptionError, OutputError
+from recmap.errors import Message, OptionError, OutputError
 from recmap.files.cpus import within
 from recmap.files.paths import size_on_disk
 from recmap.formats.registry import check_output, column_bytes, read_copies
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import little_endian
@@ -68,6 +68,8 @@ class WorkOptions:
     overwrite: bool = False
     progress: ProgressOption = None
     runner: Runner | None = None
+    # The processes that share the memory.
+    processes: int = 1
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def convert_source(
         skipped=len(source.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(plan.shards) - len(unfinished),
-        explanation=f"{plan.budget}{plan.sample}{runner.explain(len(plan.shards))}",
+        explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
 
 
@@ -176,7 +178,7 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    least = least_budget(source, work.memory, copies, columns)
+    least = least_budget(source, work.memory, copies, columns, work.processes)
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         sample = take_sample(source, rows, least)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from recmap.errors import Message, Option, OptionError
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
-from recmap.model.byte_size import parse_size
+from recmap.model.arguments import parse_size
 
 __all__ = ["Shard", "Sharding", "is_folder", "output_format", "plan_shards", "stem_of"]
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
-from recmap.dataset.opened import Opened
-from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_batches, read_blocks
+from recmap.dataset.rows import (
+    OpenedRows,
+    get_row,
+    get_rows,
+    iterate_rows,
+    read_batches,
+    read_blocks,
+)
 from recmap.dataset.stats import FieldCollector, FieldStats
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike
@@ -23,10 +29,9 @@ from recmap.model.arguments import (
     check_column_name,
     check_flag,
 )
-from recmap.model.html import table
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Schema
+from recmap.model.schema import Schema, html_table
 from recmap.model.source import Info, Skipped
 from recmap.pipeline.pipeline import Verbs
 
@@ -39,7 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "opened_rows"]
 
-Rows = slice | npt.NDArray[Any] | list[int] | list[bool] | range
+# What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
+RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
 class Dataset(Verbs):
@@ -50,7 +56,7 @@ class Dataset(Verbs):
     stored as an array, otherwise a ``ColumnView`` that reads what you index.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenedRows) -> None:
         self._opened, self._source = opened, opened.source
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,7 +99,7 @@ class Dataset(Verbs):
     @overload
     def __getitem__(self, key: str) -> Any: ...
     @overload
-    def __getitem__(self, key: Rows) -> dict[str, Any]: ...
+    def __getitem__(self, key: RowsKey) -> dict[str, Any]: ...
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             self.schema[key]  # raises an error that lists the columns
@@ -257,7 +263,7 @@ class Dataset(Verbs):
         return "\n".join([f"Dataset({self._summary()})", *fields])
 
     def _repr_html_(self) -> str:
-        return table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
+        return html_table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
 
     def _summary(self) -> str:
         files = self._source.files
@@ -267,8 +273,8 @@ class Dataset(Verbs):
         return f"{name or 'in memory'}: {count}, schema {self._source.origin}"
 
 
-def opened_rows(dataset: Dataset) -> Opened:
-    """Return the ``Opened`` of a dataset, for other modules of recmap."""
+def opened_rows(dataset: Dataset) -> OpenedRows:
+    """Return the rows of a dataset, for other modules of recmap."""
     return dataset._opened  # noqa: SLF001  # users do not see it
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
-from recmap.dataset.opened import Opened, option_texts
+from recmap.dataset.rows import OpenedRows, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.inflate import CompressionOption
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
@@ -118,7 +118,7 @@ def open(
         return _open_columns(path, fields, options)
     source = open_source(path, fields, options)
     reopen = Opening(absolute(source.files), fields, options)
-    return Dataset(Opened(source, _how(options, fields), reopen=reopen))
+    return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
 
 
 def _open_columns(
@@ -134,7 +134,7 @@ def _open_columns(
     parts = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
     lasting_path = {name: _absolute(part) for name, part in path.items()}
     return Dataset(
-        Opened(
+        OpenedRows(
             beside if fields is None else select(beside, fields, "the columns"),
             _how(options, fields, parts=parts),
             all(column.lasting for column in columns.values()),
@@ -159,7 +159,7 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     given = as_columns(as_mapping("columns", columns, '{"x": array}'))
     schema = infer_schema(given)
     batch, _ = fit(given, schema)
-    return Dataset(Opened(MemorySource(batch, schema), lasting=False))
+    return Dataset(OpenedRows(MemorySource(batch, schema), lasting=False))
 
 
 def from_batches(
@@ -176,17 +176,17 @@ def from_batches(
     """
     check_iterable("batches", batches, '[{"x": array}, {"x": array}]')
     source = StreamSource(batches, None if schema is None else Schema(schema))
-    return Dataset(Opened(source, lasting=False))
+    return Dataset(OpenedRows(source, lasting=False))
 
 
-def _open_column(name: str, part: Any, options: OpenOptions) -> Opened:
+def _open_column(name: str, part: Any, options: OpenOptions) -> OpenedRows:
     """Open one column from a file, a dataset or an array, and call it ``name``."""
     if isinstance(part, np.ndarray | Ragged):
         return opened_rows(from_arrays({name: part}))
     if isinstance(part, Dataset):
         rows = opened_rows(part)
     else:
-        rows = Opened(open_source(part, None, options.for_column(part)))
+        rows = OpenedRows(open_source(part, None, options.for_column(part)))
     columns = list(rows.source.schema)
     if columns == [name]:
         return rows
@@ -198,7 +198,7 @@ def _open_column(name: str, part: Any, options: OpenOptions) -> Opened:
         )
     old = name if name in columns else columns[0]
     how = {**rows.how, "column": old}
-    return Opened(SelectedSource(rows.source, {name: old}), how, rows.lasting)
+    return OpenedRows(SelectedSource(rows.source, {name: old}), how, rows.lasting)
 
 
 def _index_file(index: Any) -> str:

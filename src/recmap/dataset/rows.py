@@ -1,8 +1,13 @@
-"""Read rows of a source by number, slice, list or mask, or all of them in bounded memory."""
+"""The rows of a dataset: how they were opened, and how they are read.
+
+Rows are read by number, slice, list or mask, or all of them in bounded memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +21,18 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 
-__all__ = ["get_row", "get_rows", "iterate_rows", "read_batches", "read_blocks"]
+__all__ = [
+    "OpenedRows",
+    "get_row",
+    "get_rows",
+    "iterate_rows",
+    "option_texts",
+    "read_batches",
+    "read_blocks",
+]
 
+# The key of the verbs of a dataset in manifests. split() was the first verb.
+_VERBS = "split"
 # Bytes read at a time by a pass over all rows; small batches are slices of one read. The first
 # read is smaller and shows how much memory rows take.
 _READ_SIZE = 16 << 20
@@ -25,6 +40,59 @@ _FIRST_READ_SIZE = 1 << 20
 # The limit for reads of rows that turn out larger than those before. Their size is often not
 # known exactly before they are read, and a read that is cut short costs more than it saves.
 _MOST_READ_SIZE = 2 * _READ_SIZE
+
+
+@dataclass(frozen=True)
+class OpenedRows:
+    """A source, and how it was opened.
+
+    ``how`` has the options as text. Conversions and pipeline states compare it, because two
+    datasets of the same files may have been opened with different options. ``lasting`` is
+    False for rows in memory, which cannot be read again later. ``reopen`` opens the same rows
+    in another process; it is None if there are no files.
+    """
+
+    source: Source
+    how: Mapping[str, str] = field(default_factory=dict)
+    lasting: bool = True
+    reopen: Callable[[], Source] | None = None
+
+    @property
+    def verbs(self) -> str | None:
+        """The verbs that derived these rows from the files; None if there were none."""
+        return self.how.get(_VERBS)
+
+    def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
+        """Apply ``change`` to the source; ``verb`` is the call, as text."""
+        before = "" if self.verbs is None else f"{self.verbs}."
+        return OpenedRows(
+            change(self.source),
+            {**self.how, _VERBS: before + verb},
+            self.lasting,
+            None if self.reopen is None else partial(_derive_again, self.reopen, change),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The receiving process opens the files itself; they are not sent to it.
+        reopen = self.reopen or partial(_same, self.source)
+        return _open_again, (reopen, dict(self.how), self.lasting)
+
+
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as text, for comparison."""
+    return {name: repr(value) for name, value in sorted(options.items())}
+
+
+def _derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+    return change(reopen())
+
+
+def _open_again(reopen: Callable[[], Source], how: dict[str, str], lasting: bool) -> OpenedRows:
+    return OpenedRows(reopen(), how, lasting, reopen)
+
+
+def _same(source: Source) -> Source:
+    return source
 
 
 def get_row(source: Source, number: int) -> dict[str, Any]:

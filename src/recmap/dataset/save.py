@@ -17,11 +17,12 @@ from recmap.conversion.plan import Sharding
 from recmap.conversion.runners import ProcessRunner, Runner
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
-from recmap.dataset.opened import Opened
-from recmap.errors import OptionError
+from recmap.dataset.rows import OpenedRows
+from recmap.errors import Message, Option, OptionError
 from recmap.files.paths import MOST_SHARDS, PathLike, as_path
 from recmap.formats.registry import FORMATS, sink_options
 from recmap.model.arguments import (
+    Workers,
     as_mapping,
     as_names,
     as_slice,
@@ -29,12 +30,12 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
+    parse_size,
+    parse_workers,
     unknown_option,
 )
-from recmap.model.byte_size import parse_size
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.source import Source
-from recmap.model.workers import Workers, parse_workers
 
 __all__ = ["SaveOptions", "Saving", "save"]
 
@@ -65,7 +66,7 @@ class SaveOptions(TypedDict, total=False):
     engine: str
 
 
-def save(opened: Opened, dst: PathLike, **options: Any) -> Report:
+def save(opened: OpenedRows, dst: PathLike, **options: Any) -> Report:
     """Write rows to ``dst``."""
     return Saving(dst, **options).run(opened)
 
@@ -136,7 +137,7 @@ class Saving:
         self._memory, self._verify = memory, verify
         self._resume, self._overwrite, self._progress = resume, overwrite, progress
 
-    def run(self, rows: Opened) -> Report:
+    def run(self, rows: OpenedRows) -> Report:
         """Write these rows."""
         with self._runner(rows.source) as runner:
             source = transformed(
@@ -148,8 +149,8 @@ class Saving:
                 casting=self._casting,
             )
             work = WorkOptions(
-                memory=self._share_of_memory,
-                # With a runner, the memory is for one process, which writes one file.
+                memory=self._memory,
+                # A process or task of a runner writes one file at a time.
                 workers=self._count if runner is None else 1,
                 verify=self._verify,
                 # Rows in memory cannot be recognized later, so there is nothing to resume.
@@ -157,6 +158,7 @@ class Saving:
                 overwrite=self._overwrite,
                 progress=self._progress,
                 runner=runner,
+                processes=self._processes,
             )
             return convert_source(
                 source,
@@ -176,20 +178,16 @@ class Saving:
         return None if self._workers is None else self._workers.count
 
     @property
-    def _in_processes(self) -> bool:
-        return self._workers is not None and self._workers.kind == "processes"
-
-    @property
-    def _share_of_memory(self) -> int | str:
-        """The memory that each process may use."""
-        if self._engine is not None or not self._in_processes:
-            return self._memory
-        return max(1, parse_size(self._memory) // (self._count or 1))
+    def _processes(self) -> int:
+        """The number of processes on this machine; 1 if threads or a cluster do the work."""
+        if self._engine is not None or self._workers is None or self._workers.kind != "processes":
+            return 1
+        return self._workers.count
 
     def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
         """Return the runner that writes the files; None for threads of this process."""
         if self._engine is None:
-            if self._workers is None or not self._in_processes:
+            if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
             return nullcontext(ProcessRunner(source, self._workers.count, self._workers.method))
         from recmap.ray.runner import on_cluster
@@ -257,7 +255,14 @@ def _seed(shuffle: Any, seed: Any, dst: str | None) -> int | None:
         raise OptionError(f"shuffle={shuffle!r}: write shuffle=True, seed={shuffle!r}")
     if not shuffle:
         if seed is not None:
-            raise OptionError(f"seed={seed!r} is that of a shuffle: give shuffle=True, too")
+            raise OptionError(
+                Message(
+                    Option("seed", seed),
+                    " is for a shuffle: give ",
+                    Option("shuffle", True),
+                    ", too",
+                )
+            )
         return None
     if seed is None:
         known = load_manifest(manifest_path(dst)).get("options") if dst is not None else None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
+from recmap.model.batch import Positions, RowArray
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
@@ -21,7 +22,6 @@ from recmap.model.source import Source
 
 __all__ = ["Part", "split"]
 
-Rows: TypeAlias = npt.NDArray[np.int64]
 Bits: TypeAlias = npt.NDArray[np.bool_]
 Order: TypeAlias = "_Span | _Marked"
 
@@ -45,7 +45,7 @@ class Part(ReorderedSource):
     def __len__(self) -> int:
         return len(self._order)
 
-    def row_numbers(self, positions: Rows) -> Rows:
+    def row_numbers(self, positions: Positions) -> RowArray:
         return self._order.rows(positions)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -67,7 +67,7 @@ class _Span:
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def rows(self, positions: Rows) -> Rows:
+    def rows(self, positions: Positions) -> RowArray:
         return self._order[positions + self._start]
 
 
@@ -84,7 +84,7 @@ class _Marked:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def rows(self, positions: Rows) -> Rows:
+    def rows(self, positions: Positions) -> RowArray:
         found = np.empty(len(positions), np.int64)
         for begin in range(0, len(positions), _AT_ONCE):
             wanted = positions[begin : begin + _AT_ONCE]

@@ -24,7 +24,7 @@ from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema

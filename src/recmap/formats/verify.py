@@ -20,11 +20,10 @@ from recmap.files.threads import Threads
 from recmap.formats.detect import detect
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS
-from recmap.model.arguments import as_whole
+from recmap.model.arguments import Workers, as_whole, parse_workers
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
-from recmap.model.workers import Workers, parse_workers
 from recmap.native import _core
 from recmap.tfrecord.verify import Verified, verify_records
 

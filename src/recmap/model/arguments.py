@@ -1,16 +1,19 @@
-"""Argument checks: each returns the value in a standard form, or raises a helpful error.
+"""Check and parse arguments.
 
-A value of the wrong type raises ``OptionTypeError``; any other invalid value raises
-``OptionError``.
+Each function returns the value in a standard form, or raises a helpful error:
+``OptionTypeError`` for a value of the wrong type, ``OptionError`` for any other invalid value.
 """
 
 from __future__ import annotations
 
 import difflib
 import operator
+import re
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError, OptionTypeError
 
 __all__ = [
+    "Workers",
     "as_dtype",
     "as_list",
     "as_mapping",
@@ -30,8 +34,16 @@ __all__ = [
     "check_flag",
     "check_iterable",
     "is_iterable",
+    "parse_size",
+    "parse_workers",
+    "size_text",
     "unknown_option",
 ]
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+# System libraries survive a fork only on Linux.
+_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
 def as_whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int:
@@ -165,6 +177,78 @@ def check_column_name(name: Any) -> None:
             f"column {name!r}: the name is not valid Unicode (a surrogate at character "
             f"{e.start}), and no format can store it; give the column another name"
         ) from None
+
+
+def parse_size(size: int | str) -> int:
+    """Return a size in bytes, given a number or text such as ``"512MB"`` or ``"2GiB"``.
+
+    >>> parse_size("512MB"), parse_size("2 GiB"), parse_size(1000)
+    (512000000, 2147483648, 1000)
+    """
+    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+        return int(size)
+    if not isinstance(size, str):
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", size.upper())
+    if match is None:
+        raise OptionError(f"cannot read the size {size!r}: write it like '512MB' or '2GiB'")
+    number, unit, binary = match.groups()
+    return int(float(number) * (_BINARY if binary else _UNITS)[unit])
+
+
+def size_text(size: float) -> str:
+    """Format a size in bytes for people.
+
+    >>> size_text(1536), size_text(2.5e9)
+    ('1.54 kB', '2.5 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The kind and number of workers.
+
+    With ``serial``, the caller does all the work. ``method`` is how processes are started:
+    "fork" or "spawn".
+    """
+
+    kind: Literal["serial", "threads", "processes"]
+    count: int
+    method: str | None = None
+
+
+def parse_workers(workers: Any, number: Literal["threads", "processes"] = "processes") -> Workers:
+    """Parse ``workers=``. ``number`` is the kind of worker that a plain number means.
+
+    >>> parse_workers("threads:4")
+    Workers(kind='threads', count=4, method=None)
+    >>> parse_workers("spawn:2")
+    Workers(kind='processes', count=2, method='spawn')
+    >>> parse_workers(4, number="threads")
+    Workers(kind='threads', count=4, method=None)
+    >>> parse_workers(None)
+    Workers(kind='serial', count=0, method=None)
+    """
+    if isinstance(workers, np.integer):
+        workers = int(workers)
+    if workers is None or (type(workers) is int and workers == 0):
+        return Workers("serial", 0)
+    text = f"{number}:{workers}" if type(workers) is int else str(workers)
+    match = re.fullmatch(r"(threads|processes|fork|spawn):0*([1-9][0-9]{0,3})", text)
+    if match is None:
+        raise OptionError(
+            f"workers={workers!r}: use a number of {number} (0 for none), or "
+            '"threads:4", "processes:4", "fork:4" or "spawn:4"'
+        )
+    kind, count = match[1], int(match[2])
+    if kind == "threads":
+        return Workers("threads", count)
+    return Workers("processes", count, _START_METHOD if kind == "processes" else kind)
 
 
 # Options of older versions, and how to spell them now.

@@ -16,6 +16,8 @@ __all__ = [
     "PadSpec",
     "PaddedColumn",
     "PaddedRows",
+    "Positions",
+    "RowArray",
     "RowNumbers",
     "gather_from",
     "interleave",
@@ -25,8 +27,11 @@ __all__ = [
     "rows_by_owner",
 ]
 
+# Places in an order or in a batch.
 Positions: TypeAlias = npt.NDArray[np.int64]
-RowNumbers: TypeAlias = range | Positions
+# Numbers of rows in a source, as an array or, if they are consecutive, perhaps as a range.
+RowArray: TypeAlias = npt.NDArray[np.int64]
+RowNumbers: TypeAlias = range | RowArray
 # Allocates an array, given its size in bytes.
 Allocate: TypeAlias = Callable[[int], npt.NDArray[np.uint8]]
 
@@ -94,7 +99,7 @@ def _column(columns: list[Column], places: Sequence[Positions]) -> Column:
     return out
 
 
-def rows_by_owner(starts: Positions, rows: Positions) -> Iterator[tuple[int, Positions]]:
+def rows_by_owner(starts: RowArray, rows: RowArray) -> Iterator[tuple[int, Positions]]:
     """Yield each owner of some of the rows, and the indices of its rows in ``rows``.
 
     Owners have consecutive rows: those of owner ``i`` start at ``starts[i]``.
@@ -112,7 +117,7 @@ def rows_by_owner(starts: Positions, rows: Positions) -> Iterator[tuple[int, Pos
 
 
 def gather_from(
-    starts: Positions, rows: Positions, gather: Callable[[int, Positions], Batch]
+    starts: RowArray, rows: RowArray, gather: Callable[[int, RowArray], Batch]
 ) -> Batch:
     """Gather rows from owners with consecutive rows, one owner at a time.
 

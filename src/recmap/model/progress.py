@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
 from recmap.errors import OptionTypeError
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 
 __all__ = ["Bar", "Counter", "Progress", "ProgressOption", "Watcher", "check_progress"]
 

@@ -17,10 +17,17 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
-from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers, rename
+from recmap.model.batch import (
+    Allocate,
+    PaddedColumn,
+    PaddedRows,
+    PadSpec,
+    RowArray,
+    RowNumbers,
+    rename,
+)
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
@@ -35,7 +42,6 @@ __all__ = [
     "WrappedSource",
 ]
 
-Rows: TypeAlias = npt.NDArray[np.int64]
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
 
@@ -139,7 +145,7 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: RowArray) -> Batch:
         """Return the rows with these numbers, in this order."""
 
     # Facts about the rows.
@@ -233,7 +239,7 @@ class Source(ABC):
         del rows, pads, size, allocate
         return None
 
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
         """Return an upper bound on the size of each row in memory, or None if unknown."""
         del rows
         return None
@@ -321,7 +327,7 @@ class WrappedSource(Source):
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return self._source.read(start, stop, limit)
 
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: RowArray) -> Batch:
         return self._source.gather(rows)
 
     @property
@@ -382,7 +388,7 @@ class WrappedSource(Source):
     ) -> PaddedRows | None:
         return self._source.read_padded(rows, pads, size, allocate)
 
-    def row_sizes(self, rows: Rows) -> RowSizes | None:
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
         return self._source.row_sizes(rows)
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
@@ -425,7 +431,7 @@ class SelectedSource(WrappedSource):
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return rename(self._source.read(start, stop, limit), self._names)
 
-    def gather(self, rows: Rows) -> Batch:
+    def gather(self, rows: RowArray) -> Batch:
         return rename(self._source.gather(rows), self._names)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:

@@ -15,10 +15,9 @@ from typing import Any
 
 from recmap.adapters.feed import ExternalReader
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
-from recmap.model.arguments import as_whole
+from recmap.model.arguments import Workers, as_whole
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
-from recmap.model.workers import Workers
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from recmap.files.cpus import thread_count
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Timings"]

@@ -179,8 +179,7 @@ class Verbs(Frameworks):
         >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]
         [0.0, 2.0, 4.0]
         """
-        from recmap.model.arguments import as_whole, check_flag
-        from recmap.model.workers import parse_workers
+        from recmap.model.arguments import as_whole, check_flag, parse_workers
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.map import Function, MapBatch, MapRows
 
@@ -418,8 +417,7 @@ class Verbs(Frameworks):
         ``memory`` limits the memory they take, 512 MB by default. ``threads`` is how many
         threads read at once, 2 by default; some disks are faster with more.
         """
-        from recmap.model.arguments import as_whole
-        from recmap.model.byte_size import parse_size
+        from recmap.model.arguments import as_whole, parse_size
 
         plan = self._plan
         if count is not None:
@@ -559,10 +557,10 @@ class Pipeline(Verbs):
         return f"Pipeline({self._rows_text()}: {' > '.join(self._plan.describe())})"
 
     def _repr_html_(self) -> str:
-        from recmap.model.html import table
+        from recmap.model.schema import html_table
 
         verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
-        return table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
+        return html_table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.errors import OptionError
-from recmap.model.byte_size import parse_size
-from recmap.model.workers import Workers
+from recmap.model.arguments import Workers, parse_size
 from recmap.pipeline.row_source import Rows, SourceRows, is_damaged, reach_of
 from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError
+from recmap.model.arguments import Workers
 from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
-from recmap.model.workers import Workers
 from recmap.pipeline.row_source import Rows, is_damaged, only_a_few_rows, reach_of, sound_rows
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers import open_pool

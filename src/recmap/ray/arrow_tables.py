@@ -14,18 +14,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
+from ray.data.block import BlockAccessor
+from ray.data.extensions import (
+    ArrowTensorArray,
+    ArrowVariableShapedTensorType,
+    get_arrow_extension_tensor_types,
+)
 
-from recmap.errors import ColumnError, FieldMismatchError, FieldNotFoundError, FieldTextError
+from recmap.errors import (
+    ColumnError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    FieldTextError,
+    Message,
+    Option,
+)
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
-from recmap.ray.ray_data import (
-    ArrowTensorArray,
-    ArrowVariableShapedTensorType,
-    BlockAccessor,
-    get_arrow_extension_tensor_types,
-)
 
 __all__ = ["batch_of", "known_schema", "schema_of", "table_of", "table_of_block"]
 
@@ -70,8 +77,11 @@ def _check(name: str, field: Field) -> None:
     extension = dtype.kind == "V" and dtype.type is not np.void  # bfloat16 and the like
     if extension or dtype.kind == "c" or dtype.char == "g" or unit not in _UNITS:
         raise FieldMismatchError(
-            f"column {name!r} is {field}, and Arrow has no such type; leave it out with "
-            f'columns=[...], or convert it first with rm.convert(cast={{"{name}": "float32"}})',
+            Message(
+                f"column {name!r} is {field}, and Arrow has no such type; leave it out with ",
+                Option("columns", [...]),
+                f', or convert it first with rm.convert(cast={{"{name}": "float32"}})',
+            ),
             field=name,
         )
 
@@ -79,8 +89,11 @@ def _check(name: str, field: Field) -> None:
 def _check_axes(name: str, field: Field) -> None:
     if 0 in field.shape:
         raise FieldMismatchError(
-            f"column {name!r} is {field}, and Arrow has no lists of length 0; leave it out "
-            "with columns=[...]",
+            Message(
+                f"column {name!r} is {field}, and Arrow has no lists of length 0; leave it out "
+                "with ",
+                Option("columns", [...]),
+            ),
             field=name,
         )
 
@@ -177,8 +190,11 @@ def _field(column: Any) -> Field:
         if written is not None:
             return Field.parse(written.decode())
         raise ColumnError(
-            f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; say "
-            f'which axes differ, as in fields={{"{column.name}": "uint8[*,*,3]"}}'
+            Message(
+                f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; "
+                "say which axes differ, as in ",
+                Option("fields", {column.name: "uint8[*,*,3]"}),
+            )
         )
     try:
         return _field_of(column.name, column.type)
@@ -219,8 +235,10 @@ def _is_large_bytes(arrow: Any) -> bool:
 def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
     if types.is_null(arrow):
         raise ColumnError(
-            f"column {name!r} has no values that would tell its type; give it, as in "
-            f'fields={{"{name}": "int64[*]"}}'
+            Message(
+                f"column {name!r} has no values that would tell its type; give it, as in ",
+                Option("fields", {name: "int64[*]"}),
+            )
         )
     if types.is_fixed_size_binary(arrow):
         return np.dtype(f"V{arrow.byte_width}")
@@ -315,8 +333,10 @@ def _shaped_rows(
     if np.any(wrong):
         found = ",".join(map(str, shapes[int(np.argmax(wrong))]))
         raise ColumnError(
-            f"field {name!r} is {field}, but a row has the shape [{found}] "
-            f'(give fields={{"{name}": ...}} to say which axes differ)'
+            Message(
+                f"field {name!r} is {field}, but a row has the shape [{found}]",
+                hint=("give ", Option("fields", {name: ...}), " to say which axes differ"),
+            )
         )
     if not ragged:
         return values.reshape(len(shapes), *field.inner)

@@ -12,7 +12,14 @@ from types import TracebackType
 from typing import Any
 
 from recmap.conversion.plan import is_folder
-from recmap.errors import MissingPackageError, OptionError, PathNotFoundError, WorkerDiedError
+from recmap.errors import (
+    Message,
+    MissingPackageError,
+    Option,
+    OptionError,
+    PathNotFoundError,
+    WorkerDiedError,
+)
 from recmap.files.cpus import using_threads
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 
@@ -78,8 +85,11 @@ def connect(address: str | None) -> Connection:
         connected = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", connected):
             raise OptionError(
-                f"ray:{address}: this program is connected to {connected} already; leave the "
-                "address out, or call ray.shutdown() first"
+                Message(
+                    Option("engine", f"ray:{address}"),
+                    f": this program is connected to {connected} already; leave the address out, "
+                    "or call ray.shutdown() first",
+                )
             )
         return Connection(ray, opened=False)
     try:
@@ -91,9 +101,13 @@ def connect(address: str | None) -> Connection:
             logging_level=logging.ERROR,
         )
     except (OSError, RuntimeError, ValueError) as e:
+        where = () if address is None else (Option("engine", f"ray:{address}"), ": ")
         raise OptionError(
-            f"ray:{address}: no Ray cluster could be reached there ({e}); "
-            "`ray start --head` on the first machine starts one and prints its address"
+            Message(
+                *where,
+                f"no Ray cluster could be reached ({e}); `ray start --head` on the first machine "
+                "starts one and prints its address",
+            )
         ) from e
     return Connection(ray, opened=True)
 
@@ -175,8 +189,10 @@ def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
     except ray.exceptions.RayError as e:
         reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise WorkerDiedError(
-            f"{purpose}: its Ray task died {retries + 1} times in a row: {reason} (the node may be "
-            "too small for it: memory= is for each task)"
+            Message(
+                f"{purpose}: its Ray task died {retries + 1} times in a row: {reason}",
+                hint=("the node may be too small for it: ", Option("memory"), " is for each task"),
+            )
         ) from e
     raise error
 

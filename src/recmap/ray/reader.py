@@ -18,8 +18,8 @@ from recmap.ray.parallel_index import find_records
 __all__ = ["read"]
 
 
-class OpenedRows(Protocol):
-    """The source of a dataset, and how to open it again."""
+class Reopenable(Protocol):
+    """The opened rows of a dataset: the source, and how to open it again."""
 
     @property
     def source(self) -> Source: ...
@@ -36,7 +36,7 @@ class OpenedDataset(Protocol):
     """A dataset from ``rm.open``. A protocol, because this package cannot import its class."""
 
     @property
-    def _opened(self) -> OpenedRows: ...
+    def _opened(self) -> Reopenable: ...
 
 
 def read(
@@ -60,8 +60,7 @@ def read(
     """
     # The connection stays open, because the dataset is read later.
     ray, driver = connect(None).ray, Driver.here()
-    from recmap.ray.datasource import RecmapDatasource
-    from recmap.ray.ray_data import read_datasource
+    from recmap.ray.ray_data import RecmapDatasource, read_datasource
 
     source, reopen, skip = _opened(src, fields, options)
     check_visible(ray, driver, source.files)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -17,8 +18,8 @@ from typing import Any
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
-from recmap.errors import OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.model.byte_size import size_text
+from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
+from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.ray.cluster import (
@@ -31,7 +32,6 @@ from recmap.ray.cluster import (
     working_nodes,
 )
 from recmap.ray.parallel_index import find_records
-from recmap.ray.progress import TaskProgress, reported_progress, start_progress_actor
 
 __all__ = ["RayRunner", "on_cluster"]
 
@@ -41,6 +41,9 @@ _RETRIES = 5
 _IN_FLIGHT = 1000
 # Seconds for tasks to stop and clean up. A slower task can no longer rename its file.
 _STOP_TIMEOUT = 30.0
+# Seconds between two progress reports of a task, and seconds to wait for the actor's answer.
+_REPORT_INTERVAL = 0.1
+_REPORT_TIMEOUT = 1.0
 
 
 @contextmanager
@@ -78,9 +81,9 @@ class RayRunner:
         nodes = working_nodes(self._ray)
         cpus = sum(node.cpus for node in nodes)
         text = f"; a Ray task for each file, on {len(nodes):,} nodes with {cpus:g} CPUs"
-        if files < cpus:
-            text += f": shards={int(cpus)} or more would use all of them"
-        return text
+        if files >= cpus:
+            return text
+        return Message(text, ": ", Option("shards", int(cpus)), " or more would use all of them")
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write the shards."""
@@ -115,7 +118,7 @@ class RayRunner:
         ray = self._ray
         # Pickled here, because unpickling opens files, which only the task should do.
         sent = ray.put(pickle.dumps(writer))
-        actor = start_progress_actor(ray) if counter.watched else None
+        actor = _start_progress_actor(ray) if counter.watched else None
         write = ray.remote(_write_shard).options(
             num_cpus=TASK_CPUS,
             memory=writer.budget.memory,
@@ -132,7 +135,7 @@ class RayRunner:
             for ref in ready:
                 shard = running.pop(ref)
                 done[shard.number] = task_result(ray, ref, shard.path, _RETRIES)
-            written = {**reported_progress(ray, actor), **done}.values()
+            written = {**_reported_progress(ray, actor), **done}.values()
             counter.reach(sum(rows for rows, _ in written), sum(size for _, size in written))
 
     def _stop(self, writer: ShardWriter, tasks: list[Any]) -> None:
@@ -152,8 +155,11 @@ class RayRunner:
             raise OptionError("no node of the Ray cluster has a CPU for a task")
         if most < memory:
             raise OptionError(
-                f"memory={size_text(memory)} is for each task, but no node of the cluster has more "
-                f"than {size_text(most)}"
+                Message(
+                    Option("memory", size_text(memory).replace(" ", "")),
+                    " is for each task, but no node of the cluster has more than "
+                    f"{size_text(most)}",
+                )
             )
 
 
@@ -171,9 +177,62 @@ def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tu
                 )
             # An earlier attempt that died may have left files.
             clear_temporary([shard.path], driver.process)
-            progress = TaskProgress(actor, shard.number)
+            progress = _TaskProgress(actor, shard.number)
             writer.write(shard, progress.add, lambda: not writer.lock.exists)
             return progress.rows, progress.size
     except Exception as e:
         e.add_note(f"In a Ray task on {node}.")
         raise
+
+
+class _ProgressActor:
+    """A Ray actor that stores how many rows and bytes of each shard are done.
+
+    A shard that restarts on another node counts from zero again.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[int, tuple[int, int]] = {}
+
+    def report(self, number: int, rows: int, size: int) -> None:
+        self._shards[number] = rows, size
+
+    def shards(self) -> dict[int, tuple[int, int]]:
+        return self._shards
+
+
+def _start_progress_actor(ray: Any) -> Any:
+    """Start the actor on the driver's node, so that it survives the loss of other nodes."""
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=True
+    )
+    actor = ray.remote(_ProgressActor)
+    return actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+
+
+def _reported_progress(ray: Any, actor: Any) -> dict[int, tuple[int, int]]:
+    """Return the rows and bytes of each shard that has reported progress."""
+    if actor is None:
+        return {}
+    try:
+        shards: dict[int, tuple[int, int]] = ray.get(actor.shards.remote(), timeout=_REPORT_TIMEOUT)
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        return {}  # no reason to fail: the actor restarts, and tasks report again
+    return shards
+
+
+class _TaskProgress:
+    """Counts what a task has done, and reports it regularly to the actor, if there is one."""
+
+    def __init__(self, actor: Any, number: int) -> None:
+        self._actor, self._number = actor, number
+        self._reported = 0.0
+        self.rows = self.size = 0
+
+    def add(self, rows: int, size: int) -> None:
+        self.rows += rows
+        self.size += size
+        now = time.monotonic()
+        if self._actor is not None and now - self._reported >= _REPORT_INTERVAL:
+            self._reported = now
+            self._actor.report.remote(self._number, self.rows, self.size)

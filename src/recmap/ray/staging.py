@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,18 +16,27 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import PreviousOutput, refuse_foreign_output
-from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.cleanup import PreviousOutput, refuse_foreign_output, remove_output
+from recmap.conversion.manifest import (
+    Manifest,
+    existing_files,
+    file_names,
+    load_manifest,
+    manifest_path,
+)
 from recmap.conversion.plan import Shard, Sharding, is_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
+from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import sync
 from recmap.files.paths import size_on_disk
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
-from recmap.ray.swap import Swap, restore_old_files
+from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = ["StagedOutput", "StagedShard"]
+
+_KEPT = ".before-"
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class StagedOutput:
     def staged(self) -> Iterator[str]:
         """Yield a hidden folder for the files of the tasks. It is removed on exit."""
         with self._manifest([], Schema({}), {}).running():
-            restore_old_files(self._manifest_path)
+            _restore_old_files(self._manifest_path)
             self.refuse_existing()
             stage = self._hidden_path("write")
             os.mkdir(stage)
@@ -91,7 +101,7 @@ class StagedOutput:
         self._previous.refuse_foreign([path for path in self._existing() if path not in names])
         for name in names:
             refuse_foreign_output(name, self.format)
-        swap = Swap(self._manifest_path, self._existing())
+        swap = _Swap(self._manifest_path, self._existing())
         manifest = self._manifest(shards, ordered[0].schema, swap.note)
         try:
             swap.begin()
@@ -124,7 +134,7 @@ class StagedOutput:
         first = staged[0]
         for file in staged[1:]:
             if list(file.schema.items()) != list(first.schema.items()):
-                raise ColumnError(f"{self.dst}: {_difference(file, first)}")
+                raise ColumnError(Message(f"{self.dst}: ", _difference(file, first)))
 
     def _manifest(
         self, shards: Sequence[Shard], schema: Schema, options: Mapping[str, Any]
@@ -168,8 +178,124 @@ def _difference(file: StagedShard, first: StagedShard) -> str:
     for name in {**file.schema, **first.schema}:
         here, there = file.schema.get(name, "missing"), first.schema.get(name, "missing")
         if here != there:
-            return (
+            return Message(
                 f"column {name!r} is {here} in task {file.task:,}, but {there} in task "
-                f'{first.task:,}; give fields={{"{name}": ...}} to say what all of them write'
+                f"{first.task:,}; give ",
+                Option("fields", {name: ...}),
+                " to say what all of them write",
             )
     return f"the columns of task {file.task:,} are in another order than those of {first.task:,}"
+
+
+class _Swap:
+    """Replaces the old files next to a manifest with new ones, all of them or none.
+
+    The old files are kept in a hidden folder until all new files have their final names. From
+    before the first rename until after the last one, an incomplete manifest names that folder,
+    so if the process is killed in between, the next call can restore the files. The folder is
+    not named like a temporary file, because those are cleaned up.
+    """
+
+    def __init__(self, manifest: str, old: Sequence[str]) -> None:
+        self._manifest, self._old = manifest, list(old)
+        folder, name = os.path.split(manifest)
+        self._kept = os.path.join(folder, f".{name}{_KEPT}{uuid4().hex[:12]}")
+        self._gone: str | None = None
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """What the manifest stores under "options" until the swap is complete."""
+        names = [os.path.basename(path) for path in self._old]
+        return {"kept": os.path.basename(self._kept), "old": names}
+
+    def begin(self) -> None:
+        """Save the old manifest before it is overwritten."""
+        os.mkdir(self._kept)
+        if os.path.exists(self._manifest):
+            shutil.copy2(self._manifest, self._kept)
+            sync(os.path.join(self._kept, os.path.basename(self._manifest)))
+
+    def put(self, new: str, path: str) -> None:
+        """Give a new file its final name, and keep the old file of that name.
+
+        The old file is moved only now: while it has the name, no other process writes there.
+        """
+        if path in self._old:
+            self._keep(path)
+        for companion in (description_path, sidecar_path):
+            if os.path.exists(companion(new)):
+                os.rename(companion(new), companion(path))
+        os.rename(new, path)
+
+    def keep_others(self, taken: Sequence[str]) -> None:
+        """Keep the old files that no new file replaces."""
+        for path in self._old:
+            if path not in taken:
+                self._keep(path)
+
+    def commit(self, stage: str) -> None:
+        """Move the old files into the stage, to be removed with it."""
+        gone = os.path.join(stage, os.path.basename(self._kept))
+        os.rename(self._kept, gone)
+        self._gone = gone
+
+    def undo(self) -> None:
+        """Restore the old files."""
+        if self._gone is not None:
+            os.rename(self._gone, self._kept)
+        _restore_old_files(self._manifest)
+
+    def _keep(self, path: str) -> None:
+        # Move the file last: after that, a sidecar of that name belongs to another file.
+        for old in (description_path(path), sidecar_path(path), path):
+            if os.path.exists(old):
+                os.rename(old, os.path.join(self._kept, os.path.basename(old)))
+
+
+def _restore_old_files(manifest: str) -> None:
+    """Restore the old files of an incomplete swap.
+
+    If it is interrupted at any point, call it again.
+    """
+    folder, own = os.path.split(manifest)
+    content = load_manifest(manifest)
+    note = content.get("options")
+    if isinstance(note, dict) and not content.get("complete"):
+        for kept in _kept_folders(manifest):
+            if os.path.basename(kept) == note.get("kept"):
+                new, old = file_names(content.get("files")), file_names(note.get("old"))
+                _exchange(folder, kept, own, new, old)
+                if not os.path.exists(os.path.join(kept, own)):
+                    remove(manifest)  # there was no old manifest
+                else:
+                    os.replace(os.path.join(kept, own), manifest)
+    for kept in _kept_folders(manifest):
+        # Either no file was moved yet, or all of them are back.
+        if set(os.listdir(kept)) <= {own}:
+            remove(kept)
+
+
+def _exchange(folder: str, kept: str, own: str, new: list[str], old: list[str]) -> None:
+    """Remove the new files and restore the old ones, except for the manifest.
+
+    An old file that is not in the kept folder was either not moved yet or is already back.
+    """
+    for name in new:
+        if name not in old:
+            remove_output(os.path.join(folder, name))
+    for name in old:
+        if os.path.exists(os.path.join(kept, name)):
+            remove_output(os.path.join(folder, name))
+            os.rename(os.path.join(kept, name), os.path.join(folder, name))
+    for name in os.listdir(kept):
+        if name != own:
+            os.replace(os.path.join(kept, name), os.path.join(folder, name))
+
+
+def _kept_folders(manifest: str) -> list[str]:
+    folder, name = os.path.split(manifest)
+    entries = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    paths = [
+        os.path.join(folder, entry) for entry in entries if entry.startswith(f".{name}{_KEPT}")
+    ]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]

@@ -58,7 +58,7 @@ def write(
         raise unknown_option(name, write.__kwdefaults__, "rm.ray.write: ", value)
     load_ray()
     from recmap.ray.arrow_tables import known_schema
-    from recmap.ray.datasink import RecmapDatasink
+    from recmap.ray.ray_data import RecmapDatasink
 
     if shards is not None and min_rows_per_file is not None:
         raise OptionError("give one of shards and min_rows_per_file")

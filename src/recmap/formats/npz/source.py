@@ -23,7 +23,7 @@ from recmap.formats.npy import MAX_HEADER, NpyHeader, parse_header
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
-from recmap.model.byte_size import size_text
+from recmap.model.arguments import size_text
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 

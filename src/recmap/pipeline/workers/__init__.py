@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recmap.model.workers import Workers
+from recmap.model.arguments import Workers
 from recmap.pipeline.workers.pool import Pool, SerialPool, Work
 
 __all__ = ["open_pool"]

@@ -1,4 +1,4 @@
-"""Generate TensorFlow code that parses the records of files."""
+"""Generate code that reads files, with TensorFlow alone or as a PyTorch Dataset."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.model.field import Field
+from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.encoder import choose_encoding, parsing_of
 
-__all__ = ["tf_spec"]
+__all__ = ["tf_code", "torch_code"]
 
 Kind = _core.Kind
 
@@ -27,6 +28,10 @@ _DECODED = {
     "float32", "float64", "complex64", "complex128",
 }  # fmt: skip
 _BITCAST = {"uint32": "int32", "uint64": "int64"}
+_TORCH_TYPES = {
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+    "float16", "float32", "float64", "complex64", "complex128",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class _Feature:
         return self.kind == Kind.bytes and not self.field.is_bytes
 
 
-def tf_spec(source: Source) -> str:
+def tf_code(source: Source) -> str:
     """Return code that parses the records of these files with TensorFlow alone."""
     features = [_feature(source, name, field) for name, field in source.schema.items()]
     flat = [feature for feature in features if not feature.in_lists]
@@ -158,3 +163,50 @@ def _dataset(source: Source) -> str:
     compression = source.compressed_files.get(source.files[0])
     option = f", compression_type={compression.upper()!r}" if compression else ""
     return f"tf.data.TFRecordDataset({files!r}{option})"
+
+
+def torch_code(schema: Schema, call: str) -> str:
+    """Return code that opens files with ``call`` and returns each row as a dict of tensors."""
+    values = "".join(
+        f"            {name!r}: {_torch_value(name, field)},  # {field}\n"
+        for name, field in schema.items()
+    )
+    return f"""\
+import numpy as np
+import recmap as rm
+import torch
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.rows = {call}
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        row = self.rows[i]
+        return {{
+{values}        }}
+"""
+
+
+def _torch_value(name: str, field: Field) -> str:
+    row = f"row[{name!r}]"
+    if field.is_bytes:
+        return row if not field.shape else f"{row}.tolist()"
+    if field.ragged > 1:
+        return f"[{_torch_tensor('step', field)} for step in {row}]"
+    return _torch_tensor(row, field)
+
+
+def _torch_tensor(value: str, field: Field) -> str:
+    dtype = field.dtype.newbyteorder("=") if field.dtype.kind != "V" else field.dtype
+    if dtype.name in _TORCH_TYPES:
+        cast = "" if field.dtype.isnative else f", {dtype.name!r}"
+        return f"torch.from_numpy(np.asarray({value}{cast}))"
+    if dtype.name == "bfloat16":
+        return f"torch.from_numpy(np.asarray({value}).view(np.int16)).view(torch.bfloat16)"
+    if dtype.kind in "mM":
+        return f"torch.from_numpy(np.asarray({value}).astype(np.int64))"
+    return value  # torch has no such type

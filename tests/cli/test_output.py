@@ -1,4 +1,4 @@
-"""What people see in a terminal, and programs in a pipe."""
+"""What the command prints in a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tables_are_drawn_in_a_terminal_and_plain_in_a_pipe(verb: str) -> None:
     assert done.returncode == 0
     assert "╭" not in done.stdout
     for output in (drawn, done.stdout):
-        # Brackets are brackets, and names cannot colour anything.
+        # Brackets are not markup, and names cannot change colours.
         assert "[bold]" in output
         assert "\x1b[31m" not in output
         assert r"\x1b[31mred" in output
@@ -39,7 +39,7 @@ def test_tables_are_drawn_in_a_terminal_and_plain_in_a_pipe(verb: str) -> None:
     assert done.stderr == ""
 
 
-def test_rows_too_wide_for_the_terminal_are_shown_one_below_the_other() -> None:
+def test_rows_too_wide_for_the_terminal_are_shown_one_value_per_line() -> None:
     code, shown = run_in_terminal("head", "x.tfrecord", columns=40)
     assert code == 0
     lines = shown.replace("\r", "").splitlines()
@@ -48,14 +48,14 @@ def test_rows_too_wide_for_the_terminal_are_shown_one_below_the_other() -> None:
     assert len(lines) == 12
 
 
-def test_verify_shows_how_far_it_is() -> None:
+def test_verify_shows_progress() -> None:
     code, shown = run_in_terminal("verify", "x.tfrecord")
     assert code == 0
     assert "\x1b[2K" in shown
     assert shown.rstrip().endswith("3 sound records, 0 damaged, in 1 file of 254 bytes")
 
 
-def test_index_shows_how_far_it_is() -> None:
+def test_index_shows_progress() -> None:
     code, shown = run_in_terminal("index", "x.tfrecord")
     assert code == 0
     assert "\x1b[2K" in shown
