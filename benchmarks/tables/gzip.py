@@ -1,4 +1,4 @@
-"""Compressed files."""
+"""gzip files, read and written."""
 
 from __future__ import annotations
 

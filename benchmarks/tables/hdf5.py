@@ -1,4 +1,4 @@
-"""HDF5 to batches."""
+"""HDF5 files read in batches."""
 
 from __future__ import annotations
 
