@@ -88,7 +88,7 @@ def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:
         assert row.ratio is not None
         lines.append(f"| {case} | {row.ours} | `{row.peer}.py`: {row.theirs} | {row.ratio:.3g}x |")
     versions = f"Python {facts['Python']}, TensorFlow {facts['tensorflow']}"
-    busy = f"Use of the processors by others before each run: {facts['use by others']}."
+    busy = f"CPU use by other programs before each run: {facts['use by others']}."
     return "\n".join(
         [*lines, "", f"Measured {facts['date']}: {_where(facts)}, {versions}. {busy}", ""]
     )

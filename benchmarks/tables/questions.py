@@ -14,9 +14,9 @@ from benchmarks.timing import Measure
 __all__ = ["measure"]
 
 _NOTE = (
-    "A program of examples/ and the one of examples/usual/ on the same data, each in a process of "
-    "its own, the best of three times; imports do not count. Memory is the peak of anonymous "
-    "memory, with worker processes, above that after the imports."
+    "A program of examples/ and one of examples/usual/ on the same data, each in its own process, "
+    "the best of three runs; imports do not count. Memory is the peak of anonymous memory above "
+    "that after the imports, worker processes included."
 )
 
 

@@ -68,7 +68,7 @@ def test_figures_are_written_into_the_pages_they_belong_to() -> None:
         "before\n<!-- figures -->\n| | recmap | usual | |\n|---|---|---|---|\n"
         "| a case, 1 rows | 1 s, 2 MB | `loop.py`: 9 s, 3 MB | 9x |\n\n"
         "Measured ?: ? cores of ?, ?, Python ?, TensorFlow ?. "
-        "Use of the processors by others before each run: none.\n<!-- end of figures -->\nafter\n"
+        "CPU use by other programs before each run: none.\n<!-- end of figures -->\nafter\n"
     )
 
 
