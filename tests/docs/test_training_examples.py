@@ -84,9 +84,9 @@ def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(scrip
         os.unlink(f"{folder}/train.tfrecord")  # folders of tests are kept for a while
 
     whole, killed = np.load("whole/losses.npy"), np.load("killed/losses.npy")
-    went_on = re.search(r"went on after step (\d+)", printed)
-    assert went_on is not None
-    assert 0 < int(went_on[1]) < len(whole)
+    resumed = re.search(r"resumed after step (\d+)", printed)
+    assert resumed is not None
+    assert 0 < int(resumed[1]) < len(whole)
     assert killed.shape == whole.shape
     assert np.array_equal(killed, whole)
     assert whole[-1] < whole[0] / 10
