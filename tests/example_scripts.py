@@ -1,6 +1,6 @@
 """Runs the programs of one question and the code of its page, and prints their output as JSON.
 
-All run in one process, because TensorFlow takes long to import.
+They share one process, because importing TensorFlow takes long.
 
     python example_scripts.py q0
 """

@@ -1,4 +1,4 @@
-"""Runs the examples of a page from top to bottom, as a reader would."""
+"""Runs the examples of a documentation page from top to bottom, as a reader would."""
 
 from __future__ import annotations
 
