@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.pages import fill
 from benchmarks.report import Row, Table
-from tests.example_scripts import BLOCK, EXAMPLES, PAGES
+from tests.docs.example_scripts import BLOCK, EXAMPLES, PAGES
 
 QUESTIONS = ["q0", "q1", "q2", "q3", "q4"]
 
@@ -21,7 +21,7 @@ QUESTIONS = ["q0", "q1", "q2", "q3", "q4"]
 def test_programs_and_pages_run_without_an_error(question: str) -> None:
     os.mkdir("elsewhere")
     os.mkdir("temporary")
-    runner = str(Path(__file__).parents[1] / "example_scripts.py")
+    runner = str(Path(__file__).parent / "example_scripts.py")
     done = subprocess.run(
         [sys.executable, runner, question], capture_output=True, text=True, check=False,
         cwd="elsewhere", env={**os.environ, "TMPDIR": os.path.abspath("temporary")},

@@ -9,7 +9,7 @@ import pytest
 
 import recmap as rm
 from docs.make.command_line import PAGE, page
-from tests.pages import ROOT, run_page
+from tests.docs.pages import ROOT, run_page
 
 DOCS = ROOT / "docs"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pages import ROOT, run_page
+from tests.docs.pages import ROOT, run_page
 
 
 def test_the_examples_of_the_readme_run_from_top_to_bottom() -> None:

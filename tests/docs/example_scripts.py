@@ -20,7 +20,7 @@ from pathlib import Path
 
 __all__ = ["BLOCK", "EXAMPLES", "PAGES"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES, PAGES = ROOT / "examples", ROOT / "docs" / "questions"
 
 # A program that a page names, or a block of code or output after it.

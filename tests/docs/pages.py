@@ -17,7 +17,7 @@ from recmap.errors import SkippedRecordsWarning
 
 __all__ = ["ROOT", "Block", "blocks", "run_page", "run_python"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The command may not be installed where the tests run.
