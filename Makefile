@@ -1,23 +1,22 @@
-# Every target sets up what it needs, in a virtual environment of its own.
+# Every target sets up what it needs in a virtual environment, .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
 BUILD := build/native
-# A link that leads nowhere is an error; with --quiet it would not be. The variable silences an
-# advertisement.
+# A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: help demo test test-native check docs bench fuzz hostile stubs format clean
 
 help:
-	@echo "make demo    build recmap and run the main job end to end"
+	@echo "make demo    build recmap and see it work"
 	@echo "make test    run every test, with every package installed"
-	@echo "make check   ruff, mypy, import-linter, clang-format, stubs, links of the docs"
+	@echo "make check   ruff, mypy, import-linter, clang-format, the stubs, the docs"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   measure against other libraries"
 	@echo "make fuzz    fuzz the native core (needs clang)"
-	@echo "make hostile try random files, pipelines and kills against the reference libraries"
+	@echo "make hostile try random cases against the reference libraries"
 
 $(VENV)/pip: 
 	$(PYTHON) -m venv $(VENV)

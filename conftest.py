@@ -1,4 +1,4 @@
-"""Every test and doctest runs in a folder of its own."""
+"""Fixtures for all tests and doctests."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# A machine that is busy is no failure.
+# A busy machine is not a failure.
 hypothesis.settings.register_profile("recmap", deadline=None)
 hypothesis.settings.load_profile("recmap")
 
-# TensorFlow talks much when it is imported.
+# TensorFlow logs a lot when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doctests and tests write files without caring where."""
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test and doctest in its own folder, so that it can write files anywhere."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def in_time() -> Iterator[None]:
-    """For tests that could hang."""
+    """Fail a test that hangs."""
     from tests import jobs
 
     with jobs.deadline():
@@ -35,8 +35,9 @@ def in_time() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def frozen() -> Iterator[None]:
-    """For tests of which others fork this process: what tests before have left over, such as
-    datasets of TensorFlow, must not be collected in a child, which has not its threads.
+    """Keep objects of earlier tests from being collected in processes that a test forks.
+
+    A TensorFlow dataset, for example, needs threads that do not exist in a forked child.
     """
     gc.collect()
     gc.freeze()

@@ -11,10 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.bench import Bench
-from benchmarks.machine import describe
+from benchmarks.machine import IdleWait, describe
 from benchmarks.pages import fill, fill_readme
 from benchmarks.plots import draw
-from benchmarks.quiet import Quiet
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
     adapters,
@@ -61,22 +60,22 @@ def main() -> None:
     options = _parse()
     facts = describe() | {"sizes": "quick" if options.quick else "full"}
     print(f"# Benchmarks\n\n{facts_table(facts)}\n", flush=True)
-    tables, begin, quiet = [], time.perf_counter(), Quiet(options.wait)
+    tables, begin, idle = [], time.perf_counter(), IdleWait(options.wait)
     with (
         tempfile.TemporaryDirectory(prefix="recmap-bench-", dir=options.folder) as folder,
-        Bench(Path(folder), options.quick, options.rounds, quiet) as bench,
+        Bench(Path(folder), options.quick, options.rounds, idle) as bench,
     ):
         for name in options.only or _TABLES:
             table = _TABLES[name](bench)
             tables.append(table)
             if name == "questions" and options.docs:
-                fill(options.docs / "questions", table, facts | {"use by others": quiet.describe()})
+                fill(options.docs / "questions", table, facts | {"use by others": idle.describe()})
             print(markdown([table]), flush=True)
     verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
     facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"
-    facts["use by others"] = quiet.describe()
-    spent = time.perf_counter() - begin - quiet.waited
-    facts["took"] = f"{spent:.0f} s, and {quiet.waited:.0f} s of waiting for others"
+    facts["use by others"] = idle.describe()
+    spent = time.perf_counter() - begin - idle.waited
+    facts["took"] = f"{spent:.0f} s, and {idle.waited:.0f} s of waiting for others"
     print(facts_table({name: facts[name] for name in ("targets", "use by others", "took")}))
     if options.docs:
         drawings = draw(bench.races, facts, options.docs / "images")
@@ -95,20 +94,20 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER",
-        help="write tables, plots and the figures of the questions there (docs), and those of "
-        "README.md next to it",
+        help="write the tables, the plots and the figures of the questions into this folder "
+        "(docs), and the figures of README.md next to it",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(
         "--only", action="append", choices=_TABLES, metavar="NAME",
         help=f"measure only this table; repeatable: {', '.join(_TABLES)}",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=5, help="turns per entrant")
+    parser.add_argument("--rounds", type=int, default=5, help="turns per entrant (5)")
     parser.add_argument(
         "--wait", type=float, default=60, metavar="SECONDS",
         help="seconds to wait, in all, until other programs leave the CPUs idle",
     )  # fmt: skip
-    parser.add_argument("--folder", type=Path, help="where to write the files; not a tmpfs")
+    parser.add_argument("--folder", type=Path, help="where to write the data; not a tmpfs")
     return parser.parse_args()
 
 

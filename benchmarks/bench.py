@@ -11,66 +11,68 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.quiet import Quiet
+from benchmarks.machine import IdleWait
 from benchmarks.timing import Entrant, Timing, race
 from benchmarks.worker import Worker
 from benchmarks.workloads import Workload, make, workloads
 
 __all__ = ["Bench"]
 
+# The modules of benchmarks/jobs by worker.
 _MODULES = {
-    "recmap": "benchmarks.ours",
-    "plain": "benchmarks.plain",
-    "h5py": "benchmarks.peers_h5py",
-    "tensorflow": "benchmarks.peers_tf",
-    "tfrecord": "benchmarks.peers_tfrecord",
-    "training": "benchmarks.ours_training",
-    "tf training": "benchmarks.peers_tf_training",
-    "torch": "benchmarks.peers_torch",
-    "grain": "benchmarks.peers_grain",
-    "ray": "benchmarks.on_ray",
-    "questions": "benchmarks.questions",
-    **dict.fromkeys(
-        ("adapter plain", "adapter to_tf", "adapter to_torch"), "benchmarks.ours_adapters"
-    ),
+    "recmap": "recmap_files",
+    "plain": "numpy_and_system",
+    "h5py": "h5py_files",
+    "tensorflow": "tensorflow_files",
+    "tfrecord": "tfrecord_package",
+    "training": "recmap_training",
+    "tf training": "tensorflow_training",
+    "torch": "torch_training",
+    "grain": "grain_training",
+    "ray": "ray_cluster",
+    "questions": "example_programs",
+    # One process each: the frameworks must not disturb each other.
+    "adapter plain_iterator": "recmap_training",
+    "adapter to_tf": "recmap_training",
+    "adapter to_torch": "recmap_training",
 }
 
 
 class Bench:
     """What the tables share. Files are made in ``folder`` when they are first needed."""
 
-    def __init__(self, folder: Path, quick: bool, rounds: int, quiet: Quiet) -> None:
+    def __init__(self, folder: Path, quick: bool, rounds: int, idle: IdleWait) -> None:
         self.folder = folder
         self.quick = quick
         self.rounds = rounds
-        self.quiet = quiet
+        self.idle = idle
         self.workloads = workloads(quick)
         self.races: list[dict[str, Any]] = []
         self._workers: dict[str, Worker] = {}
 
-    def worker(self, who: str) -> Worker:
-        """Return the worker of that name, one of those above."""
-        if who not in self._workers:
-            self._workers[who] = Worker(_MODULES[who])
-        return self._workers[who]
+    def worker(self, name: str) -> Worker:
+        """Return the worker of that name, and start it if needed."""
+        if name not in self._workers:
+            self._workers[name] = Worker(_MODULES[name])
+        return self._workers[name]
 
     def fresh_worker(self, cores: int | None = None) -> Worker:
         """Start a new worker for recmap; the caller closes it."""
         return Worker(_MODULES["recmap"], cores)
 
     def entrants(
-        self, who: str, name: str, job: str, checked: bool = False, **options: Any
+        self, worker: str, name: str, job: str, checked: bool = False, **options: Any
     ) -> list[Entrant]:
         """Return one entrant, or none if its package is not installed."""
-        worker = self.worker(who)
-        return [] if worker.missing else [Entrant(name, worker, job, options, checked)]
+        runner = self.worker(worker)
+        return [] if runner.missing else [Entrant(name, runner, job, options, checked)]
 
     def race(self, case: str, entrants: Sequence[Entrant], row_bytes: float) -> dict[str, Timing]:
         """Run a race and return the timings by entrant; they are kept for the raw numbers."""
-        # Writes still on their way to the disk would disturb the race.
+        # Let earlier writes reach the disk first: they would disturb the race.
         os.sync()
         begin = time.perf_counter()
-        timings = race(entrants, row_bytes, self.rounds, self.quiet)
+        timings = race(entrants, row_bytes, self.rounds, self.idle)
         print(f"{case}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
         self.races.append(
             {
@@ -88,10 +90,10 @@ class Bench:
         return str(folder)
 
     def file(self, workload: Workload, form: str, rows: int | None = None, **options: Any) -> str:
-        """Return a TFRecord file of a workload, without an index unless asked for."""
+        """Return a TFRecord file of a workload, without an index unless ``index=True``."""
         rows = rows or workload.rows
-        marks = [form, str(rows), *(f"{key}-{value}" for key, value in options.items())]
-        path = Path(self.source(workload), "_".join(marks) + ".tfrecord")
+        parts = [form, str(rows), *(f"{key}-{value}" for key, value in options.items())]
+        path = Path(self.source(workload), "_".join(parts) + ".tfrecord")
         if not path.exists():
             self.worker("recmap").call(
                 "make", source=str(path.parent), form=form, path=str(path), rows=rows, **options

@@ -12,7 +12,7 @@ __all__ = ["fill", "fill_readme"]
 
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 
-# The cases that README.md shows of each table, and a peer of each.
+# The cases that README.md shows, by table, each with one peer.
 _SHOWN = {
     "Read": {
         "40 B rows, float_list": "TensorFlow, tuned",
@@ -44,8 +44,9 @@ _SHOWN = {
 
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
-    """Write rows of the table, and where they were measured, into the pages whose names
-    begin like them (``q0``); return the pages that changed.
+    """Write the rows of each question, and where they were measured, into its page.
+
+    Rows and pages begin with the same word, such as ``q0``. Return the pages.
     """
     written = []
     for page in sorted(folder.glob("q*.md")):
@@ -58,7 +59,7 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
 
 
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
-    """Write the rows that README.md shows, and where they were measured, into it."""
+    """Write the rows that README.md shows, and where they were measured."""
     rows = {(t.title, row.case, row.peer): row for t in tables for row in t.rows}
     lines = ["| | recmap | peer | |", "|---|---|---|---|"]
     for title, cases in _SHOWN.items():
@@ -87,7 +88,7 @@ def _block(rows: Sequence[Row], facts: dict[str, str]) -> str:
         assert row.ratio is not None
         lines.append(f"| {case} | {row.ours} | `{row.peer}.py`: {row.theirs} | {row.ratio:.3g}x |")
     versions = f"Python {facts['Python']}, TensorFlow {facts['tensorflow']}"
-    busy = f"Use of the processors by others before each run: {facts['use by others']}."
+    busy = f"CPU use by other programs before each run: {facts['use by others']}."
     return "\n".join(
         [*lines, "", f"Measured {facts['date']}: {_where(facts)}, {versions}. {busy}", ""]
     )

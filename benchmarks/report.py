@@ -1,4 +1,4 @@
-"""Tables of ratios, each row with its target."""
+"""Tables of ratios, with their targets, as Markdown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compare(
 
 
 def rate(timing: Timing) -> str:
-    """``6.21 M rows/s, 0.25 GB/s``"""
+    """Return a rate such as ``6.21 M rows/s, 0.25 GB/s``."""
     return f"{_count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
 
 

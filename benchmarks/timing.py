@@ -1,4 +1,4 @@
-"""Timings: one run of a job, and the best of several that took turns."""
+"""Races: several entrants do the same work in turns, and the best run of each counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from benchmarks.quiet import Quiet
+from benchmarks.machine import IdleWait
 
 __all__ = ["Clock", "DifferentDataError", "Entrant", "Measure", "Runner", "Timing", "race"]
 
@@ -24,8 +24,10 @@ class DifferentDataError(Exception):
 
 @dataclass(frozen=True)
 class Measure:
-    """One run. ``check`` is a sum over the values it read, if asked for; ``memory`` has the
-    memory in use, as seconds and bytes, and ``peak`` is its maximum.
+    """One run of a job.
+
+    ``check`` is the sum of the values it read, if asked for. ``memory`` has the memory in use, as
+    pairs of seconds and bytes; ``peak`` is its maximum.
     """
 
     seconds: float
@@ -95,7 +97,7 @@ class Timing:
 
 
 def race(
-    entrants: Sequence[Entrant], row_bytes: float, rounds: int, quiet: Quiet
+    entrants: Sequence[Entrant], row_bytes: float, rounds: int, idle: IdleWait
 ) -> dict[str, Timing]:
     """Run the entrants in turns, so that a disturbance of the machine affects all of them.
 
@@ -108,7 +110,7 @@ def race(
         # Change the order, so that no entrant always follows the same one.
         shift = turn % len(entrants)
         for entrant in (*entrants[shift:], *entrants[:shift]):
-            quiet.wait()
+            idle.wait()
             timings[entrant.name].runs += _turn(entrant)
     return timings
 

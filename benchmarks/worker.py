@@ -28,11 +28,11 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 class WorkerError(Exception):
-    """A failed job; the message is the traceback of the worker."""
+    """A job failed; the message is the traceback in the worker."""
 
 
 class Worker:
-    """A process that runs the ``JOBS`` of one module.
+    """A process that runs the ``JOBS`` of one module of benchmarks/jobs.
 
     ``cores`` limits it to that many CPUs (Linux). ``missing`` is the name of a package that
     the module could not import; then no job can run.
@@ -61,7 +61,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerError(f"{self.module}: the worker ended with {self._process.wait()}")
+            raise WorkerError(f"{self.module}: the worker exited with code {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{self.module}: {answer['error']}")
@@ -83,10 +83,11 @@ def _serve(module: str, cores: int) -> None:
     if cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     try:
-        jobs: dict[str, Callable[..., Measure]] = importlib.import_module(module).JOBS
+        imported = importlib.import_module(f"benchmarks.jobs.{module}")
     except ModuleNotFoundError as error:
         _send(answers, {"missing": error.name})
         return
+    jobs: dict[str, Callable[..., Measure]] = imported.JOBS
     _send(answers, {})
     for line in sys.stdin:
         order = json.loads(line)

@@ -1,4 +1,4 @@
-"""The data: rows of several sizes, sequences and images, kept as .npy files."""
+"""The data to read and write: rows of several sizes, sequences and images, as .npy files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Data:
-    """Values in memory: row ``i`` is ``values[i]``, or lies between two offsets."""
+    """Values in memory: row ``i`` is ``values[i]``, or the values between two offsets."""
 
     values: Array
     offsets: Array | None = None
@@ -106,7 +106,7 @@ def _ragged(
 
 
 def _fewer(rows: int, size: int) -> tuple[int, int]:
-    """Return the rows for tuned peers, and for those that loop in Python: at most a second."""
+    """Return the rows for tuned peers, and for those that loop in Python: about a second."""
     return min(rows, size // 512), min(-(-rows // 8), size // 8192)
 
 

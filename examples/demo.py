@@ -1,7 +1,7 @@
-"""A memmap of numbers, several times its memory budget, becomes TFRecord shards, is
-verified, read, shuffled, trained on, and converted back.
+"""Convert a memmap several times larger than the memory budget to TFRecord shards; verify, read
+and shuffle them, train on them, and convert them back.
 
-Run it with `make demo`. It needs nothing but recmap.
+Run it with `make demo`. It needs only recmap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY = "64MB"
 
 
 def anonymous_memory() -> int:
-    """Bytes of memory this process holds that no file backs."""
+    """Return the memory of this process, in bytes, without mapped files."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
@@ -31,7 +31,7 @@ def anonymous_memory() -> int:
 
 
 class Peak:
-    """The most memory held while the block ran, above what was held before."""
+    """Measures how much the memory of this process grows during a ``with`` block."""
 
     def __enter__(self) -> Self:
         self.before = self.most = anonymous_memory()
@@ -71,30 +71,30 @@ def main() -> None:
         for start in range(0, ROWS, 100_000):
             source[start : start + 100_000] = rng.integers(0, 256, (100_000, WIDTH))
         source.flush()
-        pattern = f"{folder}/out/"
+        shards = f"{folder}/out/"
 
         def write() -> int:
             report = rm.convert(
-                f"{folder}/x.dat", pattern, source={"dtype": "float32", "shape": (-1, WIDTH)},
+                f"{folder}/x.dat", shards, source={"dtype": "float32", "shape": (-1, WIDTH)},
                 shards=SHARDS, memory=MEMORY,
             )  # fmt: skip
             return report.rows
 
         def back() -> int:
-            report = rm.convert(pattern, f"{folder}/y.npy", memory=MEMORY)
+            report = rm.convert(shards, f"{folder}/y.npy", memory=MEMORY)
             made = np.load(f"{folder}/y.npy", mmap_mode="r")
             for start in range(0, ROWS, 100_000):
                 assert np.array_equal(made[start:][:100_000], source[start:][:100_000])
             return report.rows
 
         def verify() -> int:
-            found = rm.verify(pattern)
+            found = rm.verify(shards)
             assert found.ok, found.damage
             return found.records
 
         def read() -> int:
             total, rows = 0.0, 0
-            for batch in rm.open(pattern).batches(4096):
+            for batch in rm.open(shards).batches(4096):
                 total += float(batch["data"][:, 0].sum(dtype=np.float64))
                 rows += len(batch["data"])
             expected = float(source[:, 0].sum(dtype=np.float64))
@@ -103,15 +103,16 @@ def main() -> None:
 
         def shuffle() -> int:
             total, rows = 0.0, 0
-            for batch in rm.open(pattern).shuffle(seed=1).batch(4096):
+            for batch in rm.open(shards).shuffle(seed=1).batch(4096):
                 total += float(batch["data"].sum(dtype=np.float64))
                 rows += len(batch["data"])
-            assert total == float(source.sum(dtype=np.float64))  # of whole numbers: exact
+            # The values are whole numbers, so sums in any order are equal.
+            assert total == float(source.sum(dtype=np.float64))
             return rows
 
         def train() -> int:
             wanted, weights, losses = np.arange(WIDTH) / WIDTH, np.zeros(WIDTH), []
-            batches = rm.open(pattern).shuffle(seed=1).batch(256).take(2000)
+            batches = rm.open(shards).shuffle(seed=1).batch(256).take(2000)
             for batch in batches:
                 x = batch["data"] / 255 - 0.5
                 error = x @ (weights - wanted)
@@ -123,23 +124,23 @@ def main() -> None:
 
         def gather() -> int:
             picked = np.random.default_rng(0).integers(0, ROWS, 500_000)
-            assert np.array_equal(rm.open(pattern)[picked]["data"], source[picked])
+            assert np.array_equal(rm.open(shards)[picked]["data"], source[picked])
             return len(picked)
 
         row = WIDTH * 4
-        print(f"{ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB, as a memmap;")
-        print(f"conversions may hold {MEMORY}.")
+        print(f"A memmap of {ROWS:,} rows of float32[{WIDTH}], {ROWS * row / 1e6:,.0f} MB.")
+        print(f"Conversions may use {MEMORY} of memory.")
         print(f"  {'step':<24} {'rows':>11} {'time':>10} {'rate':>12} {'data':>11} {'memory':>10}")
         step(f"convert to {SHARDS} TFRecords", ROWS * row, write)
         step("verify every CRC", ROWS * row, verify)
         step("read in batches of 4096", ROWS * row, read)
-        step("gather 500,000 at random", 500_000 * row, gather)
-        step("shuffle all, batches", ROWS * row, shuffle)
+        step("gather rows at random", 500_000 * row, gather)
+        step("shuffle all rows", ROWS * row, shuffle)
         step("train on 2,000 batches", 2000 * 256 * row, train)
         step("convert to .npy", ROWS * row, back)
         size = sum(entry.stat().st_size for entry in os.scandir(f"{folder}/out"))
         print(f"The shards take {size / 1e6:,.0f} MB. All values were compared with the memmap.")
-        print("Memory is what the process held beyond its start, without mapped files.")
+        print("Memory is how much the process grew in each step, without mapped files.")
 
 
 if __name__ == "__main__":

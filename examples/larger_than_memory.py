@@ -1,4 +1,4 @@
-"""What the programs that train share: a file larger than memory, and a limit that holds."""
+"""Shared by the programs that train: make a file larger than memory, and limit the memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ROWS = 1024
 
 
 def prepare(path: str, size: int, limit: int) -> None:
-    """Limits the memory to so many MB, and makes a file of more, if it is not there."""
+    """Limit the memory to ``limit`` MB, and make a file of ``size`` MB unless it exists."""
     if size <= limit:
-        raise SystemExit(f"{size} MB would fit into {limit} MB: give --size more")
+        raise SystemExit(f"{size} MB fits into {limit} MB: choose a larger --size")
     limit_memory(limit)
     if not os.path.exists(path):
         make(path, size)
@@ -28,8 +28,9 @@ def prepare(path: str, size: int, limit: int) -> None:
 
 
 def limit_memory(megabytes: int) -> None:
-    """From here on the system refuses to give this process more than that. Mapped files do
-    not count, for the system takes their pages back when it needs them.
+    """Let this process allocate only so much more memory.
+
+    Mapped files do not count, because the system takes their pages back when it needs them.
     """
     with open("/proc/self/status") as status:
         held = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
@@ -38,7 +39,7 @@ def limit_memory(megabytes: int) -> None:
 
 
 def make(path: str, megabytes: int) -> None:
-    """Rows of numbers, and one to be learned from them, made and written block by block."""
+    """Write rows of numbers ``x``, and a number ``y`` to learn from them, block by block."""
     rows = megabytes * 1_000_000 // (4 * WIDTH)
     weights = np.random.default_rng(0).standard_normal(WIDTH, np.float32) / 16
 

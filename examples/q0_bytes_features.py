@@ -1,6 +1,6 @@
-"""A memmap becomes a TFRecord file in which each row is one string of raw bytes.
+"""Convert a memmap to a TFRecord file that stores each row as one string of raw bytes.
 
-float64 is stored so without being asked: a float feature has 32 bits.
+recmap stores float64 this way by default, because a float feature has only 32 bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check(folder: str, rows: int) -> None:
     records = tf.data.TFRecordDataset(f"{folder}/x.tfrecord").batch(rows)
     (parsed,) = (tf.io.parse_example(batch, spec) for batch in records)
     assert np.array_equal(tf.io.decode_raw(parsed["data"], tf.float32).numpy(), x)
-    # recmap wrote down what the bytes are, so nobody has to say it again.
+    # The file describes the bytes, so recmap needs no fields=.
     ds = rm.open(f"{folder}/x.tfrecord")
     assert str(ds.schema["data"]) == f"float32[{WIDTH}]"
     assert np.array_equal(ds["data"], x)

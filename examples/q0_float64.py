@@ -1,4 +1,4 @@
-"""A memmap of float64 becomes a TFRecord file without losing a bit."""
+"""Convert a memmap of float64 to a TFRecord file, without losing a bit."""
 
 from __future__ import annotations
 

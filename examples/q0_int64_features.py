@@ -1,4 +1,4 @@
-"""A memmap of int32 counts becomes int64 features, and comes back as int32."""
+"""Convert a memmap of int32 to int64 features; recmap reads them back as int32."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main() -> None:
         make(folder, rows)
         print(f"converted {answer(folder):,} rows of int32[{WIDTH}] into int64 features")
         check(folder, rows)
-        print("TensorFlow reads int64, recmap the int32 that they were")
+        print("TensorFlow reads them as int64, recmap as int32")
 
 
 if __name__ == "__main__":

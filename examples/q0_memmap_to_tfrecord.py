@@ -1,4 +1,4 @@
-"""A memmap of float32 rows becomes a TFRecord file of float features."""
+"""Convert a memmap of float32 rows to a TFRecord file of float features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def main() -> None:
         make(folder, rows)
         print(f"converted {answer(folder):,} rows of float32[{WIDTH}]")
         check(folder, rows)
-        print("TensorFlow parses every record into the row of the memmap")
+        print("TensorFlow reads the same rows from it")
 
 
 if __name__ == "__main__":

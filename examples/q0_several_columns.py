@@ -1,4 +1,4 @@
-"""Columns from several files become one set of TFRecord shards: x, label and weight."""
+"""Write columns from several files into one set of TFRecord shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answer(folder: str) -> int:
 def check(folder: str, rows: int) -> None:
     import tensorflow as tf
 
-    # float64 does not fit a float feature, so it is stored as its bytes.
+    # float64 does not fit into a float feature, so it is stored as raw bytes.
     spec = {
         "x": tf.io.FixedLenFeature([WIDTH], tf.float32),
         "label": tf.io.FixedLenFeature([], tf.int64),
@@ -55,7 +55,7 @@ def main() -> None:
         print(f"wrote {answer(folder):,} rows of three columns into four shards")
         print(f"  {rm.open(f'{folder}/out/').schema}")
         check(folder, rows)
-        print("TensorFlow reads the values of all three files from them, in their order")
+        print("TensorFlow reads the values of all three files from them, in order")
 
 
 if __name__ == "__main__":

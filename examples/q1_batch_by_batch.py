@@ -1,4 +1,4 @@
-"""A TFRecord file of arrays, stored as raw bytes, is read batch by batch as NumPy arrays."""
+"""Read a TFRecord file of arrays, stored as raw bytes, in batches of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main() -> None:
         assert read == rows
         print(f"read {read:,} arrays of float32[64,64] in batches of 32, the last of {rows % 32}")
         check(folder, rows)
-        print("their mean is that of what TensorFlow wrote")
+        print("their mean is that of the arrays that TensorFlow wrote")
 
 
 if __name__ == "__main__":

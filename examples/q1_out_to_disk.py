@@ -1,4 +1,4 @@
-"""A TFRecord file becomes an .npy file, which NumPy maps, within 64 MB of memory."""
+"""Convert a TFRecord file to an .npy file that NumPy can map, within 64 MB of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TFRecord file is read row by row, and at any row, without reading those before."""
+"""Read a TFRecord file row by row, and single rows without reading those before."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
-        print(f"went through {answer(folder):,} rows one by one, then read the last alone")
+        print(f"read {answer(folder):,} rows one by one, then the last one alone")
         check(folder, rows)
         print("they are the rows that TensorFlow wrote")
 

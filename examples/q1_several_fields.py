@@ -1,4 +1,4 @@
-"""Images and labels in one TFRecord file: batches of both, or one column alone."""
+"""Read images and labels from one TFRecord file: batches of both, or one column."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main() -> None:
         means = images.mean(axis=(1, 2, 3))
         expected = [means[labels == label].mean() for label in range(10)]
         assert np.allclose(brightness, expected, rtol=1e-5)
-        print("the mean brightness of each label is that of what TensorFlow wrote")
+        print("the mean brightness of each label is that of the images TensorFlow wrote")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Keras model is trained on memmaps of images and labels, shuffled over the whole file."""
+"""Train a Keras model on memmaps of images and labels, shuffled over all rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = (64, 64, 3)
 
 
 def make(folder: str, rows: int) -> None:
-    """Images sorted by their label, as files often are: bright ones have higher labels."""
+    """Write images sorted by label, as files often are; higher labels are brighter."""
     labels = np.sort(np.random.default_rng(0).integers(0, 10, rows))
     labels.tofile(f"{folder}/labels.dat")
     images = np.memmap(f"{folder}/images.dat", np.float32, "w+", shape=(rows, *SHAPE))
@@ -23,15 +23,15 @@ def make(folder: str, rows: int) -> None:
     images.flush()
 
 
-def opened(folder: str) -> rm.Dataset:
+def open_both(folder: str) -> rm.Dataset:
     images = rm.open(f"{folder}/images.dat", dtype="float32", shape=(-1, *SHAPE))
     labels = rm.open(f"{folder}/labels.dat", dtype="int64", shape=(-1,))
     return rm.open({"image": images, "label": labels})
 
 
 def answer(folder: str) -> int:
-    """An epoch without a model: how fast the batches come."""
-    train = opened(folder).shuffle(seed=1).batch(32).to_tf(features="image", label="label")
+    """Read one epoch without a model, to time the batches."""
+    train = open_both(folder).shuffle(seed=1).batch(32).to_tf(features="image", label="label")
     return sum(len(labels) for _, labels in train)
 
 
@@ -39,8 +39,9 @@ def check(folder: str, rows: int) -> None:
     labels = np.fromfile(f"{folder}/labels.dat", np.int64)
     images = np.memmap(f"{folder}/images.dat", np.float32, "r", shape=(rows, *SHAPE))
     order, mixed = [], []
-    # The row number goes along to tell which row came.
-    numbered = rm.open({"image": opened(folder), "label": opened(folder), "row": np.arange(rows)})
+    # A column of row numbers tells which rows a batch has.
+    both = open_both(folder)
+    numbered = rm.open({"image": both, "label": both, "row": np.arange(rows)})
     for batch in numbered.shuffle(seed=1).batch(32):
         assert np.array_equal(batch["image"], images[batch["row"]])
         assert np.array_equal(batch["label"], labels[batch["row"]])
@@ -57,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
         check(folder, rows)
-        train = opened(folder).shuffle(seed=1).batch(32).to_tf(features="image", label="label")
+        train = open_both(folder).shuffle(seed=1).batch(32).to_tf(features="image", label="label")
         model = keras.Sequential([keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(0.1), loss)

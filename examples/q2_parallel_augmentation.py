@@ -1,4 +1,4 @@
-"""Images of a memmap are changed at random by several processes on their way to TensorFlow."""
+"""Augment the images of a memmap in several processes, for TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def augment(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {**row, "image": np.clip(row["image"] + noise, 0, 1)}
 
 
-def opened(folder: str) -> rm.Dataset:
+def open_both(folder: str) -> rm.Dataset:
     images = rm.open(f"{folder}/images.dat", dtype="float32", shape=(-1, *SHAPE))
     labels = rm.open(f"{folder}/labels.dat", dtype="int64", shape=(-1,))
     return rm.open({"image": images, "label": labels})
 
 
 def answer(folder: str, workers: int = 2) -> int:
-    train = opened(folder).map(augment, workers=workers).batch(32).to_tf()
+    train = open_both(folder).map(augment, workers=workers).batch(32).to_tf()
     return sum(len(batch["label"]) for batch in train)
 
 
 def check(folder: str, rows: int) -> None:
     images = np.memmap(f"{folder}/images.dat", np.float32, "r", shape=(rows, *SHAPE))
-    here = [batch["image"] for batch in opened(folder).map(augment).batch(32)]
-    there = opened(folder).map(augment, workers=2).batch(32).to_tf()
-    for mine, theirs in zip(here, there, strict=True):
-        assert np.array_equal(mine, theirs["image"].numpy())
-    noise = np.concatenate(here) - images
+    serial = [batch["image"] for batch in open_both(folder).map(augment).batch(32)]
+    parallel = open_both(folder).map(augment, workers=2).batch(32).to_tf()
+    for one, other in zip(serial, parallel, strict=True):
+        assert np.array_equal(one, other["image"].numpy())
+    noise = np.concatenate(serial) - images
     assert 0.08 < noise.std() < 0.1  # a little less than 0.1, because of the clipping
     assert len(np.unique(noise[:, 0, 0, 0])) > rows * 0.8  # no two rows share their noise
 
@@ -51,9 +51,9 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
-        print(f"{answer(folder):,} images were changed by 2 processes")
+        print(f"2 processes augmented {answer(folder):,} images")
         check(folder, rows)
-        print("each row has noise of its own, the same with any number of processes")
+        print("each row gets its own noise, the same with any number of processes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An .npy file becomes HDF5 with chunks that suit training: a batch of whole rows each."""
+"""Convert an .npy file to HDF5 with chunks that suit training: whole rows, one batch each."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
         print(f"wrote {answer(folder):,} rows in gzip chunks of 256 rows")
-        print(f"read {read(folder):,} rows in a random order of blocks")
+        print(f"read {read(folder):,} rows, shuffled in windows")
         check(folder)
-        print("h5py reads the values of the .npy file; windows of 16 chunks give each row once")
+        print("h5py reads the values of the .npy file; the shuffle gives each row once")
 
 
 if __name__ == "__main__":

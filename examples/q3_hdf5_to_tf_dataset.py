@@ -1,4 +1,4 @@
-"""A compressed HDF5 dataset becomes a tf.data.Dataset; chunks are inflated in parallel."""
+"""Read a compressed HDF5 dataset as a tf.data.Dataset; chunks are inflated in parallel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check(folder: str) -> None:
     dataset = rm.open(f"{folder}/x.h5").batch(256).to_tf()
     assert dataset.element_spec == {"x": tf.TensorSpec((None, WIDTH), tf.float32)}
     assert np.array_equal(np.concatenate([batch["x"].numpy() for batch in dataset]), x)
-    # Rows of a chunk are inflated together, so a shuffle mixes windows of some chunks.
+    # A chunk is inflated whole, so the shuffle mixes windows of a few chunks.
     shuffled = rm.open(f"{folder}/x.h5").shuffle(seed=1, window=8_000).batch(256).to_tf()
     mixed = np.concatenate([batch["x"].numpy() for batch in shuffled])
     assert not np.array_equal(mixed, x)
@@ -45,7 +45,7 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
-        print(f"TensorFlow took {answer(folder):,} rows of gzip chunks of 1,000 rows")
+        print(f"TensorFlow got {answer(folder):,} rows from gzip chunks of 1,000 rows")
         check(folder)
         print("every value is the one that h5py reads, in order and shuffled")
 

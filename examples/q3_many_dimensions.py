@@ -1,4 +1,4 @@
-"""An .npy file of four dimensions, in Fortran order, becomes a tf.data.Dataset of its rows."""
+"""Read an .npy file of four dimensions, in Fortran order, as a tf.data.Dataset of its rows."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
-        print(f"TensorFlow took {answer(folder):,} rows of float64[8,16,3]")
+        print(f"TensorFlow got {answer(folder):,} rows of float64[8,16,3]")
         check(folder, rows)
-        print("every value is where the array has it, though the file is in Fortran order")
+        print("every value is in its place, although the file is in Fortran order")
 
 
 if __name__ == "__main__":

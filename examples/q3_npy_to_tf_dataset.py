@@ -1,4 +1,4 @@
-"""A large .npy file becomes a tf.data.Dataset, with its shape, dtype and length."""
+"""Read a large .npy file as a tf.data.Dataset that knows its shape, dtype and length."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def main() -> None:
     rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         make(folder, rows)
-        print(f"TensorFlow took {answer(folder):,} rows, the last batch of {rows % 256}")
+        print(f"TensorFlow got {answer(folder):,} rows, the last batch of {rows % 256}")
         check(folder, rows)
-        print("every value is that of the file, in order and shuffled")
+        print("every value equals that of the file, in order and shuffled")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bounding boxes, some for one image and none for another, become padded batches and a mask."""
+"""Read bounding boxes, any number per image, as padded batches with a mask."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def main() -> None:
         make(folder, rows)
         print(f"read the boxes of {answer(folder):,} images as float32[*,4]")
         check(folder, rows)
-        print("where the mask is true are the boxes that TensorFlow wrote, and no others")
+        print("the mask is true for the boxes that TensorFlow wrote, and for no others")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SequenceExamples: a context, and feature lists of as many steps as each record has."""
+"""Read SequenceExamples: a context, and feature lists of any number of steps."""
 
 from __future__ import annotations
 

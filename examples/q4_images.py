@@ -1,4 +1,4 @@
-"""JPEG images and labels of a TFRecord file become batches of tensors: (image, label)."""
+"""Read JPEG images and labels from a TFRecord file as batches of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIDE = 256
 
 
 def make(folder: str, rows: int) -> None:
-    """Each image is one colour that tells its row."""
+    """Write images of a single colour, which tells the row."""
     with tf.io.TFRecordWriter(f"{folder}/x.tfrecord") as writer:
         for row in range(rows):
             colour = (row % 256, row // 256 % 256, 128)

@@ -1,4 +1,4 @@
-"""Token sequences of a TFRecord file become batches padded to 128, with their lengths."""
+"""Read token sequences from a TFRecord file as batches padded to 128, with their lengths."""
 
 from __future__ import annotations
 

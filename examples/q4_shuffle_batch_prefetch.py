@@ -1,4 +1,4 @@
-"""TFRecord shards, shuffled over all rows, batched and prefetched for two epochs."""
+"""Read TFRecord shards for two epochs: shuffled over all rows, batched and prefetched."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def main() -> None:
             assert np.array_equal(x, np.stack([order, order / 2], axis=1).astype(np.float32))
             orders.append(order)
         assert not np.array_equal(orders[0], orders[1])
-        print(f"{rows:,} rows of {SHARDS} shards came once in each epoch, in another order")
-        # Of 64 rows drawn from all, some come from every shard.
+        print(f"{rows:,} rows of {SHARDS} shards came once in each epoch, in a different order")
+        # 64 rows drawn from all shards include some of each.
         assert len(np.unique(orders[0][:64] * SHARDS // rows)) == SHARDS
         print("the first batch holds rows of all shards")
 

@@ -1,6 +1,6 @@
-"""JAX trains on a file larger than memory. Killed at any moment, it goes on.
+"""Train with JAX on a file larger than memory, and resume after a kill.
 
-Run it, kill it (kill -9), run it again: the losses are those of a run that nobody killed.
+Run it, kill it (kill -9), run it again: the losses are those of a run that was never killed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def fresh() -> dict[str, Any]:
 def save(path: str, model: dict[str, Any], state: dict[str, Any], losses: list[float]) -> None:
     with open(f"{path}.part", "wb") as file:
         np.savez(file, state=json.dumps(state), losses=losses, **model)
-    os.replace(f"{path}.part", path)  # so that a checkpoint is whole, or the one before
+    os.replace(f"{path}.part", path)  # atomic: a kill leaves the old checkpoint or the new one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where the data and the checkpoint are")
     parser.add_argument("--size", type=int, default=480, help="MB of data")
-    parser.add_argument("--limit", type=int, default=400, help="MB of memory beside the imports")
+    parser.add_argument("--limit", type=int, default=400, help="MB of memory, imports not included")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     path, checkpoint = f"{options.folder}/train.tfrecord", f"{options.folder}/jax.npz"
@@ -65,7 +65,7 @@ def main() -> None:
             model = {name: jnp.asarray(saved[name]) for name in model}
             losses = saved["losses"].tolist()
             data.restore(json.loads(str(saved["state"])))
-        print(f"went on after step {len(losses)}")
+        print(f"resumed after step {len(losses)}")
     steps = options.epochs * len(data)
     while len(losses) < steps:
         for x, y in data:

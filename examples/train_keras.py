@@ -1,6 +1,6 @@
-"""Keras trains on a file larger than memory. Killed at any moment, it goes on.
+"""Train with Keras on a file larger than memory, and resume after a kill.
 
-Run it, kill it (kill -9), run it again: the losses are those of a run that nobody killed.
+Run it, kill it (kill -9), run it again: the losses are those of a run that was never killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fresh() -> Any:
 
 
 def save(folder: str, model: Any, state: dict[str, Any], losses: list[float]) -> None:
-    # Two names in turn: the model that the last whole checkpoint names is not written to.
+    # Two names in turn, so that the model of the last complete checkpoint is never overwritten.
     name = f"{folder}/model-{len(losses) // EVERY % 2}.keras"
     model.save(name)
     with open(f"{folder}/keras.json.part", "w") as file:
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where the data and the checkpoints are")
     parser.add_argument("--size", type=int, default=480, help="MB of data")
-    parser.add_argument("--limit", type=int, default=400, help="MB of memory beside the imports")
+    parser.add_argument("--limit", type=int, default=400, help="MB of memory, imports not included")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     path, checkpoint = f"{options.folder}/train.tfrecord", f"{options.folder}/keras.json"
@@ -55,12 +55,12 @@ def main() -> None:
         model = keras.saving.load_model(saved["model"])
         data.restore(saved["data"])
         losses = saved["losses"]
-        print(f"went on after step {len(losses)}")
+        print(f"resumed after step {len(losses)}")
     steps = options.epochs * len(data)
     while len(losses) < steps:
         for batch in data:
             losses.append(float(model.train_on_batch(batch["x"], batch["y"])))
-            model.reset_metrics()  # else the next loss is the mean of all
+            model.reset_metrics()  # otherwise the next loss is the mean of all so far
             print(f"step {len(losses)} of {steps}: loss {losses[-1]:.6f}", flush=True)
             if len(losses) % EVERY == 0:
                 save(options.folder, model, data.state(), losses)

@@ -1,6 +1,6 @@
-"""PyTorch trains on a file larger than memory. Killed at any moment, it goes on.
+"""Train with PyTorch on a file larger than memory, and resume after a kill.
 
-Run it, kill it (kill -9), run it again: the losses are those of a run that nobody killed.
+Run it, kill it (kill -9), run it again: the losses are those of a run that was never killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Training:
         parts = {"model": self.model, "optimizer": self.optimizer, "data": self.data}
         saved = {name: part.state_dict() for name, part in parts.items()}
         torch.save({**saved, "losses": self.losses}, f"{path}.part")
-        os.replace(f"{path}.part", path)  # so that a checkpoint is whole, or the one before
+        os.replace(f"{path}.part", path)  # atomic: a kill leaves the old checkpoint or the new one
 
     def restore(self, path: str) -> None:
         saved = torch.load(path)
@@ -57,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where the data and the checkpoint are")
     parser.add_argument("--size", type=int, default=480, help="MB of data")
-    parser.add_argument("--limit", type=int, default=400, help="MB of memory beside the imports")
+    parser.add_argument("--limit", type=int, default=400, help="MB of memory, imports not included")
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     path, checkpoint = f"{options.folder}/train.tfrecord", f"{options.folder}/torch.pt"
@@ -65,7 +65,7 @@ def main() -> None:
     training = Training(path)
     if os.path.exists(checkpoint):
         training.restore(checkpoint)
-        print(f"went on after step {len(training.losses)}")
+        print(f"resumed after step {len(training.losses)}")
     loader = DataLoader(training.data, batch_size=None)
     steps = options.epochs * len(training.data)
     while len(training.losses) < steps:

@@ -25,13 +25,13 @@ __all__ = ["main"]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--area", action="append", choices=AREAS, help="only this one; repeatable")
+    parser.add_argument("--area", action="append", choices=AREAS, help="only this area; repeatable")
     parser.add_argument("--seconds", type=float, default=60, help="how long in all (60)")
-    parser.add_argument("--seed", type=int, help="of the first case (default: from the clock)")
+    parser.add_argument("--seed", type=int, help="seed of the first case (default: from the clock)")
     parser.add_argument("--case", type=int, help="run this case of the area again, in this process")
     parser.add_argument("--limit", type=float, default=120, help="seconds a case may take (120)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--keep", default="build/hostile", help="where failures are kept")
+    parser.add_argument("--keep", default="build/hostile", help="folder for the logs of failures")
     asked = parser.parse_args()
     areas = asked.area or list(AREAS)
     if asked.case is not None:
@@ -59,7 +59,7 @@ def _print(report: Report, first: int, keep: str) -> None:
         last = failure.detail.strip().splitlines()[-1] if failure.detail.strip() else ""
         print(f"  python -m hostile --area {failure.area} --case {failure.seed}: {last[:300]}")
     if report.failures:
-        print(f"their logs are in {keep}")
+        print(f"Their logs are in {keep}.")
 
 
 if __name__ == "__main__":

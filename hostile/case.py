@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["AREAS", "Case", "OracleError", "Result", "run_case"]
+__all__ = ["AREAS", "READING_REFERENCE", "Case", "NoReferenceError", "Result", "run_case"]
 
 #: The position in this list is part of the seed of a case: append only.
 AREAS = (
@@ -27,10 +27,14 @@ AREAS = (
     "kills",
 )
 
+#: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
+#: is not to blame.
+READING_REFERENCE = "reading with the reference library"
+
 T = TypeVar("T")
 
 
-class OracleError(Exception):
+class NoReferenceError(Exception):
     """The reference library could not make or read the file, so the case proves nothing."""
 
 
@@ -39,9 +43,9 @@ class Case:
     """A case of an area. Everything random about it comes from ``rng``."""
 
     rng: np.random.Generator
-    #: An empty folder of its own.
+    #: An empty folder for its files.
     folder: str
-    #: What was done, for the reader of a failure.
+    #: What was done, to explain a failure.
     log: list[str] = field(default_factory=list)
     #: How the case ended: "read" or "refused".
     outcome: str = "read"
@@ -50,7 +54,7 @@ class Case:
         return os.path.join(self.folder, name)
 
     def note(self, action: str) -> None:
-        """Log an action, also to a file, in case the next one kills the process."""
+        """Log an action, to a file as well, because the next one may kill the process."""
         self.log.append(action)
         with open(os.path.join(self.folder, "..", "log.txt"), "a", encoding="utf-8") as file:
             file.write(action + "\n")
@@ -77,7 +81,7 @@ class Result:
 
 
 def run_case(area: str, seed: int, folder: str) -> Case:
-    """Run one case in an empty folder, and let its errors through."""
+    """Run one case in an empty folder; raise what it raises."""
     module = import_module(f"hostile.areas.{area}")
     run: Callable[[Case], Any] = module.case
     case = Case(np.random.default_rng([AREAS.index(area), seed]), folder)

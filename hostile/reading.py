@@ -34,7 +34,7 @@ def check_reading(case: Case, ds: rm.Dataset, table: Table) -> None:
 
 
 def check_some_ways(case: Case, ds: rm.Dataset, table: Table, count: int = 4) -> None:
-    """Read in a few ways, in random order: the first read may matter."""
+    """Read in a few ways, in random order, because the first read may affect the others."""
     for number in case.rng.permutation(len(WAYS))[:count]:
         _try(case, WAYS[number], ds, table)
 
@@ -114,8 +114,8 @@ def one_column(case: Case, ds: rm.Dataset, table: Table) -> None:
         assert_same(np.asarray(column), table[name], f"np.asarray(ds[{name!r}])")
 
 
-def sent(case: Case, ds: rm.Dataset, table: Table) -> None:
-    _compare(pickle.loads(pickle.dumps(ds))[:], table, range(length(table)), "sent")
+def pickled(case: Case, ds: rm.Dataset, table: Table) -> None:
+    _compare(pickle.loads(pickle.dumps(ds))[:], table, range(length(table)), "pickled")
 
 
 def pipeline_in_order(case: Case, ds: rm.Dataset, table: Table) -> None:
@@ -149,7 +149,7 @@ WAYS: list[Way] = [
     batches,
     iteration,
     one_column,
-    sent,
+    pickled,
     pipeline_in_order,
     pipeline_shuffled,
 ]

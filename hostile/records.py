@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import recmap as rm
-from hostile.case import Case, OracleError
+from hostile.case import Case, NoReferenceError
 from hostile.table import Table
 from tests import wire
 
@@ -32,8 +32,9 @@ __all__ = [
 
 
 def _messages() -> tuple[Any, Any]:
-    """protobuf's own Example and SequenceExample, from their definition. Those of other
-    packages cannot be loaded together in one process.
+    """Build protobuf's Example and SequenceExample from their definition.
+
+    The ones that TensorFlow and other packages bring cannot be loaded in one process.
     """
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="hostile")
     kinds = descriptor_pb2.FieldDescriptorProto
@@ -162,7 +163,7 @@ def _feature(case: Case, kind: str, count: int) -> bytes:
 
 
 def _float(case: Case) -> bytes:
-    # Python quiets NaNs when it reads floats, so others could not be compared.
+    # Python makes NaNs quiet when it reads floats, so signaling ones could not be compared.
     bits = int.from_bytes(case.rng.bytes(4), "little")
     if bits >> 23 & 0xFF == 0xFF:
         bits |= 1 << 22
@@ -201,20 +202,20 @@ def frames(records: list[bytes]) -> bytes:
 
 
 def split(content: bytes) -> list[bytes]:
-    """Read the records of a plain file, slowly; OracleError if its framing or a CRC is wrong."""
+    """Read the records of a plain file; NoReferenceError if its framing or a CRC is wrong."""
     records, at = [], 0
     while at < len(content):
         if at + 12 > len(content):
-            raise OracleError("cut in a header")
+            raise NoReferenceError("truncated in a header")
         (length,) = struct.unpack_from("<Q", content, at)
         if struct.unpack_from("<I", content, at + 8)[0] != wire.masked(content[at : at + 8]):
-            raise OracleError("length CRC")
+            raise NoReferenceError("length CRC")
         end = at + 12 + length
         if end + 4 > len(content):
-            raise OracleError("cut in data")
+            raise NoReferenceError("truncated in the data")
         data = content[at + 12 : end]
         if struct.unpack_from("<I", content, end)[0] != wire.masked(data):
-            raise OracleError("data CRC")
+            raise NoReferenceError("data CRC")
         records.append(data)
         at = end + 4
     return records
@@ -239,7 +240,7 @@ def parse(data: bytes) -> dict[str, tuple[str, list[Any]]]:
     try:
         example = _EXAMPLE.FromString(data)
     except Exception as e:
-        raise OracleError(repr(e)) from e
+        raise NoReferenceError(repr(e)) from e
     found = {}
     for key, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
@@ -253,7 +254,7 @@ def parse_lists(data: bytes) -> dict[str, tuple[str, list[list[Any]]]]:
     try:
         message = _SEQUENCE.FromString(data)
     except Exception as e:
-        raise OracleError(repr(e)) from e
+        raise NoReferenceError(repr(e)) from e
     found = {}
     for key, steps in message.feature_lists.feature_list.items():
         kinds = {step.WhichOneof("kind") for step in steps.feature} - {None}

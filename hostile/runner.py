@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from hostile.case import Result
+from hostile.case import READING_REFERENCE, Result
 
 __all__ = ["Report", "run"]
 
-# If the reference library crashes on a damaged file, recmap is not to blame.
-_ORACLE = "oracle"
-# So that a worker finds this package from any folder.
+# A worker must find this package from any folder.
 _PATHS = [os.environ.get("PYTHONPATH"), str(Path(__file__).parent.parent)]
 
 
@@ -68,7 +66,7 @@ def run(
 
 
 def _cases(areas: Sequence[str], first: int, keep: str) -> Iterator[tuple[str, int]]:
-    """Yield the cases that failed before, then new ones without end."""
+    """Yield the cases that failed before, then new ones forever."""
     for path in sorted(Path(keep).glob("*.txt")) if os.path.isdir(keep) else ():
         area, _, number = path.stem.rpartition("-")
         if area in areas:
@@ -91,7 +89,7 @@ def _keep(result: Result, keep: str) -> None:
 
 
 class _Worker:
-    """A process that runs cases; when it dies, another one is started."""
+    """A process that runs cases; if it dies, another one is started."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
@@ -111,7 +109,7 @@ class _Worker:
     def _answer(self) -> dict[str, str]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):  # a library may print, too
+            if line.startswith("{"):  # libraries may print other lines
                 answer: dict[str, str] = json.loads(line)
                 return answer
         return {}
@@ -128,8 +126,8 @@ class _Worker:
         stack = self._text("stack.txt")
         code = self._end()
         self._start()
-        outcome = "no reference" if log.strip().endswith(_ORACLE) else "failed"
-        return Result(area, seed, outcome, f"{log}\n{stack}\nthe process ended with {code}")
+        outcome = "no reference" if log.strip().endswith(READING_REFERENCE) else "failed"
+        return Result(area, seed, outcome, f"{log}\n{stack}\nthe process exited with code {code}")
 
     def _text(self, name: str) -> str:
         return Path(self._root, name).read_text(encoding="utf-8", errors="replace")

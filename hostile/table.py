@@ -12,14 +12,14 @@ import recmap as rm
 
 __all__ = ["Table", "as_bytes", "assert_same", "plain", "rows_of", "table_of"]
 
-#: Rows by column: an array (of any shape, also none), bytes, or a list of such.
+#: Rows by column. A row is an array of any shape, bytes, or a list of these.
 Table: TypeAlias = dict[str, list[Any]]
 
 
 def plain(value: Any) -> Any:
-    """A value such that two are equal only if they have the same bits, dtype and shape.
+    """Return a form of a value that is equal only for the same bits, dtype and shape.
 
-    The byte order is not compared: a format may keep it or not.
+    The byte order is not compared, because a format may or may not keep it.
     """
     if isinstance(value, bytes | bytearray):
         return bytes(value)

@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 
-from hostile.case import OracleError, run_case
+from hostile.case import NoReferenceError, run_case
 
 __all__ = ["main"]
 
@@ -46,7 +46,7 @@ def main() -> None:
 def _run(area: str, seed: int, folder: str) -> dict[str, str]:
     try:
         return {"outcome": run_case(area, seed, folder).outcome, "detail": ""}
-    except OracleError as e:
+    except NoReferenceError as e:
         return {"outcome": "no reference", "detail": str(e)}
     except Exception:
         return {"outcome": "failed", "detail": traceback.format_exc()}

@@ -1,4 +1,4 @@
-"""Runs the command line as people do: in a pipe, and in a terminal."""
+"""Runs the command line as users do: in a pipe, and in a terminal."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import resource, sys
 import h5py, zarr
 import numpy as np
 import recmap as rm
-all(getattr(rm, name) for name in rm.__all__)  # names are loaded late
+all(getattr(rm, name) for name in rm.__all__)  # names are loaded on first use
 with open("/proc/self/status") as status:
     before = next(int(l.split()[1]) * 1024 for l in status if l.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
@@ -42,7 +42,7 @@ import sys, threading
 import h5py, zarr
 import numpy as np
 import recmap as rm
-all(getattr(rm, name) for name in rm.__all__)  # names are loaded late
+all(getattr(rm, name) for name in rm.__all__)  # names are loaded on first use
 def anonymous():
     with open("/proc/self/status") as status:
         return next(int(l.split()[1]) * 1024 for l in status if l.startswith("RssAnon"))

@@ -12,7 +12,7 @@ __all__ = ["double", "flat", "ids", "numbered"]
 
 
 def numbered(rows: int) -> rm.Dataset:
-    """Write such rows: numbers, a target that a model can learn, lists, names."""
+    """Write a file of ``rows`` rows, with a target ``y`` that a model can learn from ``x``."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((rows, 3), np.float32)
     with rm.TFRecordWriter("x.tfrecord") as w:
@@ -39,5 +39,5 @@ def flat(lists: list[list[int]]) -> list[int]:
 
 
 def double(row: dict[str, Any]) -> dict[str, Any]:
-    """For map."""
+    """Double a column, in ``map``."""
     return {"id": row["id"], "x": row["x"] * 2}

@@ -1,4 +1,4 @@
-"""The random cases find what they are there to find."""
+"""The hostile runner finds failures, keeps them, and runs them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hostile import case as cases
-from hostile.case import AREAS, OracleError, run_case
+from hostile.case import AREAS, NoReferenceError, run_case
 from hostile.runner import run
 from hostile.table import assert_same
 
@@ -22,7 +22,7 @@ def test_a_case_of_every_area_passes(area: str, tmp_path: Path) -> None:
     for seed in range(20):
         try:
             found = run_case(area, seed, str(folder))
-        except OracleError:
+        except NoReferenceError:
             continue
         assert found.log
         return
@@ -30,13 +30,13 @@ def test_a_case_of_every_area_passes(area: str, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_case(tmp_path: Path) -> None:
-    trails = []
+    logs = []
     for name in "ab":
         folder = tmp_path / name / "case"
         folder.mkdir(parents=True)
         os.chdir(folder)
-        trails.append([step.replace(f"/{name}/", "/") for step in run_case("raw", 7, ".").log])
-    assert trails[0] == trails[1]
+        logs.append([step.replace(f"/{name}/", "/") for step in run_case("raw", 7, ".").log])
+    assert logs[0] == logs[1]
 
 
 def test_a_wrong_value_is_told_from_a_right_one() -> None:
@@ -60,16 +60,16 @@ def case(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         ("raise AssertionError('wrong values')", "wrong values"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", f"ended with -{signal.SIGSEGV.value}"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", f"exited with code -{signal.SIGSEGV.value}"),
         ("time.sleep(600)", "Timeout"),
     ],
     ids=["wrong", "crash", "hang"],
 )
-def test_wrong_values_crashes_and_hangs_are_failures_that_are_kept(
-    tmp_path: Path, body: str, told: str
+def test_wrong_values_crashes_and_hangs_are_kept_as_failures(
+    tmp_path: Path, body: str, expected: str
 ) -> None:
     package = tmp_path / "hostile" / "areas"
     package.mkdir(parents=True)
@@ -82,10 +82,10 @@ def test_wrong_values_crashes_and_hangs_are_failures_that_are_kept(
     assert [failure.seed for failure in report.failures] == [5]
     kept = Path("kept/npy-5.txt").read_text()
     assert "a step" in kept
-    assert told in kept
+    assert expected in kept
 
 
-def test_a_kept_failure_comes_first_and_goes_when_it_passes() -> None:
+def test_a_kept_failure_runs_first_and_is_deleted_when_it_passes() -> None:
     Path("kept").mkdir()
     Path("kept/raw-3.txt").write_text("it failed once")
     report = run(["raw"], 0.001, 100, 60, 1, "kept")

@@ -17,7 +17,7 @@ import recmap as rm
 from recmap import errors
 from recmap.dataset.save import SaveOptions, Saving
 from recmap.pipeline.pipeline import Verbs
-from tests.pages import ROOT
+from tests.docs.pages import ROOT
 
 
 def test_exported_names_are_sorted_and_exist() -> None:

@@ -1,4 +1,4 @@
-"""The cost of the adapters for other frameworks."""
+"""The cost of the adapters: to_torch() and to_tf()."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def measure(bench: Bench) -> Table:
     path = str(Path(bench.source(workload), "values.npy"))
     entrants = [
         entrant
-        for job in ("plain", "to_torch", "to_tf")
+        for job in ("plain_iterator", "to_torch", "to_tf")
         for entrant in bench.entrants(f"adapter {job}", job, job, path=path, batch=workload.batch)
     ]
     timings = bench.race("adapters", entrants, workload.row_bytes)
-    iterator = timings.pop("plain")
+    iterator = timings.pop("plain_iterator")
     iterator.name = "plain iterator"
     rows = [
         compare(f"{name}()", timing, iterator, 1 / (1 + _OVERHEAD), " (within 15%)")

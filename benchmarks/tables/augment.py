@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation import CROP, SHAPE
 from benchmarks.bench import Bench
 from benchmarks.report import Table, compare
+from benchmarks.tasks import CROP, SHAPE
 
 __all__ = ["measure"]
 
@@ -36,8 +36,8 @@ def measure(bench: Bench) -> Table:
         *bench.entrants("torch", "DataLoader, 2 workers", "augmented", workers=2, **options),
     ]
     running = [
-        *bench.entrants("training", "recmap", "augmented_on", workers=2, **options),
-        *bench.entrants("torch", "DataLoader, 2 workers", "augmented_on", workers=2, **options),
+        *bench.entrants("training", "recmap", "augmented_again", workers=2, **options),
+        *bench.entrants("torch", "DataLoader, 2 workers", "augmented_again", workers=2, **options),
     ]
     rows = []
     for case, entrants in (("2 workers", started), ("2 workers, started before", running)):

@@ -1,4 +1,4 @@
-"""Mapped columns."""
+"""Mapped columns, compared with np.memmap."""
 
 from __future__ import annotations
 

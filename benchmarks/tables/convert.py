@@ -1,4 +1,4 @@
-"""Files to files."""
+"""Conversion of one file to another."""
 
 from __future__ import annotations
 

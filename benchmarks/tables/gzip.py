@@ -1,4 +1,4 @@
-"""Compressed files."""
+"""gzip files, read and written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.workloads import MB, Workload
 __all__ = ["measure"]
 
 _NOTE = (
-    "A pass in batches over one gzip file, every CRC checked, as in the table of reads; and arrays "
+    "A pass in batches over one gzip file, every CRC checked, as in the table Read; and arrays "
     "in memory written to a gzip file, each at its default level."
 )
 

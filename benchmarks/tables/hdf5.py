@@ -1,4 +1,4 @@
-"""HDF5 to batches."""
+"""HDF5 files read in batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from benchmarks.workloads import MB
 __all__ = ["measure"]
 
 _NOTE = (
-    "One dataset of int32, 4 KB a row, in batches of 256 rows: in chunks of 256 rows with gzip or "
-    "lzf and shuffle, and contiguous, where recmap gives views of the mapped file; the memmap "
-    "copy in the table of reads is the limit for readers that copy."
+    "One dataset of int32, 4 KB per row, in batches of 256 rows: in chunks of 256 rows with gzip "
+    "or lzf and shuffle, and contiguous, where recmap gives views of the mapped file; the memmap "
+    "copy in the table Read is the limit for readers that copy."
 )
 
 

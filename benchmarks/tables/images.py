@@ -1,4 +1,4 @@
-"""JPEGs decoded and resized."""
+"""JPEGs, decoded and resized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anonymous memory of a pass."""
+"""Peak memory of a pass over a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTE = (
 )
 _LIMIT = 100 * MB
 _SIZES, _QUICK_SIZES = (64 * MB, 512 * MB, 2048 * MB), (64 * MB, 256 * MB)
-# About: a record's length, its CRCs, and the frame of its one feature.
+# Bytes per record, about: its length, its CRCs, and the encoding of its one feature.
 _OVERHEAD = 38
 
 

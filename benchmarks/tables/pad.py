@@ -1,4 +1,4 @@
-"""Padded sequences."""
+"""Sequences in padded batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTE = (
 )
 _FILES = 64
 _TARGET = 10.0
-# A wrapped source is as fast as the one it wraps, but for noise.
+# A wrapped source is as fast as the one it wraps, within noise.
 _NO_SLOWER = 0.9
 
 
@@ -53,7 +53,7 @@ def measure(bench: Bench) -> Table:
 
 
 def _as_a_column(bench: Bench, options: dict[str, Any]) -> list[Row]:
-    """The same file through sources that wrap the one of rm.open(path)."""
+    """Pad the same file as a column of a dict: its source is wrapped."""
     workload = bench.workloads["text"]
     cases = {'rm.open({"tokens": path})': "tokens", 'rm.open({"text": path})': "text"}
     entrants = bench.entrants("training", "recmap, rm.open(path)", "pad", **options)

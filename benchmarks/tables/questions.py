@@ -1,4 +1,4 @@
-"""The five questions: recmap's answer beside the usual one."""
+"""The five questions: recmap's answer and the usual one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from benchmarks.timing import Measure
 __all__ = ["measure"]
 
 _NOTE = (
-    "A program of examples/ and the one of examples/usual/ on the same data, each in a process of "
-    "its own, the best of three times; imports do not count. Memory is the peak of anonymous "
-    "memory, with worker processes, above that after the imports."
+    "A program of examples/ and one of examples/usual/ on the same data, each in its own process, "
+    "the best of three runs; imports do not count. Memory is the peak of anonymous memory above "
+    "that after the imports, worker processes included."
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A question: recmap's script (``ours``), the usual one, and one that makes the files ours
-    reads (``before``).
+    """A question: recmap's program (``ours``) and the usual one, as ``script.function``.
+
+    ``before`` prepares the files that ``ours`` reads; it is not measured.
     """
 
     title: str
@@ -34,7 +35,7 @@ class Case:
 
 
 _ROUNDS = 3
-# A few seconds of work for the slower one. The first word is the page.
+# The first word of a title is the page. Sizes give the slower program a few seconds of work.
 _CASES = (
     Case("q0 rows as bytes", "q0_bytes_features.answer", "q0_loop_of_bytes.usual", 200_000),
     Case("q0 rows of float64", "q0_float64.answer", "q0_loop_of_floats.usual", 100_000),
@@ -79,7 +80,7 @@ def _row(bench: Bench, case: Case) -> Row:
 
 
 def _round(bench: Bench, case: Case, make: str, rows: int) -> tuple[Measure, Measure]:
-    """Run ours and the usual one, each on files of its own."""
+    """Run both programs once, on new files."""
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name)
         _run(bench, make, folder, rows)
@@ -91,7 +92,7 @@ def _round(bench: Bench, case: Case, make: str, rows: int) -> tuple[Measure, Mea
 
 def _run(bench: Bench, what: str, folder: Path, rows: int | None = None) -> Measure:
     script, function = what.split(".")
-    bench.quiet.wait()
+    bench.idle.wait()
     return bench.worker("questions").call(
         "run", script=script, function=function, folder=str(folder), rows=rows
     )

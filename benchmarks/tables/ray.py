@@ -14,8 +14,8 @@ __all__ = ["measure"]
 
 _NOTE = (
     "One cluster on all CPUs of this machine, the same files. Reading: rm.ray.read and Ray's "
-    "read_tfrecords or read_numpy, then iter_batches of 4,096 rows as NumPy; the case "
-    "in memory is iter_batches alone, on rows that Ray loaded before the clock starts. Writing: "
+    "read_tfrecords or read_numpy, then iter_batches of 4,096 rows as NumPy; rows "
+    "in memory: iter_batches alone, on rows that Ray loaded before the clock starts. Writing: "
     "rows in the cluster's memory, with rm.ray.write and write_tfrecords. Ray's TFRecord readers "
     "and writers handle one Example at a time, so they get fewer rows. The last two convert one "
     'large file to eight with rm.convert(engine="ray"), with two tasks at a time and with one; '

@@ -1,4 +1,4 @@
-"""TFRecord to batches."""
+"""TFRecord files read in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the records of a file."""
+"""Finding the records of a file without an index."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _row(bench: Bench, workload: Workload) -> Row:
     one, two = bench.fresh_worker(cores=1), bench.fresh_worker(cores=2)
     try:
         entrants = [
-            Entrant("one processor", one, "scan", options),
-            Entrant("two processors", two, "scan", options),
+            Entrant("one CPU", one, "scan", options),
+            Entrant("two CPUs", two, "scan", options),
         ]
         timings = bench.race(f"scan {workload.title}", entrants, workload.row_bytes)
     finally:
         one.close()
         two.close()
-    return compare(workload.title, timings["two processors"], timings["one processor"])
+    return compare(workload.title, timings["two CPUs"], timings["one CPU"])

@@ -14,13 +14,13 @@ from benchmarks.workloads import Workload
 __all__ = ["measure"]
 
 _NOTE = (
-    "An epoch of shuffled batches of {batches} rows of float32, from an .npy file that is in the "
-    "cache of the system; files are opened and datasets made before the clock starts. recmap: "
+    "An epoch of shuffled batches of {batches} rows of float32, from an .npy file in the page "
+    "cache; files are opened and datasets made before the clock starts. recmap: "
     "rm.open(path).shuffle(seed=1).batch(n), an exact shuffle. tf.data, generator: from_generator "
     "over a memmap, shuffle(10_000), batch, prefetch. tf.data, gather: a permutation in memory, "
     "map(numpy_function that gathers a batch, num_parallel_calls=2), prefetch. DataLoader: a "
     "Dataset of one row of a memmap at a time, shuffle=True, in 0 and 2 worker processes, which "
-    "are started before the clock; by batches: the same with a BatchSampler and one gather a "
+    "are started before the clock; by batches: the same with a BatchSampler and one gather per "
     "batch. Grain: ArrayRecord with one record per row, shuffle, batch, and the number of "
     "reading threads that a trial found fastest. Loaders that handle rows one by one get fewer."
 )

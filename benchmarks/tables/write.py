@@ -1,4 +1,4 @@
-"""Memory to TFRecord."""
+"""Arrays written to TFRecord files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writes docs/cli.md from the parser of the command line.
 
-The text of ``--help`` is not used as it is: it differs from one Python to the next.
+The output of ``--help`` is not used, because it differs between versions of Python.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ __all__ = ["PAGE", "page"]
 
 PAGE = Path(__file__).parent.parent / "cli.md"
 
-# Options that many verbs have stand on the page once.
+# Options that many verbs share are listed once.
 _SHARED = "how to open the files"
 _OF_ALL = ("--help", "--debug")
-# What argparse calls the groups that nobody has named.
+# The names that argparse gives to groups without a title.
 _PLAIN = ("positional arguments", "options")
 
 _BEGIN = """# The command line
 
-`recmap VERB ...`, or `python -m recmap VERB ...`. In a terminal there are tables and progress; in a
-pipe there are plain lines, or JSON with `--json`. `recmap VERB --help` prints what this page says.
+`recmap VERB ...`, or `python -m recmap VERB ...`. In a terminal it prints tables and shows
+progress; in a pipe it prints plain lines, or JSON with `--json`. `recmap VERB --help` prints what
+this page says.
 
 Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted. An error is one line; `--debug`,
 before or after the verb, shows its traceback. `recmap --version` prints the version.
@@ -32,7 +33,7 @@ before or after the verb, shows its traceback. `recmap --version` prints the ver
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     verbs = _verbs()
     rows = [f"| [{name}](#{name}) | {summary} |" for name, (summary, _) in verbs.items()]
     parts = [_BEGIN, "\n".join(["| verb | what it does |", "|---|---|", *rows]) + "\n"]
@@ -43,7 +44,7 @@ def page() -> str:
 
 
 def _verbs() -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """Each verb by name, with its line of help."""
+    """Return each verb by name, with its line of help."""
     actions = parser()._actions
     verbs = next(a for a in actions if isinstance(a, argparse._SubParsersAction))
     return {a.dest: (a.help or "", verbs.choices[a.dest]) for a in verbs._choices_actions}
@@ -59,7 +60,7 @@ def _section(name: str, verb: argparse.ArgumentParser) -> str:
         title = group.title or ""
         if title == _SHARED:
             anchor = _SHARED.replace(" ", "-")
-            parts.append(f"It takes the options of [{_SHARED}](#{anchor}).")
+            parts.append(f"It also takes the options under [{_SHARED.capitalize()}](#{anchor}).")
         elif title not in _PLAIN:
             parts.append(f"{title.capitalize()}:\n\n{_table(group._group_actions)}")
     return "\n\n".join(parts) + "\n"
@@ -73,12 +74,16 @@ def _group(verb: argparse.ArgumentParser, title: str) -> list[argparse.Action]:
 
 def _table(actions: list[argparse.Action]) -> str:
     shown = [action for action in actions if not set(action.option_strings) & set(_OF_ALL)]
-    rows = [f"| {', '.join(_names(action))} | {action.help} |" for action in shown]
+    rows = [f"| {', '.join(_names(action))} | {_meaning(action)} |" for action in shown]
     return "\n".join(["| argument | meaning |", "|---|---|", *rows])
 
 
+def _meaning(action: argparse.Action) -> str:
+    return action.help or " or ".join(map(str, action.choices or ()))
+
+
 def _names(action: argparse.Action) -> Iterator[str]:
-    """How an argument is written, with what it takes."""
+    """Yield each way to write an argument, with the value it takes."""
     if not action.option_strings:
         yield f"`{action.dest} ...`" if action.nargs == "+" else f"`{action.dest}`"
         return

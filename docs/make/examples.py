@@ -1,6 +1,6 @@
-"""The scripts in examples/ as pages of the site.
+"""Adds the scripts in examples/ to the site, one page each.
 
-Pages link to the scripts themselves, which is right where the repository is browsed.
+Pages link to the scripts themselves, for readers who browse the repository.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINK = re.compile(r"\]\((?:\.\./)+examples/([\w/]+)\.py\)")
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
-    """Called by MkDocs when it has found the pages: adds one for each script."""
+    """Add a page for each script; MkDocs calls this when it has found the other pages."""
     for script in sorted(_FOLDER.rglob("*.py")):
         name = script.relative_to(_FOLDER).with_suffix("").as_posix()
         content = f"# {name}.py\n\n````python\n{script.read_text(encoding='utf-8')}````\n"
@@ -29,6 +29,6 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Called for each page: a link to a script becomes one to its page."""
+    """Turn links to scripts into links to their pages; MkDocs calls this for each page."""
     up = "../" * page.file.src_uri.count("/")
     return _LINK.sub(rf"]({up}examples/\1.md)", markdown)

@@ -1,7 +1,7 @@
-"""What a block costs: its time, and the most memory held while it ran.
+"""Measures a block: its time, and its peak memory.
 
-Memory is what no file backs, of this process and those it starts, above what was held
-before. Only Linux tells it.
+Memory is the anonymous memory of this process and its children, above what they used before.
+Only Linux reports it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Cost:
     """``with Cost() as cost: ...``, then ``print(cost)``."""
 
     def __enter__(self) -> Self:
-        # What a child shares with its parent when it is forked is not its own.
+        # What a forked child shares with its parent does not count as its own.
         self._shared: dict[str, int] = {}
         self._before = self._most = self._held()
         self._done = threading.Event()
@@ -47,15 +47,15 @@ class Cost:
             self._most = max(self._most, self._held())
 
     def _held(self) -> int:
-        """Bytes of this process and its children that no file backs."""
+        """Return the anonymous memory of this process and its children, in bytes."""
         anonymous, mapped = _memory("self")
         for child in _children():
             try:
                 held, also_mapped = _memory(child)
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended meanwhile
+                continue  # it has just ended
             anonymous += held - min(held, self._shared.setdefault(child, held))
-            # They map the same memory, and it counts once.
+            # All of them map the same memory, so it counts once.
             mapped = max(mapped, also_mapped)
         return anonymous + mapped
 
@@ -64,10 +64,10 @@ class Cost:
 
 
 def _memory(process: str) -> tuple[int, int]:
-    """What a process has for itself, and what it may share."""
+    """Return the memory of a process: its own, and what it may share."""
     lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
     facts = {words[0]: words[1] for words in lines if len(words) == 3}
-    # One that has just ended tells nothing of its memory.
+    # A process that has just ended reports no memory.
     return int(facts.get("RssAnon:", 0)) * 1024, int(facts.get("RssShmem:", 0)) * 1024
 
 
@@ -77,5 +77,5 @@ def _children() -> list[str]:
         try:
             found += Path(f"/proc/self/task/{task}/children").read_text().split()
         except FileNotFoundError:
-            continue  # a thread that has ended meanwhile
+            continue  # the thread has just ended
     return found

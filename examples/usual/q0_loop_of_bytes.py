@@ -1,6 +1,7 @@
 """The usual way from a memmap to TFRecord: an Example of raw bytes for every row.
 
-The description that goes with it says float32, and the number of rows is that of values.
+The feature description that comes with it says float32, and the number of rows is the number of
+values.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ def read_as_floats(folder: str) -> None:
     (record,) = tf.data.TFRecordDataset(f"{folder}/usual.tfrecord").take(1)
     found = tf.train.Example.FromString(record.numpy()).features.feature["data"]
     size = len(found.bytes_list.value[0])
-    print(f"all that a record says of its row: {found.WhichOneof('kind')}, {size} bytes")
+    print(f"all that a record says about its row: {found.WhichOneof('kind')}, {size} bytes")
     try:
         tf.io.parse_single_example(record, {"data": tf.io.FixedLenFeature([WIDTH], tf.float32)})
     except tf.errors.InvalidArgumentError as error:
-        told = next(line for line in str(error).splitlines() if "Data types" in line)
-        print("read as floats:", told[told.index("Data types") :].split(" [Op")[0])
+        message = next(line for line in str(error).splitlines() if "Data types" in line)
+        print("read as floats:", message[message.index("Data types") :].split(" [Op")[0])
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The usual way with float features: float64 goes in, float32 comes out."""
+"""The usual way to write float features: float64 goes in, float32 comes out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lost(folder: str) -> None:
     records = tf.data.TFRecordDataset(f"{folder}/usual.tfrecord").batch(len(x))
     (parsed,) = (tf.io.parse_example(batch, spec) for batch in records)
     changed = np.mean(parsed["data"].numpy() != x)
-    print(f"{changed:.0%} of the float64 values are changed, without a word")
+    print(f"{changed:.0%} of the float64 values are changed, without an error")
 
 
 def main() -> None:

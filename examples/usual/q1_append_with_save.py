@@ -1,4 +1,4 @@
-"""The usual advice for what does not fit in memory: append batches to a file with np.save."""
+"""The usual way to convert what does not fit into memory: append batches with np.save."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SHAPE = (64, 64, 3)
 
 
 def make(folder: str, rows: int) -> None:
-    """Images sorted by their label."""
+    """Write images sorted by label."""
     labels = np.sort(np.random.default_rng(0).integers(0, 10, rows))
     labels.tofile(f"{folder}/labels.dat")
     images = np.memmap(f"{folder}/images.dat", np.float32, "w+", shape=(rows, *SHAPE))

@@ -1,4 +1,4 @@
-"""The usual way to augment in parallel: Pool.apply, which waits for its one task."""
+"""The usual way to augment in parallel: Pool.apply, which waits for each task."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def make(folder: str, rows: int) -> None:
 
 
 def augment(folder: str, start: int, stop: int) -> tuple[Any, ...]:
-    """A batch with noise, who made it, with which chance, and when."""
+    """Return a batch with noise, its process, its first random number, and when it was made."""
     begin = time.perf_counter()
     images = np.memmap(f"{folder}/images.dat", np.float32, "r").reshape(-1, *SHAPE)
     labels = np.memmap(f"{folder}/labels.dat", np.int64, "r")
-    chance = np.random.random()  # noqa: NPY002  # as it is usually done
+    first = np.random.random()  # noqa: NPY002  # as most people do
     made = []
     for image in images[start:stop]:
         noise = np.random.normal(0, 0.1, SHAPE).astype(np.float32)  # noqa: NPY002
         made.append(np.clip(image + noise, 0, 1))
-    told = (os.getpid(), chance, begin, time.perf_counter())
-    return np.stack(made), np.array(labels[start:stop]), told
+    log = (os.getpid(), first, begin, time.perf_counter())
+    return np.stack(made), np.array(labels[start:stop]), log
 
 
-def batches(folder: str, told: list[tuple[int, float, float, float]]) -> Iterator[Any]:
+def batches(folder: str, log: list[tuple[int, float, float, float]]) -> Iterator[Any]:
     rows = os.path.getsize(f"{folder}/labels.dat") // 8
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for start in range(0, rows, BATCH):
-            *batch, who = pool.apply(augment, (folder, start, min(start + BATCH, rows)))
-            told.append(who)
+            *batch, call = pool.apply(augment, (folder, start, min(start + BATCH, rows)))
+            log.append(call)
             yield tuple(batch)
 
 
-def usual(folder: str, told: list[tuple[int, float, float, float]] | None = None) -> int:
+def usual(folder: str, log: list[tuple[int, float, float, float]] | None = None) -> int:
     spec = (tf.TensorSpec((None, *SHAPE), tf.float32), tf.TensorSpec((None,), tf.int64))
-    kept = [] if told is None else told
+    kept = [] if log is None else log
     train = tf.data.Dataset.from_generator(lambda: batches(folder, kept), output_signature=spec)
     return sum(len(labels) for _, labels in train.prefetch(tf.data.AUTOTUNE))
 
@@ -57,14 +57,14 @@ def usual(folder: str, told: list[tuple[int, float, float, float]] | None = None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=320)
-    told: list[tuple[int, float, float, float]] = []
+    log: list[tuple[int, float, float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         make(folder, parser.parse_args().rows)
         with Cost() as cost:
-            rows = usual(folder, told)
-    together = sum(a[3] > b[2] for a, b in itertools.pairwise(told))
-    print(f"batches that were made while another was made: {together}")
-    firsts = {process: chance for process, chance, *_ in reversed(told)}
+            rows = usual(folder, log)
+    together = sum(a[3] > b[2] for a, b in itertools.pairwise(log))
+    print(f"batches made while another one was made: {together}")
+    firsts = {process: first for process, first, *_ in reversed(log)}
     print(f"all processes began with the same random number: {len(set(firsts.values())) == 1}")
     print(f"{rows:,} rows {cost}")
 

@@ -1,4 +1,4 @@
-"""The usual way for arrays of several dimensions: np.memmap, which knows none of them."""
+"""The usual way to read several dimensions: np.memmap, which does not know the shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make(folder: str, rows: int) -> None:
 
 
 def usual(folder: str) -> int:
-    """What the code calls samples are single numbers."""
+    """Read "samples" that are single numbers."""
     x = np.memmap(f"{folder}/x.npy", np.float32, "r")
     samples = 0
     for start in range(0, x.shape[0], CHUNK):

@@ -21,7 +21,7 @@ def make(folder: str, rows: int) -> None:
 
 
 def usual(folder: str) -> int:
-    """Batches in a random order, each of neighbours."""
+    """Read batches of neighbouring rows, in random order."""
     rows = 0
     with h5py.File(f"{folder}/guessed.h5") as file:
         data = file["data"]

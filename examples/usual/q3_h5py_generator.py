@@ -34,7 +34,7 @@ def rows_of(folder: str) -> Iterator[np.ndarray]:
 
 
 def usual(folder: str) -> int:
-    """Row by row, so that they can be shuffled and batched."""
+    """Read row by row, so that rows can be shuffled and batched."""
     spec = tf.TensorSpec((WIDTH,), tf.float32)
     dataset = tf.data.Dataset.from_generator(lambda: rows_of(folder), output_signature=spec)
     return sum(len(batch) for batch in dataset.batch(256).prefetch(tf.data.AUTOTUNE))

@@ -1,4 +1,4 @@
-"""The usual way to stream an .npy file: np.memmap of all of it, header and all."""
+"""The usual way to stream an .npy file: np.memmap, header included."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def chunks(folder: str) -> Iterator[tf.Tensor]:
 
 
 def usual(folder: str) -> int:
-    """Reads to the end only if the shape of a chunk is left open."""
+    """Read to the end, which works only if the shape of a chunk is left open."""
     spec = tf.TensorSpec((None,), tf.float32)
     dataset = tf.data.Dataset.from_generator(lambda: chunks(folder), output_signature=spec)
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return sum(len(chunk) for chunk in dataset) // WIDTH
 
 
-def told(error: Exception) -> str:
+def message(error: Exception) -> str:
     lines = (line.strip() for line in str(error).splitlines())
     found = next(line for line in lines if line.startswith(("TypeError", "ValueError")))
     return found.replace("`", "")
@@ -58,7 +58,7 @@ def main() -> None:
             for chunk in fixed:
                 seen += len(chunk)
         except tf.errors.OpError as error:
-            print(f"after {seen:,} values: {told(error)}")
+            print(f"after {seen:,} values: {message(error)}")
         with Cost() as cost:
             read = usual(folder)
         print(f"{read:,} rows {cost}")

@@ -47,7 +47,7 @@ def main() -> None:
         make(folder, parser.parse_args().rows)
         with Cost() as cost:
             rows, boxes, zeros = usual(folder)
-    print(f"{zeros:,} of {boxes:,} boxes are zeros, and nothing says that they are no boxes")
+    print(f"{zeros:,} of {boxes:,} boxes are zeros, and nothing says that these are not real")
     print(f"{rows:,} rows {cost}")
 
 

@@ -1,4 +1,4 @@
-"""The usual way to load images: decoded one after the other, then a buffer of 1,024 of them."""
+"""The usual way to load images: decode them, then shuffle a buffer of 1,024."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 256
 
 
 def make(folder: str, rows: int) -> None:
-    """JPEG files of 320 x 320 pixels, which the model wants as 256 x 256."""
+    """Write JPEGs of 320 x 320 pixels, for a model that takes 256 x 256."""
     rng = np.random.default_rng(0)
     tiles = rng.integers(0, 256, (16, 40, 40, 3), np.uint8)
     pixels = tiles.repeat(8, axis=1).repeat(8, axis=2)

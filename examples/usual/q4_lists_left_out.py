@@ -1,4 +1,4 @@
-"""The usual way to parse, on SequenceExamples: the feature lists are gone, without a word."""
+"""The usual way to parse, used on SequenceExamples: their feature lists are lost, silently."""
 
 from __future__ import annotations
 

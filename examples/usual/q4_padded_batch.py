@@ -1,4 +1,4 @@
-"""The usual way to pad text: padded_batch with a greatest length, one record at a time."""
+"""The usual way to pad text: padded_batch with a maximum length, one record at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def usual(folder: str) -> int:
     return sum(len(labels) for _, labels in dataset.prefetch(tf.data.AUTOTUNE))
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     found = str(error)
     return found[found.index("Attempted") :].split(".", 1)[0]
 
@@ -52,7 +52,7 @@ def main() -> None:
         try:
             usual(folder)
         except tf.errors.OpError as error:
-            print("sequences of up to 200 tokens:", _told(error))
+            print("sequences of up to 200 tokens:", _message(error))
         make(folder, rows)
         with Cost() as cost:
             read = usual(folder)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 import recmap as rm
 from hostile import arrays
-from hostile.case import Case, OracleError
-from hostile.damage import check_damaged
+from hostile.case import Case, NoReferenceError
+from hostile.file_damage import check_damaged
 from hostile.reading import check_some_ways
 from hostile.table import Table, table_of
 
@@ -34,7 +34,7 @@ def case(case: Case) -> None:
                 group = file["group"] if "group" in file and case.chance(0.5) else file
                 names.append(_dataset(case, group, f"x{i}", rows).lstrip("/"))
     except (ValueError, TypeError, OSError, RuntimeError) as e:
-        raise OracleError(repr(e)) from e
+        raise NoReferenceError(repr(e)) from e
     if case.chance(0.25):
         check_damaged(case, path, lambda: _read(path, names))
         return

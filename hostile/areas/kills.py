@@ -61,7 +61,7 @@ def _start(src: str, dst: str, shards: int, overwrite: bool) -> subprocess.Popen
 
 
 def _killed(case: Case, src: str, dst: str, shards: int) -> None:
-    """Kill a conversion at any moment, several times; then the same call finishes it."""
+    """Kill a conversion at random moments; afterwards the same call finishes it."""
     older = case.chance(0.4)
     if older:
         rm.convert(src, dst, shards=shards or None, rows=slice(0, 100), memory="40MB")
@@ -71,18 +71,17 @@ def _killed(case: Case, src: str, dst: str, shards: int) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         if older:
-            for name in sorted(os.listdir(os.path.dirname(dst))):
-                if not name.startswith((".", "_")) and not name.endswith(".recmap.json"):
-                    len(rm.open(os.path.join(os.path.dirname(dst), name)))  # old or new, but whole
+            for path in _data_files(os.path.dirname(dst)):
+                len(rm.open(path))  # old or new, but complete
     try:
         rm.convert(src, dst, shards=shards or None, overwrite=older, memory="40MB")
     except rm.OutputExistsError as e:
-        # It was finished before it was killed, and one file has no manifest that would say so.
+        # It had finished before the kill. A single file has no manifest that would say so.
         case.note(f"finished: {e}")
 
 
 def _raced(case: Case, src: str, dst: str, shards: int) -> None:
-    """Run two at once: one may be refused, and one wins."""
+    """Run two conversions to the same place: one may be refused."""
     both = [_start(src, dst, shards, overwrite=False) for _ in range(2)]
     ends = [(process.communicate()[1], process.returncode) for process in both]
     for text, code in ends:
@@ -94,7 +93,7 @@ def _raced(case: Case, src: str, dst: str, shards: int) -> None:
 
 
 def _shrunk(case: Case, src: str, dst: str, shards: int) -> None:
-    """Cut the input while it is read: that is an error, not a crash."""
+    """Truncate the input while it is read: that is an error, not a crash."""
     process = _start(src, dst, shards, overwrite=False)
     time.sleep(float(case.rng.random() ** 3) * 0.3)
     os.truncate(src, case.between(0, os.path.getsize(src)))
@@ -108,11 +107,15 @@ def _check(dst: str, columns: dict[str, npt.NDArray[Any]]) -> None:
     left = [name for name in os.listdir(folder) if name.endswith(".tmp")]
     if left:
         raise AssertionError(f"left behind: {left}")
-    files = sorted(
+    ds = rm.open(_data_files(folder))
+    for name, column in columns.items():
+        assert_same(ds[:][name], list(column), name)
+
+
+def _data_files(folder: str) -> list[str]:
+    """Return the files that hold rows: no manifests, indexes or temporary files."""
+    return sorted(
         os.path.join(folder, name)
         for name in os.listdir(folder)
         if not name.startswith((".", "_")) and not name.endswith(".recmap.json")
     )
-    ds = rm.open(files)
-    for name, column in columns.items():
-        assert_same(ds[:][name], list(column), name)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import recmap as rm
 from hostile import arrays
 from hostile.case import Case
-from hostile.damage import check_damaged
+from hostile.file_damage import check_damaged
 from hostile.reading import check_some_ways
 from hostile.table import table_of
 

@@ -181,7 +181,7 @@ def case(case: Case) -> None:
         _compare([_numbers(batch) for batch in pipeline], wanted[iteration], f"epoch {iteration}")
     _resumed(case, chain, wanted)
     if case.chance(0.4):
-        _dealt_out(case, chain)
+        _divided_among_ranks(case, chain)
 
 
 def _store(case: Case, rows: int) -> str:
@@ -229,13 +229,13 @@ def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
     _compare(after, wanted[1], "the epoch after the rest")
 
 
-def _dealt_out(case: Case, chain: Chain) -> None:
+def _divided_among_ranks(case: Case, chain: Chain) -> None:
     """Check that every row goes to exactly one rank."""
     if chain.drop_last or chain.after or chain.repeat != 1 or chain.repeat_after != 1:
         return
     world = case.between(2, 4)
     case.note(f"{world} ranks")
-    dealt: Counter[int] = Counter()
+    received: Counter[int] = Counter()
     for rank in range(world):
         try:
             mine = replace(chain, shard=(rank, world)).build()
@@ -243,7 +243,7 @@ def _dealt_out(case: Case, chain: Chain) -> None:
             case.note(f"refused: {e}")
             return
         for batch in mine:
-            dealt.update(_numbers(batch))
+            received.update(_numbers(batch))
     wanted = Counter(row for batch in chain.model(0) for row in batch)
-    if dealt != wanted:
-        raise AssertionError(f"{world} ranks got {dealt}, not {wanted}")
+    if received != wanted:
+        raise AssertionError(f"{world} ranks got {received}, not {wanted}")

@@ -11,7 +11,7 @@ import zarr
 
 import recmap as rm
 from hostile import arrays
-from hostile.case import Case, OracleError
+from hostile.case import Case, NoReferenceError
 from hostile.reading import check_some_ways
 from hostile.table import table_of
 
@@ -33,7 +33,7 @@ def case(case: Case) -> None:
                 columns[name] = store[name][...]
     except Exception as e:
         shutil.rmtree(path, ignore_errors=True)
-        raise OracleError(repr(e)) from e
+        raise NoReferenceError(repr(e)) from e
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ds = rm.open(path)

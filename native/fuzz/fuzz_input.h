@@ -11,7 +11,7 @@
 #define REQUIRE(cond)                                                         \
   do {                                                                        \
     if (!(cond)) {                                                            \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #cond); \
+      std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
       std::abort();                                                           \
     }                                                                         \
   } while (false)
@@ -22,7 +22,7 @@ class Input {
  public:
   explicit Input(Bytes bytes) : bytes_(bytes) {}
 
-  // 0 behind the end, so that every input is complete.
+  // 0 past the end, so that every input is complete.
   uint8_t byte() {
     if (bytes_.empty()) return 0;
     const uint8_t value = bytes_.front();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMost = 1 << 20;
 
-// The bytes of the whole items at the front of a stream, and whether there are no others.
+// The bytes of the complete items at the front of a stream, and whether nothing follows them.
 bool expand_plainly(Bytes stream, std::vector<uint8_t>& out) {
   while (!stream.empty() && out.size() < kMost) {
     const size_t control = stream[0], length = control >> 5;

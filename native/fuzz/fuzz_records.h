@@ -154,7 +154,7 @@ inline void require_facts_true(Bytes file, uint64_t offset) {
     column.place = key.first ? Column::Place::kLists : Column::Place::kFeatures;
     const Decoded decoded = decode(file, {&offset, 1}, {&column, 1});
     if (decoded.fault) {
-      // Facts count the values and do not look at each.
+      // Facts count the values without looking at them.
       REQUIRE(decoded.fault.code == FaultCode::kMalformed && column.dtype == Dtype::kInt64);
       continue;
     }

@@ -88,7 +88,7 @@ TEST(Int64sAreExact) {
 TEST(VarintsOfEveryLengthAreExact) {
   for (int bits = 0; bits < 64; ++bits) {
     const auto value = static_cast<int64_t>(uint64_t{0x9e3779b97f4a7c15} >> bits);
-    // With enough bytes behind it to be read from a whole word, and with none.
+    // With enough bytes after it to read a whole word, and with none.
     const auto many = values_of<int64_t>(Dtype::kInt64, 4, ints({value, -1, value, value}));
     CHECK((many == std::vector<int64_t>{value, -1, value, value}));
   }

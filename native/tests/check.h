@@ -1,5 +1,5 @@
 // A minimal test framework. TEST(Name) { ... } registers a test; CHECK and CHECK_EQ report a
-// failure and go on. check_main.cc runs them all.
+// failure and continue. check_main.cc runs them all.
 #pragma once
 
 #include <iostream>

@@ -1,5 +1,5 @@
 // Both phases of a decode in one call, into buffers of exactly the measured
-// sizes, so that a sanitizer sees a byte too many.
+// sizes, so that a sanitizer sees any overrun.
 #pragma once
 
 #include <algorithm>

@@ -187,7 +187,7 @@ TEST(DamageIsReportedRatherThanItsEffects) {
     for (size_t at = 0; at < records[0].size(); at += at < 40 ? 1 : 211) {
       Buffer file = framed(records);
       file[offsets[7] + kHeaderSize + at] ^= 0x80;  // may no longer be an Example
-      file[offsets[11] + kHeaderSize + 1] ^= 0x80;  // is none
+      file[offsets[11] + kHeaderSize + 1] ^= 0x80;  // is not an Example
       const Fault fault = decode(file, offsets, columns, 2).fault;
       CHECK_EQ(fault.code, FaultCode::kDataCrc);
       CHECK_EQ(fault.row, 7);
@@ -220,7 +220,7 @@ TEST(LargeFieldsOfOneRecordAreCopiedInAnyOrder) {
   std::vector<float> second(400);
   for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<float>(i);
   for (size_t i = 0; i < second.size(); ++i) second[i] = -static_cast<float>(i);
-  // The value comes in two parts, so that it is put together in scratch.
+  // The value comes in two parts, so that it is joined in scratch.
   const Buffer pieces = wire::field(
       1,
       join(wire::field(1, Buffer{'p'}), wire::field(2, floats(first)), wire::field(2, Buffer{})));
@@ -277,7 +277,7 @@ std::vector<Buffer> with_bad_rows(std::initializer_list<size_t> bad, const Buffe
   return records;
 }
 
-TEST(TheFaultIsThatOfTheLowestRow) {
+TEST(TheFaultOfTheLowestRowIsReported) {
   const std::vector<Buffer> records =
       with_bad_rows({29'999, 17'123, 4'321}, example(entry("x", ints({700}))));
   const Buffer file = framed(records);
@@ -296,7 +296,7 @@ TEST(TheFaultIsThatOfTheLowestRow) {
 }
 
 // Ragged values are converted in the second phase, column by column.
-TEST(TheFaultIsThatOfTheLowestRowWhicheverItsColumn) {
+TEST(TheFaultOfTheLowestRowIsReportedWhateverItsColumn) {
   std::vector<Buffer> records = with_bad_rows({}, {});
   records[20] = example(entry("x", ints({700})), entry("y", ints({2})));
   records[10] = example(entry("x", ints({1})), entry("y", ints({700})));

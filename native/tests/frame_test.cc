@@ -164,7 +164,7 @@ TEST(ScanEndsAtItsLimit) {
   CHECK_EQ(scan(file, {.limit = 2, .verify = true}).records, 2);
   CHECK_EQ(scan(file, {.limit = 2, .verify = true}).end, 34);
   CHECK_EQ(scan(file, {.limit = 0, .verify = true}).end, 0);
-  // A fault behind the limit is not reported.
+  // A fault beyond the limit is not reported.
   CHECK(!scan(Bytes(file).first(40), {.stop = 40, .limit = 2, .verify = true}).fault);
 }
 
@@ -226,7 +226,7 @@ TEST(FindRecordGivesUpOnSoundLengthsBeforeDamagedData) {
   }
   const Buffer sound = framed({Buffer(100, uint8_t{1})});
   file.insert(file.end(), sound.begin(), sound.end());
-  // A small record behind them is still found.
+  // A small record after them is still found.
   CHECK_EQ(find_record(file, 0, file.size()), size_t{1} << 20);
 }
 

@@ -150,8 +150,8 @@ TEST(ARecordWithAKeyThatIsNotUtf8IsNotAnExample) {
   CHECK(!is_key("\x80"));              // a continuation alone
   CHECK(!is_key("\xc3"));              // cut
   CHECK(!is_key("\xc3("));             // not continued
-  CHECK(!is_key("\xc0\x80"));          // longer than need be
-  CHECK(!is_key("\xe0\x9f\xbf"));      // longer than need be
+  CHECK(!is_key("\xc0\x80"));          // longer than necessary
+  CHECK(!is_key("\xe0\x9f\xbf"));      // longer than necessary
   CHECK(!is_key("\xed\xa0\x80"));      // a surrogate
   CHECK(!is_key("\xf4\x90\x80\x80"));  // over U+10FFFF
   CHECK(!is_key("\xff"));

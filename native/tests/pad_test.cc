@@ -39,7 +39,7 @@ TEST(ItemsOfSeveralBytesAreFilledWhole) {
   CHECK((out == Bytes{1, 2, 3, 7, 8, 9, 7, 8, 9, 7, 8, 9, 4, 5, 6, 7, 8, 9, 7, 8, 9, 7, 8, 9}));
 }
 
-TEST(RowsMayBeginBehindTheFirstValue) {
+TEST(RowsMayBeginAfterTheFirstValue) {
   const Offsets rows = {4, 6};
   const Bytes fill = {0};
   Bytes out(2);

@@ -71,7 +71,7 @@ TEST(RepeatingRecordsGiveTheirOwnValues) {
   }
 }
 
-TEST(RecordsOfEqualLengthAndOtherKeysAreParsedAnew) {
+TEST(RecordsOfEqualLengthButOtherKeysAreParsedAgain) {
   Records records({named("a"), named("b"), named("c")});
   for (int i = 0; i < 10; ++i) {
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -83,7 +83,7 @@ TEST(RecordsOfEqualLengthAndOtherKeysAreParsedAnew) {
   }
 }
 
-TEST(RecordsOfEqualLengthAndOtherKindsAreParsedAnew) {
+TEST(RecordsOfEqualLengthButOtherKindsAreParsedAgain) {
   Records records({named("a")});
   for (int i = 0; i < 5; ++i) {
     CHECK((records.parse(example(entry("a", ints({1})))) == Payloads{Buffer{1}}));
@@ -93,7 +93,7 @@ TEST(RecordsOfEqualLengthAndOtherKindsAreParsedAnew) {
   CHECK_EQ(records.cell(0).kind, Kind::kBytes);
 }
 
-TEST(RecordsOfEqualLengthAndOtherPayloadSizesAreParsedAnew) {
+TEST(RecordsOfEqualLengthButOtherPayloadSizesAreParsedAgain) {
   Records records({named("a"), named("b")});
   const Buffer long_first = example(entry("a", ints({1, 2, 3})), entry("b", ints({4})));
   const Buffer long_last = example(entry("a", ints({1})), entry("b", ints({2, 3, 4})));

@@ -141,8 +141,7 @@ TEST(ParallelScanEndsAtADamagedRecordAnywhere) {
   }
 }
 
-// A thread that looks for its first record skips a damaged one, which must be reported all the
-// same.
+// A thread that looks for its first record skips a damaged one, which must still be reported.
 TEST(ParallelScanEndsAtADamagedRecordWhereAThreadEnters) {
   const Buffer sound = mixed_records(4 * kMebibyte, 13);
   for (const uint64_t spans : {2u, 3u, 4u}) {

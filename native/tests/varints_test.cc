@@ -66,8 +66,8 @@ TEST(LongVarintsAmongShortOnes) {
   }
 }
 
-TEST(NothingIsWrittenBehindTheLastVarint) {
-  // Like a row of a column: other threads write before it and behind it.
+TEST(NothingIsWrittenAfterTheLastVarint) {
+  // Like a row of a column: other threads write before and after it.
   for (size_t count = 0; count <= 100; ++count) {
     const std::vector<int64_t> numbers = numbers_up_to(3, count);
     const Buffer packed = wire::varints(numbers);
@@ -80,7 +80,7 @@ TEST(NothingIsWrittenBehindTheLastVarint) {
   }
 }
 
-TEST(MoreRoomThanVarintsIsLeft) {
+TEST(MoreRoomThanNeededIsFine) {
   for (size_t count = 0; count <= 100; ++count) {
     const std::vector<int64_t> numbers = numbers_up_to(3, count);
     const Read<int64_t> read(wire::varints(numbers), count + 40);

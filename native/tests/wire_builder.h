@@ -1,5 +1,5 @@
-// Building records from the inside out, with one small function per message, so that a test can put
-// anything in an odd place. Messages are buffers of wire bytes.
+// Builds records from the inside out, with one small function per message, so that a test can put
+// anything anywhere. Messages are buffers of wire bytes.
 #pragma once
 
 #include <cstdint>

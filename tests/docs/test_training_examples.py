@@ -1,4 +1,4 @@
-"""The programs that train: killed in the middle, they go on as if nothing had happened."""
+"""The programs that train resume after a kill, with the same losses."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# Frameworks start threads for each processor, and the stacks of all count as memory.
-TWO_PROCESSORS = (
+# Frameworks start threads for each CPU, and all their stacks count as memory.
+TWO_CPUS = (
     "import os, runpy, sys; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]); "
     "sys.argv = sys.argv[1:]; sys.path[0] = os.path.dirname(sys.argv[0]); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the memory")
 
 
 def command(script: str, folder: str) -> list[str]:
-    return [sys.executable, "-c", TWO_PROCESSORS, str(EXAMPLES / script), folder]
+    return [sys.executable, "-c", TWO_CPUS, str(EXAMPLES / script), folder]
 
 
 def run(script: str, folder: str) -> str:
@@ -35,8 +35,10 @@ def run(script: str, folder: str) -> str:
 
 
 def run_and_kill(script: str, folder: str, after: bytes) -> None:
-    """Kills it when it has printed that. It cannot be far ahead: it waits until somebody
-    reads what it prints, and a pipe this small does not hold the rest.
+    """Run a program, and kill it when it has printed ``after``.
+
+    It cannot be far ahead: it waits until its output is read, and the pipe is too small for the
+    rest.
     """
     with subprocess.Popen(
         command(script, folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -45,9 +47,9 @@ def run_and_kill(script: str, folder: str, after: bytes) -> None:
         assert process.stdout is not None
         printed = b""
         while after not in printed:
-            piece = process.stdout.read(256)
-            assert piece, printed
-            printed += piece
+            output = process.stdout.read(256)
+            assert output, printed
+            printed += output
         process.kill()
     assert process.returncode == -signal.SIGKILL
 
@@ -70,7 +72,7 @@ except MemoryError:
 
 
 @pytest.mark.parametrize("script", ["train_torch.py", "train_jax.py", "train_keras.py"])
-def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(script: str) -> None:
+def test_a_killed_run_resumes_with_the_losses_of_a_run_that_was_not_killed(script: str) -> None:
     os.mkdir("whole")
     os.mkdir("killed")
     size, limit = re.findall(r"(\d+) MB", run(script, "whole"))
@@ -81,12 +83,12 @@ def test_killed_and_started_again_it_has_the_losses_of_a_run_nobody_killed(scrip
     assert not os.path.exists("killed/losses.npy")
     printed = run(script, "killed")
     for folder in ("whole", "killed"):
-        os.unlink(f"{folder}/train.tfrecord")  # folders of tests are kept for a while
+        os.unlink(f"{folder}/train.tfrecord")  # pytest keeps the folder for a while
 
     whole, killed = np.load("whole/losses.npy"), np.load("killed/losses.npy")
-    went_on = re.search(r"went on after step (\d+)", printed)
-    assert went_on is not None
-    assert 0 < int(went_on[1]) < len(whole)
+    resumed = re.search(r"resumed after step (\d+)", printed)
+    assert resumed is not None
+    assert 0 < int(resumed[1]) < len(whole)
     assert killed.shape == whole.shape
     assert np.array_equal(killed, whole)
     assert whole[-1] < whole[0] / 10

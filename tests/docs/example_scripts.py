@@ -1,6 +1,6 @@
 """Runs the programs of one question and the code of its page, and prints their output as JSON.
 
-All run in one process, because TensorFlow takes long to import.
+They share one process, because importing TensorFlow takes long.
 
     python example_scripts.py q0
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 __all__ = ["BLOCK", "EXAMPLES", "PAGES"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES, PAGES = ROOT / "examples", ROOT / "docs" / "questions"
 
 # A program that a page names, or a block of code or output after it.

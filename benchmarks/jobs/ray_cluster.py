@@ -1,4 +1,4 @@
-"""The same jobs on one Ray cluster, with Ray's own readers and writers and with recmap's."""
+"""Jobs on a Ray cluster, with Ray's own readers and writers and with recmap's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import recmap as rm
 from benchmarks.timing import Clock, Measure
 
-# Imported by name, as the other peers are.
+# Imported by name, so that type checkers do not need it.
 ray: Any = importlib.import_module("ray")
 
 __all__ = ["JOBS"]
@@ -40,8 +40,8 @@ def _cluster() -> Any:
 
 
 def read(path: str, by: str, check: bool = False) -> Measure:
-    """Read all rows in batches of NumPy arrays: with ``recmap``, with a reader of Ray's, or
-    from the ``memory`` of the cluster.
+    """Read all rows in batches of NumPy arrays. ``by`` is "recmap", one of Ray's readers, or
+    "memory": rows that the cluster has loaded already.
     """
     data = _cluster()
     known = _in_memory(path, None) if by == "memory" else None
@@ -78,7 +78,7 @@ def write(path: str, out: str, rows: int, by: str) -> Measure:
 
 
 def convert(path: str, out: str, workers: int, shards: int) -> Measure:
-    """Convert one large file to several, with so many tasks at a time."""
+    """Convert one large file to several, with ``workers`` tasks at a time."""
     _cluster()
     Path(f"{path}.recmap").unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)

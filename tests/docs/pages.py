@@ -1,4 +1,4 @@
-"""Runs the examples of a page from top to bottom, as a reader would."""
+"""Runs the examples of a documentation page from top to bottom, as a reader would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recmap.errors import SkippedRecordsWarning
 
 __all__ = ["ROOT", "Block", "blocks", "run_page", "run_python"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The command may not be installed where the tests run.

@@ -1,4 +1,4 @@
-"""The jobs of recmap."""
+"""recmap reads, writes and converts files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import recmap as rm
-from benchmarks.access import gather_in_batches, sum_in_batches
+from benchmarks.tasks import gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 from benchmarks.workloads import FEATURES, Data, load
 
@@ -41,7 +41,7 @@ def make(
     index: bool = False,
     shards: int = 1,
 ) -> Measure:
-    """Write one file or several for others to read: so many rows, repeated if there are
+    """Write one file or several for others to read: ``rows`` rows, repeated if the source has
     fewer.
     """
     data = load(source)
@@ -147,7 +147,7 @@ def scan(path: str) -> Measure:
 
 def peak_memory(path: str, batch: int) -> Measure:
     """Read all of a file in batches, and measure how much anonymous memory grew."""
-    importlib.import_module("recmap.dataset.open")  # as rm.open would now
+    importlib.import_module("recmap.dataset.open")  # so that its import does not count
     before, begin = _anonymous(), time.perf_counter()
     seen: list[tuple[float, int]] = []
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""recmap pipelines that feed a training loop."""
+"""recmap pipelines that feed a training loop, as NumPy batches and through the adapters."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import functools
 import importlib
 import io
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 import recmap as rm
-from benchmarks.augmentation import augment
+from benchmarks.tasks import augment
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
@@ -57,8 +57,8 @@ def augmented(path: str, batch: int, workers: int) -> Measure:
     return Measure(clock.seconds, rows)
 
 
-def augmented_on(path: str, batch: int, workers: int) -> Measure:
-    """Do the same with workers that already run: time the second of two epochs."""
+def augmented_again(path: str, batch: int, workers: int) -> Measure:
+    """Do the same with workers that run already: time the second of two epochs."""
     dataset = rm.open(path)
     batches = iter(dataset.map(_augmented, workers=workers).batch(batch).repeat(2))
     _consume(itertools.islice(batches, -(-len(dataset) // batch)), "image", check=False)
@@ -111,12 +111,39 @@ def _consume(batches: Iterable[dict[str, Any]], name: str, check: bool) -> tuple
     return rows, total
 
 
+def plain_iterator(path: str, batch: int) -> Measure:
+    """Run an epoch of NumPy batches."""
+    return _epoch(path, batch, iter)
+
+
+def to_torch(path: str, batch: int) -> Measure:
+    """Run an epoch of PyTorch tensors."""
+    return _epoch(path, batch, lambda pipeline: pipeline.to_torch())
+
+
+def to_tf(path: str, batch: int) -> Measure:
+    """Run an epoch of TensorFlow tensors."""
+    return _epoch(path, batch, lambda pipeline: pipeline.to_tf())
+
+
+def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]]]) -> Measure:
+    """Run one epoch. Datasets are made before the clock starts, as in training."""
+    batches, rows = adapt(rm.open(path).shuffle(seed=1).batch(batch)), 0
+    with Clock() as clock:
+        for columns in batches:
+            rows += columns["data"].shape[0]
+    return Measure(clock.seconds, rows)
+
+
 JOBS = {
     "augmented": augmented,
-    "augmented_on": augmented_on,
+    "augmented_again": augmented_again,
     "images": images,
     "make_images": make_images,
     "pad": pad,
     "pad_shuffled": pad_shuffled,
+    "plain_iterator": plain_iterator,
+    "to_tf": to_tf,
+    "to_torch": to_torch,
     "train": train,
 }

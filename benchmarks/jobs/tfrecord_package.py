@@ -1,4 +1,4 @@
-"""The jobs of the tfrecord package, which reads and writes Examples without TensorFlow."""
+"""The tfrecord package, which reads and writes Examples without TensorFlow."""
 
 from __future__ import annotations
 

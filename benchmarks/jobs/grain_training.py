@@ -1,4 +1,4 @@
-"""Grain's training pipelines, on ArrayRecord files."""
+"""Grain's pipelines on ArrayRecord files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.timing import Clock, Measure
 
-# Imported by name, as the other peers are: they have no types.
+# Imported by name, because they have no types.
 grain: Any = importlib.import_module("grain")
 array_record: Any = importlib.import_module("array_record.python.array_record_module")
 

@@ -1,4 +1,4 @@
-"""The jobs of h5py."""
+"""h5py writes and reads HDF5 files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.timing import Clock, Measure
 
-# Imported by name, as the other peers are: it has no types.
+# Imported by name, because it has no types.
 h5py: Any = importlib.import_module("h5py")
 
 __all__ = ["JOBS"]

@@ -1,4 +1,4 @@
-"""The jobs of TensorFlow: as answers on the web do them, and tuned."""
+"""TensorFlow reads and writes TFRecord files: as answers on the web do it, and tuned."""
 
 from __future__ import annotations
 

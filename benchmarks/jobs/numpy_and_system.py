@@ -1,4 +1,4 @@
-"""The jobs of NumPy and the operating system alone: the limits of the machine."""
+"""NumPy and the operating system alone: the limits of the machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.access import gather_in_batches, sum_in_batches
+from benchmarks.tasks import gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
 
-_PIECE = 1 << 20
+_WRITE_BYTES = 1 << 20
 
 
 @functools.lru_cache(maxsize=1)
@@ -29,8 +29,8 @@ def write(source: str, path: str, rows: int) -> Measure:
     data = memoryview(_bytes(source))
     with Clock() as clock:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        for begin in range(0, len(data), _PIECE):
-            piece = data[begin : begin + _PIECE]
+        for begin in range(0, len(data), _WRITE_BYTES):
+            piece = data[begin : begin + _WRITE_BYTES]
             while piece:
                 piece = piece[os.write(file, piece) :]
         os.close(file)
@@ -39,7 +39,7 @@ def write(source: str, path: str, rows: int) -> Measure:
 
 
 def copy(source: str, path: str, rows: int) -> Measure:
-    """Copy a file with the command of the operating system."""
+    """Copy a file with ``cp``."""
     with Clock() as clock:
         subprocess.run(["cp", source, path], check=True)
     os.unlink(path)
@@ -85,7 +85,7 @@ def import_time(module: str, cache: str) -> Measure:
         f"import time; begin = time.perf_counter(); import {module}; "
         "print(time.perf_counter() - begin)"
     )
-    # One cache for all compiled files, so that an editable install has no disadvantage.
+    # All compiled files in one cache, so that an editable install has no disadvantage.
     env = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env

@@ -1,4 +1,4 @@
-"""tf.data's training pipelines: as answers on the web write them, and tuned."""
+"""tf.data feeds a training loop: as answers on the web do it, and tuned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation import CROP, augment
+from benchmarks.tasks import CROP, augment
 from benchmarks.timing import Clock, Measure
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

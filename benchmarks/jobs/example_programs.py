@@ -1,7 +1,7 @@
 """The programs in examples/: recmap's answer to a question, and the usual one.
 
-Each runs in a fork of a process that has only imported what they need. So its memory is its
-own, and TensorFlow is imported once.
+Each runs in a fork of a process that has imported what they need. So TensorFlow is imported
+once, and the memory measured is that of the program alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.timing import Measure
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-# They are scripts, and import each other from their folder.
-_EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+# The scripts import each other by name.
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path[:0] = [str(_EXAMPLES), str(_EXAMPLES / "usual")]
 
 for _package in ("PIL.Image", "h5py", "keras", "tensorflow"):
     importlib.import_module(_package)
-# What recmap loads on first use.
+# Load now what recmap loads on first use.
 _recmap = importlib.import_module("recmap")
 for _name in _recmap.__all__:
     getattr(_recmap, _name)
@@ -34,7 +34,7 @@ __all__ = ["JOBS"]
 
 
 def run(script: str, function: str, folder: str, rows: int | None = None) -> Measure:
-    """Return a function of a script; with ``rows``, one that makes so many."""
+    """Run a function of a script on a folder; ``rows`` is for those that make the data."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     given = (folder,) if rows is None else (folder, rows)
     child = multiprocessing.get_context("fork").Process(

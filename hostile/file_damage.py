@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 
 import recmap as rm
-from hostile.case import Case
+from hostile.case import READING_REFERENCE, Case
 from hostile.table import Table, assert_same, plain
 
 __all__ = ["check_damaged", "damage"]
@@ -16,18 +16,20 @@ __all__ = ["check_damaged", "damage"]
 def check_damaged(
     case: Case, path: str, read: Callable[[], Table], *, checksums: bool = False
 ) -> None:
-    """Damage a file, and check that recmap gives what ``read`` gives now or gave before, or an
-    error. With ``checksums``, recmap must raise wherever ``read`` does.
+    """Damage a file, and check what recmap reads from it.
+
+    It must be what ``read`` returns now or returned before the damage, or an error. With
+    ``checksums``, recmap must raise wherever ``read`` does.
     """
     before = read()
     damage(case, path)
-    case.note("oracle")  # tells the runner who crashed
+    case.note(READING_REFERENCE)  # if the process dies now, recmap is not to blame
     wanted: Table | None = None
     try:
         wanted = read()
     except Exception as e:
-        case.note(f"oracle: {e!r}")
-    case.note("recmap")
+        case.note(f"the reference refuses it: {e!r}")
+    case.note("reading with recmap")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rm.LeftOutWarning)
@@ -47,7 +49,7 @@ def check_damaged(
 
 
 def damage(case: Case, path: str) -> None:
-    """Damage a file, in one way or several."""
+    """Damage a file in one or several places."""
     with open(path, "rb") as file:
         content = bytearray(file.read())
     for _ in range(case.pick([1, 1, 1, 2, 4])):

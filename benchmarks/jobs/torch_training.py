@@ -1,4 +1,4 @@
-"""PyTorch's training pipelines: DataLoader over a memmap."""
+"""PyTorch's DataLoader over a memmap."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation import augment
+from benchmarks.tasks import augment
 from benchmarks.timing import Clock, Measure
 
-# Imported by name, as the other peers are.
+# Imported by name, so that type checkers do not need it.
 torch: Any = importlib.import_module("torch")
 data: Any = importlib.import_module("torch.utils.data")
 
@@ -33,7 +33,7 @@ class MappedRows:
 
 
 class MappedBatches(MappedRows):
-    """Rows of a memmap by lists of numbers: one gather a batch."""
+    """Rows of a memmap by lists of numbers: one gather per batch."""
 
     def __getitem__(self, rows: Any) -> Any:
         return torch.from_numpy(self._values[rows])
@@ -87,8 +87,8 @@ def augmented(path: str, batch: int, workers: int) -> Measure:
     return _consume(_augmenting_loader(path, batch, workers, persistent=False), check=False)
 
 
-def augmented_on(path: str, batch: int, workers: int) -> Measure:
-    """Do the same with workers that already run, after the first run."""
+def augmented_again(path: str, batch: int, workers: int) -> Measure:
+    """Do the same with workers that run already, except in the first call."""
     return _consume(_augmenting_loader(path, batch, workers, persistent=True), check=False)
 
 
@@ -114,7 +114,7 @@ def _consume(loader: Any, check: bool) -> Measure:
 
 JOBS = {
     "augmented": augmented,
-    "augmented_on": augmented_on,
+    "augmented_again": augmented_again,
     "train_batches": train_batches,
     "train_rows": train_rows,
 }
