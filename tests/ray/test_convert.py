@@ -157,22 +157,26 @@ def test_relative_paths_start_at_the_folder_of_the_driver(source: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_progress_counts_the_rows_of_all_tasks_while_they_run(source: Path) -> None:
-    seen: list[Progress] = []
-    rm.convert(
-        source,
-        "x.h5",
-        shards=2,
-        **SLOW,
-        memory="2MB",
-        engine="ray",
-        progress=seen.append,
-    )
-    rows = [progress.rows for progress in seen]
-    assert rows == sorted(rows)
-    assert rows[-1] == ROWS
-    # Not only when a file is finished.
-    assert {count % (ROWS // 2) for count in rows} > {0}
-    assert {progress.total_rows for progress in seen} == {ROWS}
+    for _ in range(5):
+        seen: list[Progress] = []
+        rm.convert(
+            source,
+            "x.h5",
+            shards=2,
+            **SLOW,
+            memory="2MB",
+            engine="ray",
+            overwrite=True,
+            progress=seen.append,
+        )
+        rows = [progress.rows for progress in seen]
+        assert rows == sorted(rows)
+        assert rows[-1] == ROWS
+        assert {progress.total_rows for progress in seen} == {ROWS}
+        # Not only when a file is finished. On a busy machine, a report may come too late.
+        if {count % (ROWS // 2) for count in rows} > {0}:
+            return
+    raise AssertionError("no task reported before its file was finished")
 
 
 @pytest.mark.usefixtures("cluster")
@@ -349,14 +353,26 @@ def test_a_killed_driver_resumes(cluster: Any, source: Path, undisturbed: dict[s
     assert digests(here) == undisturbed
 
 
-def test_an_interrupt_stops_the_tasks_and_says_how_to_resume(
-    cluster: Any, source: Path, undisturbed: dict[str, str]
-) -> None:
-    with subprocess.Popen(driver(cluster, source), stderr=subprocess.PIPE, text=True) as process:
+def interrupted(command: list[str]) -> tuple[int, str]:
+    """Interrupt a driver that has written some files; return its exit code and what it said."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
-    assert process.returncode == -signal.SIGINT, said
+        return process.returncode, said
+
+
+def test_an_interrupt_stops_the_tasks_and_says_how_to_resume(
+    cluster: Any, source: Path, undisturbed: dict[str, str]
+) -> None:
+    code, said = interrupted(driver(cluster, source))
+    for _ in range(4):
+        if code != 0:
+            break
+        for name in finished():  # it was faster than the signal
+            os.unlink(name)
+        code, said = interrupted(driver(cluster, source))
+    assert code == -signal.SIGINT, said
     assert f"of {SHARDS} files are finished, and the same call resumes" in said
     assert not list(Path().glob(".x-*.tmp"))
     rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
