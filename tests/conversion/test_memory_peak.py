@@ -117,7 +117,7 @@ def test_comparing_thousands_of_ragged_columns_stays_within_the_budget() -> None
     offsets = np.arange(61) * 2
     columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(1_500)}
     rm.from_arrays(columns).save("x.npz", durable=False)
-    with pytest.raises(rm.MemoryLimitError, match=r"so many columns take; give memory=") as e:
+    with pytest.raises(rm.MemoryLimitError, match=r"for so many columns; give memory=") as e:
         rm.convert("x.npz", "y.h5", memory="50MB", verify="full")
     enough = str(e.value).split('memory="')[-1].split('"')[0]
     size = peak_of(f"rm.convert('x.npz', 'y.h5', memory={enough!r}, verify='full')")
@@ -126,7 +126,7 @@ def test_comparing_thousands_of_ragged_columns_stays_within_the_budget() -> None
 
 def test_columns_that_do_not_fit_are_refused_with_the_memory_they_need() -> None:
     columns = {f"c{i}": np.arange(3.0) for i in range(1_000)}
-    with pytest.raises(rm.MemoryLimitError, match=r"so many columns take; give memory=") as e:
+    with pytest.raises(rm.MemoryLimitError, match=r"for so many columns; give memory=") as e:
         rm.from_arrays(columns).save("y.h5", memory="15MB", durable=False)
     enough = str(e.value).split('memory="')[-1].split('"')[0]
     source = WIDE.format(columns=1_000)

@@ -373,7 +373,7 @@ def test_take_and_skip_start_over_in_every_repetition() -> None:
     ],
 )
 def test_repeating_no_batches_without_end_is_an_error(chain: Any) -> None:
-    with pytest.raises(rm.OptionError, match="not one batch"):
+    with pytest.raises(rm.OptionError, match="an epoch has no batches"):
         next(iter(chain()))
 
 

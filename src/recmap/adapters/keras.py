@@ -57,7 +57,7 @@ def to_keras(
     except TypeError as e:
         raise OptionError(
             "to_keras(): the number of batches is not known before they are read; use to_tf(), "
-            "which fit takes too, with steps_per_epoch= if there is no end of them"
+            "which fit takes too, with steps_per_epoch= if they repeat without end"
         ) from e
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight)

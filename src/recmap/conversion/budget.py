@@ -152,8 +152,8 @@ class Budget:
             size = size_text(self.chunk_memory // _CHUNK_COPIES)
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
-            held.append(f"{size_text(self.column_bytes)} that so many columns take")
-        return f", beside {' and '.join(held)}" if held else ""
+            held.append(f"{size_text(self.column_bytes)} for so many columns")
+        return f", in addition to {' and '.join(held)}" if held else ""
 
     def __str__(self) -> str:
         files = "1 file" if self.workers == 1 else f"{self.workers} files"

@@ -298,7 +298,7 @@ def choose_columns(
     if left:
         warnings.warn(
             Message(
-                f"{path}: left out, beside columns of {rows:,} rows: {'; '.join(left)} (",
+                f"{path}: left out, alongside columns of {rows:,} rows: {'; '.join(left)} (",
                 Option("fields", [...]),
                 " chooses columns)",
             ),

@@ -7,9 +7,9 @@ and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``Pipel
 in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,
 and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
 (transforms/pad.py) read padded rows from ``SourceRows`` (row_source.py). That asks the
-format's source (formats/tfrecord_source.py), where tfrecord/padded_decoder.py decodes each
-record straight into the padded array. (Rows are padded after reading if they come from
-compressed files or from sources that cannot pad, or if other transforms change them first.)
+format's source (formats/tfrecord_source.py), where tfrecord/decoder.py decodes each record
+straight into the padded array. (Rows are padded after reading if they come from compressed
+files or from sources that cannot pad, or if other transforms change them first.)
 The task returns a ``Result``: the batches, which rows were kept, and the seconds each stage
 took. ``plain_batches`` yields the batches in order, each with the cursor after it. If filters,
 buckets or packing drop or rearrange rows, grouped_batches.py makes the batches from the rows
@@ -120,7 +120,7 @@ def _add_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
         return batch
     if any(len(column) != len(real) for column in batch.values()):
         raise MapError(
-            f"a function of batches changed the number of rows from {len(real):,}, so that the "
+            f"a function of batches changed the number of rows from {len(real):,}, so the "
             f'column {mask!r} of even="pad" cannot be made'
         )
     batch[mask] = real
@@ -217,8 +217,8 @@ class Blocks:
         whole = epoch.at == 0 and epoch.left is None
         if self._plan.repeat is None and whole and count == 0:
             raise OptionError(
-                "repeat() without end, but there is not one batch in an epoch: no rows are left "
-                "by the filters or for this rank, or too few for a batch with drop_last"
+                "repeat() without end, but an epoch has no batches: the filters or this rank have "
+                "no rows left, or too few for a batch with drop_last"
             )
 
     def results(

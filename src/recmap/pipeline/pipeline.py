@@ -279,7 +279,7 @@ class Verbs(Frameworks):
                 padding.schema(plan.rows.schema)  # refuses what cannot be padded
             made = made.with_transform(PadBatches(padding, repr((pad, lengths, mask))))
         elif lengths or mask:
-            raise OptionError("lengths and mask tell of padding; give pad=")
+            raise OptionError("lengths= and mask= describe padding; give pad=")
         return self._then(made, record("batch", size, drop_last, pad, lengths, mask))
 
     def bucket(

@@ -146,7 +146,7 @@ def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
         try:
             block = read_block(plan.rows, positions)
         except DataError:
-            break  # the rows before the bad one have to do
+            break  # make do with the rows before the bad one
         block, _ = run_transforms(block, transforms)
         for group in grouper.add(GroupInput(block.batch, block.positions)):
             return group

@@ -57,8 +57,8 @@ def try_rows(rows: Rows, transforms: Sequence[Transform]) -> tuple[list[Transfor
         if len(sample.positions) or len(first.positions) < size or size == reach_of(rows):
             return prepared, schema, sample
     raise OptionError(
-        f"none of the first {_SAMPLES[-1]:,} rows is left by the filters, so that what comes "
-        "after them cannot be tried; put filter last, or give map(..., fields=...)"
+        f"the filters dropped all of the first {_SAMPLES[-1]:,} rows, so what comes after them "
+        "cannot be tried; put filter last, or give map(..., fields=...)"
     )
 
 

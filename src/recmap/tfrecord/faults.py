@@ -1,4 +1,4 @@
-"""Turn faults found by the native core into errors, and describe records that are no Examples."""
+"""Turn faults found by the native core into errors, and describe records that are not Examples."""
 
 from __future__ import annotations
 

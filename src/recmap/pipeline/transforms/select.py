@@ -157,13 +157,13 @@ def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
 def row_numbers(what: Any, count: int | None) -> Positions:
     """Return the numbers of the rows that ``select(what)`` selects, of ``count`` rows."""
     if count is None:
-        raise OptionError("select of rows: there is no end of them; use take and skip")
+        raise OptionError("select of rows: they repeat without end; use take and skip")
     if isinstance(what, slice):
         return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
     try:
         numbers = np.asarray(what)
     except (TypeError, ValueError) as e:
-        raise OptionError(f"select: {what!r} is no list of rows: {e}") from None
+        raise OptionError(f"select: {what!r} is not a list of row numbers: {e}") from None
     if numbers.dtype == bool and numbers.shape == (count,):
         return np.flatnonzero(numbers)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):

@@ -34,7 +34,7 @@ _BLOCKS = 8
 
 
 class ShuffledRows(ReorderedRows):
-    """All rows in a random order, which is new in every epoch unless ``reshuffle`` is false."""
+    """All rows in a random order, which is new in every epoch if ``reshuffle``."""
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
@@ -147,8 +147,8 @@ def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
     if sizes:
         raise OptionError(
             f"shuffle({', '.join(map(repr, sizes))}): recmap's shuffle is exact and needs no "
-            f"buffer; write shuffle(), or shuffle(seed={sizes[0]!r}) for an order that can be had "
-            "again"
+            f"buffer; write shuffle(), or shuffle(seed={sizes[0]!r}) for a repeatable "
+            "order"
         )
 
 
@@ -156,8 +156,8 @@ def warn_if_slow(rows: Rows) -> None:
     """Warn about an exact shuffle of rows that are fast to read only in order."""
     if rows.in_order:
         warnings.warn(
-            "these rows are read well only in order, and a shuffle of all of them reads much "
-            "for each; use shuffle(window=100_000), or convert the file first",
+            "these rows are fast to read only in order, and a full shuffle reads a lot of data "
+            "for each row; use shuffle(window=100_000), or convert the file first",
             SlowOrderWarning,
             stacklevel=3,
         )
