@@ -110,7 +110,9 @@ class SourceRows:
 
     def __init__(self, source: Source, reopen: Callable[[], Source] | None) -> None:
         if source.known_rows() is None and not source.files:
-            raise OptionError("these rows can be read only once, but training reads them again; save them first")
+            raise OptionError(
+                "these rows can be read only once, but training reads them again; save them first"
+            )
         self._source, self._reopen = source, reopen
         self._process = os.getpid()
         self.schema = source.schema
