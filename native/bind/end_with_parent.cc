@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "bind.h"
-#include "small_stack_thread.h"
+#include "start_thread.h"
 
 namespace recmap::bind {
 namespace {
@@ -11,10 +11,6 @@ namespace {
 pid_t parent = 0;
 
 void* watch(void*) {
-  // Python handles signals on its own threads.
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
   const timespec pause{0, 200'000'000};
   while (getppid() == parent) nanosleep(&pause, nullptr);
   kill(getpid(), SIGKILL);
@@ -25,7 +21,8 @@ void* watch(void*) {
 // thread, which may wait for the GIL for ever.
 bool end_with_parent(int64_t process) {
   parent = static_cast<pid_t>(process);
-  return SmallStackThread::start_detached(&watch, nullptr);
+  pthread_t thread;
+  return start_thread(&watch, nullptr, thread);
 }
 
 }  // namespace

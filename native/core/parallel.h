@@ -1,5 +1,4 @@
-// Work divided among short-lived threads. Nothing outlives a call, so a process may fork between
-// calls.
+// Work divided among threads.
 #pragma once
 
 #include <algorithm>
@@ -8,22 +7,30 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <vector>
 
-#include "small_stack_thread.h"
+#include "thread_pool.h"
 #include "truncation_guard.h"
 
 namespace recmap {
 
+// A size of blocks of n things: `block`, or less if there would be too few blocks to keep all
+// threads busy to the end. Handing out a block costs little, but not nothing.
+inline size_t balanced_block(size_t n, size_t block, size_t threads) {
+  constexpr size_t kBlocksPerThread = 4, kSmallestPart = 8;
+  if (threads > 1) {
+    block = std::min(block, std::max(n / (kBlocksPerThread * threads), block / kSmallestPart));
+  }
+  return std::max<size_t>(block, 1);
+}
+
 // Calls work(begin, end) for blocks of `block` that together cover [0, n), on up to `threads`
-// threads including the caller's, or as many as the system lets start. If a block throws, the
-// others are abandoned, and the exception is rethrown once all threads have ended. A
-// TruncationGuard of the caller covers all threads.
+// threads including the caller's. If a block throws, the others are abandoned, and the exception
+// is rethrown once all threads are done. A TruncationGuard of the caller covers all threads.
 template <typename Work>
-void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
-  block = std::max<size_t>(block, 1);
+void each_block(size_t n, size_t block, size_t threads, Work&& work) {
+  threads = std::max<size_t>(threads, 1);
   const size_t blocks = n / block + (n % block != 0);
-  threads = std::clamp<size_t>(threads, 1, std::max<size_t>(blocks, 1));
+  threads = std::min(threads, std::max<size_t>(blocks, 1));
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
@@ -41,14 +48,15 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
       next.store(blocks, std::memory_order_relaxed);
     }
   };
-  {
-    std::vector<SmallStackThread> helpers(threads - 1);
-    for (SmallStackThread& helper : helpers) {
-      if (!helper.start(run)) break;
-    }
-    run();
-  }
+  run_with_helpers(
+      threads - 1, [](void* argument) { (*static_cast<decltype(run)*>(argument))(); }, &run);
   if (failure) std::rethrow_exception(failure);
+}
+
+// The same for blocks of about this size.
+template <typename Work>
+void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
+  each_block(n, balanced_block(n, block, threads), threads, work);
 }
 
 }  // namespace recmap
