@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "buffer_pool.h"
 #include "column.h"
 #include "fault.h"
 #include "record_reader.h"
@@ -41,10 +42,20 @@ inline Bytes as_bytes(const nb::bytes& bytes) {
   return {static_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
-// Makes a numpy array. numpy allocates, so that large arrays get huge pages where numpy asks
-// for them.
+// Gives a buffer back when the last array that looks into it is gone.
+nb::capsule owner_of(const PooledBuffer& buffer);
+
+// Makes a numpy array, in memory that was used before if it is large.
 template <typename T>
 nb::object new_array(size_t size, const char* dtype, std::span<T>& contents) {
+  constexpr size_t kSmallest = size_t{1} << 18;
+  if (size >= kSmallest / sizeof(T) && size <= most_kept_bytes() / sizeof(T)) {
+    if (const PooledBuffer buffer = take_buffer(size * sizeof(T)); buffer.data != nullptr) {
+      contents = {reinterpret_cast<T*>(buffer.data), size};
+      using Numbers = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+      return nb::cast(Numbers(contents.data(), {size}, owner_of(buffer)));
+    }
+  }
   nb::object array = nb::module_::import_("numpy").attr("empty")(size, dtype);
   const auto view = nb::cast<Array<T>>(array);
   contents = {view.data(), view.size()};
@@ -91,6 +102,7 @@ inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) :
 using DescriptionList = nb::typed<nb::list, nb::typed<nb::tuple, nb::bytes, uint64_t>>;
 DescriptionList list_descriptions(const Descriptions& descriptions);
 
+void bind_buffer_pool(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_decode(nb::module_& m);
 void bind_encode(nb::module_& m);

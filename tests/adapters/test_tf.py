@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import recmap as rm
-from recmap.adapters.tf import AlignedMemory
+from recmap.adapters.tf import aligned
 from tests.numbered import ids, numbered
 
 ROWS = 53
@@ -329,17 +329,17 @@ def test_large_batches_keep_their_values_while_memory_is_reused() -> None:
 
 
 def test_aligned_memory_is_reused_only_when_no_view_is_left() -> None:
-    memory, array = AlignedMemory(), np.arange(100_001.0)[1:]
-    first = memory.align(array)
+    array = np.arange(100_001.0)[1:]
+    first = aligned(array)
     assert first.ctypes.data % 64 == 0
-    second = memory.align(array)
+    second = aligned(array)
     view, address = first[5:], first.ctypes.data
     del first
-    assert memory.align(array).ctypes.data not in (address, second.ctypes.data)
+    assert aligned(array).ctypes.data not in (address, second.ctypes.data)
     del view
-    assert address in [copy.ctypes.data for copy in (memory.align(array), memory.align(array))]
+    assert address in [copy.ctypes.data for copy in (aligned(array), aligned(array))]
     small = array[:10]
-    assert memory.align(small) is small
+    assert aligned(small) is small
 
 
 def test_a_strategy_splits_batches_among_its_replicas() -> None:

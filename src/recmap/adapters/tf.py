@@ -6,7 +6,6 @@ its values and the row splits of each ragged axis. TensorFlow then rebuilds the 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, unknown
 from recmap.adapters.feed import Feed
 from recmap.adapters.joined_batches import join_neighbours
 from recmap.errors import MissingPackageError, OptionError
-from recmap.files.memory import Buffers
+from recmap.files.memory import empty
 from recmap.model.field import Field, FieldLike
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
@@ -30,7 +29,7 @@ try:
 except ImportError as e:
     raise MissingPackageError("this needs TensorFlow: pip install recmap[tf]") from e
 
-__all__ = ["AlignedMemory", "feature_spec", "tf", "to_tf"]
+__all__ = ["aligned", "feature_spec", "tf", "to_tf"]
 
 # Batches that TensorFlow prefetches.
 _AHEAD = 2
@@ -38,8 +37,6 @@ _AHEAD = 2
 _CACHE_LINE = 64
 # Below this many bytes, letting TensorFlow copy is cheaper than managing memory.
 _SMALL = 1 << 16
-# Bytes of memory to keep for reuse.
-_SPARE = 1 << 28
 _LIST_DTYPES = {
     _core.Kind.bytes: tf.string,
     _core.Kind.float: tf.float32,
@@ -87,11 +84,10 @@ def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) 
 
 def _array_generator(feed: Feed, columns: list[_TensorColumn], in_blocks: bool) -> Any:
     """Return a generator function that yields a tuple of arrays for each batch or block."""
-    memory = AlignedMemory()
 
     def arrays(batch: dict[str, Any]) -> tuple[npt.NDArray[Any], ...]:
         each = (array for column in columns for array in column.arrays(batch[column.name]))
-        return tuple(memory.align(array) for array in each)
+        return tuple(aligned(array) for array in each)
 
     def generate() -> Iterator[tuple[npt.NDArray[Any], ...]]:
         batches = iter(feed)
@@ -250,26 +246,20 @@ def _strings(column: Column, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
     return strings.reshape([-1 if axis is None else axis for axis in shape])
 
 
-class AlignedMemory:
-    """Reusable memory that TensorFlow can share without copying.
+def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array, or a copy that begins on a cache line if that is faster.
 
     A tensor shares the memory of an array that begins on a cache line. TensorFlow copies any
     other array into fresh memory while holding the GIL; copying into reused memory takes less
     than half as long.
     """
-
-    def __init__(self) -> None:
-        self._buffers = Buffers(_SMALL, sys.maxsize, _SPARE)
-
-    def align(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the array, or a copy that begins on a cache line if that is faster."""
-        if array.nbytes < _SMALL or array.dtype.hasobject:
-            return array
-        if array.flags.c_contiguous and array.ctypes.data % _CACHE_LINE == 0:
-            return array
-        copy = self._buffers.empty(array.shape, array.dtype)
-        np.copyto(copy, array)
-        return copy
+    if array.nbytes < _SMALL or array.dtype.hasobject:
+        return array
+    if array.flags.c_contiguous and array.ctypes.data % _CACHE_LINE == 0:
+        return array
+    copy = empty(array.shape, array.dtype, smallest=_SMALL)
+    np.copyto(copy, array)
+    return copy
 
 
 def feature_spec(

@@ -2,92 +2,93 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
-import mmap
 import os
-import weakref
-from collections import deque
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Buffers", "anonymous_memory", "give_back"]
+from recmap.native import _core
+
+__all__ = [
+    "anonymous_memory",
+    "empty",
+    "empty_bytes",
+    "give_back",
+    "locked_pages",
+    "locks_pages",
+    "page_locking",
+]
 
 # Below this size, malloc reuses memory just as well. Above it, new pages cost as much as
-# filling them. Very large buffers are not worth keeping.
+# filling them.
 _SMALLEST = 1 << 18
-_LARGEST = 1 << 24
+# The same if pages are locked: a GPU would have to wait for a copy of other memory.
+_SMALLEST_LOCKED = 1 << 12
 _BYTE = np.dtype(np.uint8)
-# The most bytes kept for reuse.
-_KEPT = 1 << 26
 _STATM = "/proc/self/statm"
 
+_thread = threading.local()
 
-class Buffers:
-    """Makes arrays over buffers that return to the pool when the array is freed.
 
-    Every view keeps its array alive, so a buffer returns only when no view is left. Arrays
-    begin on a page boundary. NumPy allocates those below ``smallest`` or above ``largest``
-    bytes. Any thread may use the pool.
+def empty(
+    shape: tuple[int, ...], dtype: np.dtype[Any], *, smallest: int = _SMALLEST
+) -> npt.NDArray[Any]:
+    """Make an uninitialized array in memory that earlier arrays may have used.
+
+    The memory is used again when the last view of the array is gone, or returns to the system
+    after a second or two. The array begins on a page, unless it has fewer than ``smallest``
+    bytes; then NumPy allocates it.
     """
-
-    def __init__(
-        self, smallest: int = _SMALLEST, largest: int = _LARGEST, kept: int = _KEPT
-    ) -> None:
-        self._smallest, self._largest = smallest, largest
-        self._kept = kept
-        self._free: deque[mmap.mmap] = deque()
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Make an uninitialized array."""
-        size = dtype.itemsize * math.prod(shape)
-        if not self._smallest <= size <= self._largest or dtype.hasobject:
-            return np.empty(shape, dtype)
-        try:
-            buffer = self._get(size)
-        except OSError:  # out of memory: let NumPy raise the usual error
-            self._free.clear()
-            return np.empty(shape, dtype)
-        # Build it directly on the buffer. If it were a view of another array, its own views
-        # would keep only that other array alive.
-        array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer)
-        weakref.finalize(array, self._return, buffer).atexit = False
-        return array
-
-    def bytes(self, size: int) -> npt.NDArray[np.uint8]:
-        """Make an uninitialized array of ``size`` bytes."""
-        return self.empty((size,), _BYTE)
-
-    def _return(self, buffer: mmap.mmap) -> None:
-        # No lock, because the garbage collector may call this at any time. At worst, two
-        # threads keep one buffer too many.
-        if sum(map(len, tuple(self._free))) + len(buffer) <= self._kept:
-            self._free.append(buffer)
-
-    def _get(self, size: int) -> mmap.mmap:
-        try:
-            buffer = self._free.pop()
-        except IndexError:
-            return mmap.mmap(-1, _rounded(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # A small batch should not occupy a buffer that is much too large.
-        if size <= len(buffer) <= 2 * size:
-            return buffer
-        return self._get(size)
-
-    def __reduce__(self) -> tuple[type[Buffers], tuple[int, ...]]:
-        return Buffers, (self._smallest, self._largest, self._kept)
+    size = dtype.itemsize * math.prod(shape)
+    locked = locks_pages()
+    if locked:
+        smallest = min(smallest, _SMALLEST_LOCKED)
+    if smallest <= size <= _core.most_kept_bytes() and not dtype.hasobject:
+        with contextlib.suppress(MemoryError):  # NumPy raises the usual error
+            memory: Any = _core.Memory(size, locked)
+            return np.ndarray(shape, dtype, memory)
+    return np.empty(shape, dtype)
 
 
-def _rounded(size: int) -> int:
-    """Round up by at most an eighth, so that a slightly larger batch fits next time.
+@contextmanager
+def locked_pages(gpu: int | None) -> Iterator[None]:
+    """Make arrays from which GPUs can copy by themselves, if there is a GPU of this number.
 
-    The extra pages are never touched.
+    This holds for this thread and for those that recmap starts in this context. Whoever has a
+    GPU copy such an array must keep it until that is done: the memory is used again when the
+    last view is gone, and PyTorch does not know about it.
     """
-    step = 1 << max(size.bit_length() - 4, 0)
-    return -(-size // step) * step
+    lockable = gpu is not None and _core.prepare_to_lock_pages(gpu)
+    with page_locking(lockable):
+        yield
+
+
+def locks_pages() -> bool:
+    """Return whether this thread makes arrays from which GPUs can copy by themselves."""
+    return getattr(_thread, "locks_pages", False)
+
+
+@contextmanager
+def page_locking(on: bool) -> Iterator[None]:
+    """Make arrays as the thread did that started this one."""
+    before, _thread.locks_pages = locks_pages(), on
+    try:
+        yield
+    finally:
+        _thread.locks_pages = before
+
+
+def empty_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """Make an uninitialized array of ``size`` bytes, as ``empty`` does."""
+    return empty((size,), _BYTE)
 
 
 def anonymous_memory() -> int:
@@ -105,8 +106,10 @@ def anonymous_memory() -> int:
 def give_back() -> None:
     """Return freed memory to the system.
 
-    If threads free what others allocated, glibc may keep as much freed memory as is in use.
+    Memory of freed batches waits for the next ones. And if threads free what others
+    allocated, glibc may keep as much freed memory as is in use.
     """
+    _core.release_buffers()
     trim = _trim()
     if trim is not None:
         trim(0)

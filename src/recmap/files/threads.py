@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from recmap.files.cpus import ThreadLimit, own_limit, within
 from recmap.files.mapped import guarded
+from recmap.files.memory import locks_pages, page_locking
 
 __all__ = ["Threads", "read_ahead", "start_thread"]
 
@@ -61,19 +62,21 @@ class Threads(ThreadPoolExecutor):
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:
     """Start a daemon thread; return None if the system refuses."""
-    limited = _limited(target, own_limit())
-    thread = threading.Thread(target=limited, args=args, name=name, daemon=True)
+    target = _inheriting(target, own_limit(), locks_pages())
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
     with _small_stack(), _none_if_refused():
         thread.start()
     return None if thread.ident is None else thread
 
 
-def _limited(target: Callable[..., None], limit: ThreadLimit | None) -> Callable[..., None]:
+def _inheriting(
+    target: Callable[..., None], limit: ThreadLimit | None, locks: bool
+) -> Callable[..., None]:
     def run(*args: Any) -> None:
-        with within(limit):
+        with within(limit), page_locking(locks):
             target(*args)
 
-    return run if limit is not None else target
+    return run
 
 
 @contextmanager

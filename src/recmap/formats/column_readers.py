@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
-from recmap.files.memory import Buffers
+from recmap.files.memory import empty
 from recmap.model.coerce import string_column
 from recmap.model.field import Field
 from recmap.model.ragged import Column
@@ -92,7 +92,6 @@ class ArrayColumn(ColumnReader):
     def __init__(self, array: npt.NDArray[Any], file: MappedFile | None = None) -> None:
         self._array = array
         self._file = file
-        self._buffers = Buffers()
         self._strings = array.dtype.kind in "SU"
         # The bytes of all rows; empty unless the rows are contiguous.
         plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
@@ -115,7 +114,7 @@ class ArrayColumn(ColumnReader):
             gathered = self._array[rows]
             return string_column(gathered) if self._strings else gathered
         rows = np.ascontiguousarray(rows, np.int64)
-        out = self._buffers.empty((len(rows), *self._array.shape[1:]), self._array.dtype)
+        out = empty((len(rows), *self._array.shape[1:]), self._array.dtype)
         size = out.nbytes // len(rows)
         if self._file is not None:
             _core.prefetch_rows(self._flat, size, rows)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, OptionError
-from recmap.files.memory import Buffers
+from recmap.files.memory import empty, empty_bytes
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
@@ -43,10 +43,6 @@ Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
 _Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
-
-# Columns of up to this size reuse the memory of earlier ones: new pages cost as much as
-# decoding.
-_LARGEST = 4 << 20
 
 _CODES = {
     "bool": _core.Dtype.bool,
@@ -150,7 +146,6 @@ class ExampleDecoder:
                 self.places[name[len(LISTS) :]] = _core.Place.features
         self.columns = _core.Columns()
         self.columns.count_unknown = unknown is not None
-        self._buffers = Buffers(largest=_LARGEST, kept=4 * _LARGEST)
         # Computed once: every read of a single row needs it.
         self._dense = {
             name: (field.inner, field.dtype)
@@ -202,14 +197,13 @@ class ExampleDecoder:
         """
         count = len(records)
         dense = {
-            name: self._buffers.empty((count, *inner), dtype)
-            for name, (inner, dtype) in self._dense.items()
+            name: empty((count, *inner), dtype) for name, (inner, dtype) in self._dense.items()
         }
         filled = [
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        target = _core.DecodeTarget(filled, memory or self._buffers.bytes, pads, rows)
+        target = _core.DecodeTarget(filled, memory or empty_bytes, pads, rows)
         made, fault, unknown, described = _core.decode(
             records, self.columns, target, verify, threads
         )

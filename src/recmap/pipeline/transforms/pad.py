@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.memory import Buffers
+from recmap.files.memory import empty, empty_bytes
 from recmap.model.arguments import check_choice
 from recmap.model.batch import PaddedRows, PadSpec, Positions
 from recmap.model.casting import first_lost
@@ -22,8 +22,6 @@ from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
 __all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
 
-# Bytes of padded batches to keep for reuse.
-_KEPT = 64 << 20
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
 
@@ -108,7 +106,6 @@ class Padding:
         )
         self._lengths = lengths
         self._mask = mask
-        self._buffers = Buffers(kept=_KEPT)
         self._known: tuple[Schema, dict[str, Pad]] | None = None
 
     def schema(self, schema: Schema) -> Schema:
@@ -164,9 +161,8 @@ class Padding:
         """
         pads = self._pads(schema)
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
-        memory = self._buffers.bytes
-        if len(positions) > size:
-            memory = _BoundedBuffers(self._buffers, max_bytes).bytes
+        bounded = len(positions) > size
+        memory = _BoundedBuffers(max_bytes).bytes if bounded else empty_bytes
         read = rows.gather_padded(positions, native, size, memory) if native else None
         if read is None:
             return []
@@ -208,7 +204,7 @@ class Padding:
             values = self._dense(values, widths[1:], pad, fill)
             column = Ragged(values, column.offsets - column.offsets[0])
         cut: Side = "left" if pad.cut == "left" else "right"
-        out = self._buffers.empty((len(column), widths[0], *values.shape[1:]), values.dtype)
+        out = empty((len(column), widths[0], *values.shape[1:]), values.dtype)
         return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
 
     def _pads(self, schema: Schema) -> dict[str, Pad]:
@@ -280,14 +276,14 @@ def padded_by(transforms: Sequence[Transform], rows: Rows) -> PadBatches | None:
 class _BoundedBuffers:
     """Allocates arrays of at most ``max_bytes`` in total."""
 
-    def __init__(self, buffers: Buffers, max_bytes: int) -> None:
-        self._buffers, self._left = buffers, max_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
         self._left -= size
         if self._left < 0:
             raise MemoryLimitError("these batches are too large to be read together")
-        return self._buffers.bytes(size)
+        return empty_bytes(size)
 
 
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
