@@ -86,6 +86,8 @@ struct BoundRecords {
   const Files* files;
   Array<const uint64_t> offsets;
   Owners owners;
+  size_t count;
+  std::optional<uint64_t> first = std::nullopt;  // of consecutive rows, which need no offsets
 
   Records get() const;
 };

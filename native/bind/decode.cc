@@ -156,7 +156,7 @@ std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(const BoundRe
                                                                    const Columns& columns,
                                                                    const DecodeTarget& target,
                                                                    bool verify, size_t threads) {
-  const size_t rows = records.offsets.size();
+  const size_t rows = records.count;
   target.check(columns.list, rows);
   std::vector<ColumnBuffers> buffers(columns.list.size());
   for (size_t c = 0; c < buffers.size(); ++c) {

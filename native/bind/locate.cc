@@ -17,7 +17,10 @@ std::span<const uint32_t> Files::owners_of(const Owners& owners, size_t rows) co
 }
 
 Records BoundRecords::get() const {
-  return {files->list, as_span(offsets), files->owners_of(owners, offsets.size())};
+  if (first) return {.files = files->list, .strided = {*first, count}};
+  std::span<const uint32_t> numbers = files->owners_of(owners, offsets.size());
+  if (!numbers.empty()) numbers = numbers.first(count);
+  return {files->list, as_span(offsets).first(count), numbers};
 }
 
 namespace {
@@ -42,7 +45,8 @@ void add_file(Files& files, const Buffer& file, uint64_t stride, const Anchors& 
 void new_records(BoundRecords* place, nb::object files, Array<const uint64_t> offsets,
                  Owners owners) {
   const auto* list = nb::cast<const Files*>(files);
-  new (place) BoundRecords{std::move(files), list, std::move(offsets), std::move(owners)};
+  const size_t count = offsets.size();
+  new (place) BoundRecords{std::move(files), list, std::move(offsets), std::move(owners), count};
 }
 
 BoundRecords records_of_file(const Buffer& file, Array<const uint64_t> offsets) {
@@ -50,7 +54,30 @@ BoundRecords records_of_file(const Buffer& file, Array<const uint64_t> offsets) 
   add_file(files, file, 0, std::nullopt, std::nullopt, 0);
   nb::object object = nb::cast(std::move(files));
   const auto* list = nb::cast<const Files*>(object);
-  return {std::move(object), list, std::move(offsets), std::nullopt};
+  const size_t count = offsets.size();
+  return {std::move(object), list, std::move(offsets), std::nullopt, count};
+}
+
+BoundRecords strided_records(const Buffer& file, uint64_t stride, uint64_t lead, uint64_t first,
+                             uint64_t count) {
+  Files files;
+  add_file(files, file, stride, std::nullopt, std::nullopt, lead);
+  // All offsets, and the sums that make them, must fit.
+  constexpr uint64_t kLimit = uint64_t{1} << 62;
+  uint64_t end;
+  if (stride == 0 || count == 0 || __builtin_add_overflow(first, count, &end) || lead > kLimit ||
+      end > kLimit / stride) {
+    throw nb::value_error("not rows of a file of this stride");
+  }
+  nb::object object = nb::cast(std::move(files));
+  const auto* list = nb::cast<const Files*>(object);
+  return {std::move(object), list, {}, std::nullopt, count, first};
+}
+
+BoundRecords first_records(const BoundRecords& records, size_t count) {
+  BoundRecords some = records;
+  some.count = std::min(count, records.count);
+  return some;
 }
 
 std::tuple<nb::object, MaybeFault> locate_rows(const Files& files, const Owners& owners,
@@ -64,6 +91,21 @@ std::tuple<nb::object, MaybeFault> locate_rows(const Files& files, const Owners&
     fault = locate(files.list, row_owners, as_span(rows), offsets, threads);
   }
   return {array, maybe(fault)};
+}
+
+std::tuple<nb::object, nb::object> divide_rows(const Array<const int64_t>& starts,
+                                               const Array<const int64_t>& rows, size_t threads) {
+  std::span<int64_t> numbers;
+  std::span<uint32_t> owners;
+  nb::object number_array = new_array<int64_t>(rows.size(), "int64", numbers);
+  nb::object owner_array = new_array<uint32_t>(rows.size(), "uint32", owners);
+  bool sound = false;
+  {
+    const nb::gil_scoped_release release;
+    sound = divide_among_files(as_span(starts), as_span(rows), numbers, owners, threads);
+  }
+  if (!sound) throw nb::index_error("a row is in none of the files");
+  return {number_array, owner_array};
 }
 
 bool prefetch(const Files& files, const Owners& owners, const Array<const int64_t>& rows) {
@@ -97,7 +139,14 @@ void bind_locate(nb::module_& m) {
                   nb::sig("def of_file(file: numpy.typing.NDArray[numpy.uint8], "
                           "offsets: numpy.typing.NDArray[numpy.uint64]) -> Records"),
                   "Return records of one file.")
-      .def("__len__", [](const BoundRecords& records) { return records.offsets.size(); });
+      .def_static("strided", &strided_records, nb::arg("file"), nb::arg("stride"), nb::arg("lead"),
+                  nb::arg("first"), nb::arg("count"),
+                  nb::sig("def strided(file: numpy.typing.NDArray[numpy.uint8], stride: int, "
+                          "lead: int, first: int, count: int) -> Records"),
+                  "Return one or more consecutive records of a file whose records are `stride` "
+                  "bytes apart, the first longer by `lead` bytes.")
+      .def("head", &first_records, nb::arg("count"), "Return the first `count` of them.")
+      .def("__len__", [](const BoundRecords& records) { return records.count; });
   m.def("locate", &locate_rows, nb::arg("files"), nb::arg("owners").none(), nb::arg("rows"),
         nb::arg("threads"),
         nb::sig("def locate(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, "
@@ -105,6 +154,12 @@ void bind_locate(nb::module_& m) {
                 "tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]"),
         "Return the offsets of rows, each numbered within the file of its owner, or within the "
         "first.");
+  m.def("divide_among_files", &divide_rows, nb::arg("starts"), nb::arg("rows"), nb::arg("threads"),
+        nb::sig("def divide_among_files(starts: numpy.typing.NDArray[numpy.int64], "
+                "rows: numpy.typing.NDArray[numpy.int64], threads: int) -> "
+                "tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32]]"),
+        "Return the number of each row within its file, and the number of the file. `starts` has "
+        "the first row of each file and ends with the number of all rows.");
   m.def("prefetch_records", &prefetch, nb::arg("files"), nb::arg("owners").none(), nb::arg("rows"),
         nb::sig(
             "def prefetch_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, "

@@ -17,6 +17,13 @@ struct CellSize {
   uint64_t steps = 0;  // along the first ragged axis
   uint64_t items = 0;  // below the last ragged axis; strings of a bytes column
   uint64_t bytes = 0;  // of the strings of a bytes column
+
+  CellSize& operator+=(const CellSize& other) {
+    steps += other.steps;
+    items += other.items;
+    bytes += other.bytes;
+    return *this;
+  }
 };
 
 // Where the values of a cell go.

@@ -74,7 +74,7 @@ RecordCheck check_records(const Records& records, std::span<const Column> column
       reader.scratch().clear();
       if (sound) continue;
       fault.row = row;
-      fault.offset = records.offsets[row];
+      fault.offset = records.offset(row);
       const std::lock_guard lock(mutex);
       faults.push_back(fault);
     }

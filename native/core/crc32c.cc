@@ -14,11 +14,11 @@ namespace {
 
 constexpr CrcPath kPaths[] = {
 #if defined(__x86_64__)
-    {"x86 sse4.2+pclmul", crc32c_x86, crc32c_copy_x86},
+    {"x86 sse4.2+pclmul", crc32c_x86, crc32c_copy_x86, crc32c_four_x86},
 #elif defined(__aarch64__)
-    {"arm64 crc+pmull", crc32c_arm64, crc32c_copy_arm64},
+    {"arm64 crc+pmull", crc32c_arm64, crc32c_copy_arm64, crc32c_four_arm64},
 #endif
-    {"portable", crc32c_portable, crc32c_copy_portable},
+    {"portable", crc32c_portable, crc32c_copy_portable, crc32c_four_portable},
 };
 
 // Asked here, because the compiler may use the instructions anywhere in the files for CPUs.
@@ -37,11 +37,13 @@ bool cpu_runs_all_paths() {
 
 uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t choose_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+void choose_and_do_four(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
 
 // Constant-initialised, so they are right even during static initialisation, and need no guard on
 // each call. Threads that race to choose all store the same pointer, so relaxed order is enough.
 constinit std::atomic<CrcExtend> best_extend{choose_and_extend};
 constinit std::atomic<CrcCopy> best_copy{choose_and_copy};
+constinit std::atomic<CrcFour> best_four{choose_and_do_four};
 
 uint32_t choose_and_extend(uint32_t crc, const uint8_t* data, size_t n) {
   const CrcExtend extend = crc32c_paths().front().extend;
@@ -53,6 +55,12 @@ uint32_t choose_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* t
   const CrcCopy copy = crc32c_paths().front().copy;
   best_copy.store(copy, std::memory_order_relaxed);
   return copy(crc, data, n, to);
+}
+
+void choose_and_do_four(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  const CrcFour four = crc32c_paths().front().four;
+  best_four.store(four, std::memory_order_relaxed);
+  four(data, n, crcs);
 }
 
 }  // namespace
@@ -67,6 +75,10 @@ uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n) {
 
 uint32_t crc32c_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to) {
   return best_copy.load(std::memory_order_relaxed)(crc, data, n, to);
+}
+
+void crc32c_four(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  best_four.load(std::memory_order_relaxed)(data, n, crcs);
 }
 
 }  // namespace recmap

@@ -18,10 +18,15 @@ using CrcExtend = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n);
 // is then read once.
 using CrcCopy = uint32_t (*)(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
 
+// The checksums of four pieces of data of `n` bytes each, computed side by side: one step of a
+// checksum waits for the step before it, but not for those of the others.
+using CrcFour = void (*)(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
+
 struct CrcPath {
   const char* name;
   CrcExtend extend;
   CrcCopy copy;
+  CrcFour four;
 };
 
 // The paths this CPU can run, best first; the portable one is always last.
@@ -30,6 +35,7 @@ std::span<const CrcPath> crc32c_paths();
 // By the best path.
 uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t crc32c_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+void crc32c_four(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
 
 inline uint32_t crc32c(const uint8_t* data, size_t n) { return crc32c_extend(0, data, n); }
 

@@ -34,6 +34,10 @@ uint32_t crc32c_copy_arm64(uint32_t crc, const uint8_t* data, size_t n, uint8_t*
   return extend_and_copy<Arm64>(crc, data, n, to);
 }
 
+void crc32c_four_arm64(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  four_side_by_side<Arm64>(data, n, crcs);
+}
+
 }  // namespace recmap
 
 #endif  // defined(__aarch64__)

@@ -13,13 +13,16 @@ namespace recmap {
 
 uint32_t crc32c_portable(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t crc32c_copy_portable(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+void crc32c_four_portable(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
 
 // Each is defined on its own architecture only, and faults on a CPU without the
 // instructions: the dispatch asks first.
 uint32_t crc32c_x86(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t crc32c_copy_x86(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+void crc32c_four_x86(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
 uint32_t crc32c_arm64(uint32_t crc, const uint8_t* data, size_t n);
 uint32_t crc32c_copy_arm64(uint32_t crc, const uint8_t* data, size_t n, uint8_t* to);
+void crc32c_four_arm64(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]);
 
 // Polynomials over GF(2) are bit-reflected, as the checksum is: in 32 bits the
 // top bit is the coefficient of x^0. The x^32 term of P is left out.
@@ -148,6 +151,27 @@ uint32_t extend_and_copy(uint32_t crc, const uint8_t* data, size_t n, uint8_t* t
   }
   copy_cache_lines(to, data, n);
   return extend_interleaved<Cpu>(~crc, data, n);
+}
+
+template <typename Cpu>
+void four_side_by_side(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  uint32_t a = ~0u, b = ~0u, c = ~0u, d = ~0u;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    a = Cpu::step(a, load_le<uint64_t>(data[0] + i));
+    b = Cpu::step(b, load_le<uint64_t>(data[1] + i));
+    c = Cpu::step(c, load_le<uint64_t>(data[2] + i));
+    d = Cpu::step(d, load_le<uint64_t>(data[3] + i));
+  }
+  crcs[0] = a, crcs[1] = b, crcs[2] = c, crcs[3] = d;
+  for (size_t k = 0; k < 4; ++k) {
+    if (n < 8) {
+      crcs[k] = extend_few_bytes<Cpu>(crcs[k], data[k], n);
+    } else if (i != n) {
+      crcs[k] = extend_last_bytes<Cpu>(crcs[k], data[k] + n, n - i);
+    }
+    crcs[k] = ~crcs[k];
+  }
 }
 
 }  // namespace recmap

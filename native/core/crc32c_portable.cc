@@ -46,4 +46,8 @@ uint32_t crc32c_copy_portable(uint32_t crc, const uint8_t* data, size_t n, uint8
   return crc32c_portable(crc, data, n);
 }
 
+void crc32c_four_portable(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  for (size_t k = 0; k < 4; ++k) crcs[k] = crc32c_portable(0, data[k], n);
+}
+
 }  // namespace recmap

@@ -36,6 +36,10 @@ uint32_t crc32c_copy_x86(uint32_t crc, const uint8_t* data, size_t n, uint8_t* t
   return extend_and_copy<X86>(crc, data, n, to);
 }
 
+void crc32c_four_x86(const uint8_t* const (&data)[4], size_t n, uint32_t (&crcs)[4]) {
+  four_side_by_side<X86>(data, n, crcs);
+}
+
 }  // namespace recmap
 
 #endif  // defined(__x86_64__)

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "first_fault.h"
 #include "frame.h"
 #include "parallel.h"
+#include "record_template.h"
 
 namespace recmap {
 namespace {
@@ -21,14 +23,15 @@ Decoder::Decoder(const Records& records, std::span<const Column> columns,
     : records_(records),
       columns_(columns),
       options_(options),
-      block_(records_per_block(records)),
+      block_(balanced_block(records.size(), records_per_block(records), options.threads)),
       totals_(columns.size()),
       measured_(columns.size()) {
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) continue;
-    measured_[c].resize(records.size() + 1);
+    measured_[c] = PooledArray<Measured>(std::max<size_t>(records.size(), 1));
     measures_ = true;
   }
+  if (measures_) block_sizes_.resize((records.size() / block_ + 1) * columns.size());
 }
 
 Fault Decoder::parse(std::span<const ColumnBuffers> buffers) {
@@ -46,23 +49,36 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
   FirstFault faults;
   std::mutex mutex;
   findings_ = {};
-  parallel_blocks(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
+  each_block(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
     RecordReader reader(records_, columns_, options_.count_unknown);
     DeferredCopies deferred;
     Findings findings;
     Fault fault;
+    RecordTemplate repeated;
+    const bool copies = !measures_ && checksum != Checksum::kBeforeParse;
     for (size_t row = begin; row < end; ++row) {
+      if (copies) {
+        row = repeated.copy(records_, row, end, checksum == Checksum::kWithCopy, buffers);
+        if (row == end) break;
+      }
       if (row + kPrefetchDistance < end) prefetch(row + kPrefetchDistance);
       if (!parse_record(row, checksum, buffers, reader, deferred, fault)) {
         faults.add(fault);
         break;
       }
+      if (copies) repeated.learn(reader.data(), reader.parser(), columns_);
       if (!reader.unknown().empty()) findings.add_unknown(reader.unknown(), row);
       if (!reader.description().empty()) findings.add_description(reader.description(), row);
     }
+    if (measures_ && !fault) {
+      const auto sizes =
+          std::span(block_sizes_).subspan(begin / block_ * columns_.size(), columns_.size());
+      std::fill(sizes.begin(), sizes.end(), CellSize{});
+      for (size_t row = begin; row < end; ++row) grow_by_row(row, sizes);
+    }
     Fault damage;
     if (!deferred.finish(checksum == Checksum::kWithCopy, damage)) {
-      damage.offset = records_.offsets[damage.row];
+      damage.offset = records_.offset(damage.row);
       faults.add(damage);
     }
     if (reader.scratch().empty() && findings.empty()) return;
@@ -83,7 +99,7 @@ bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const Column
   }
   if (sound) return true;
   fault.row = row;
-  fault.offset = records_.offsets[row];
+  fault.offset = records_.offset(row);
   return false;
 }
 
@@ -99,7 +115,7 @@ bool Decoder::read_columns(size_t row, std::span<const Cell> cells,
       sound = copy_dense(column, cells[c], out, deferred, fault);
     } else {
       Measured& measured = measured_[c][row];
-      measured.cell = cells[c];
+      measured = {.cell = cells[c], .size = {}};
       sound = measure_cell(column, cells[c], measured.size, fault);
     }
     if (!sound) {
@@ -110,58 +126,63 @@ bool Decoder::read_columns(size_t row, std::span<const Cell> cells,
   return true;
 }
 
-// Turns the size of each row into the place where it begins.
+// Turns the sizes of blocks into the places where they begin.
 void Decoder::sum_sizes() {
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    CellSize sum;
-    for (Measured& measured : measured_[c]) {
-      const CellSize own = measured.size;
-      measured.size = sum;
-      sum.steps += own.steps;
-      sum.items += own.items;
-      sum.bytes += own.bytes;
+  for (size_t first = 0; first < block_sizes_.size(); first += columns_.size()) {
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      totals_[c] += std::exchange(block_sizes_[first + c], totals_[c]);
     }
-    totals_[c] = sum;
+  }
+}
+
+void Decoder::grow_by_row(size_t row, std::span<CellSize> sizes) const {
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (!measured_[c].empty()) sizes[c] += measured_[c][row].size;
   }
 }
 
 void Decoder::prefetch(size_t row) const {
   const Bytes file = records_.file(row);
-  const uint64_t offset = records_.offsets[row];
+  const uint64_t offset = records_.offset(row);
   if (offset < file.size()) __builtin_prefetch(file.data() + offset);
 }
 
 uint64_t Decoder::longest(size_t c, size_t begin, size_t end) const {
   uint64_t most = 0;
   for (size_t row = begin; row < end; ++row) {
-    most = std::max(most, measured_[c][row + 1].size.items - measured_[c][row].size.items);
+    most = std::max(most, measured_[c][row].size.items);
   }
   return most;
 }
 
 Fault Decoder::copy(std::span<const ColumnBuffers> buffers) {
+  if (!measures_) return {};
   for (const ColumnBuffers& column : buffers) {
     for (const std::span<int64_t> offsets : {column.outer, column.steps, column.strings}) {
       if (!offsets.empty()) offsets[0] = 0;
     }
   }
   FirstFault faults;
-  parallel_blocks(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
+  each_block(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
+    const auto sizes =
+        block_sizes_.begin() + static_cast<std::ptrdiff_t>(begin / block_ * columns_.size());
     Spare spare;
+    spare.ends.assign(sizes, sizes + static_cast<std::ptrdiff_t>(columns_.size()));
     Fault fault;
     for (size_t row = begin; row < end; ++row) {
+      spare.begins = spare.ends;
+      grow_by_row(row, spare.ends);
       if (copy_record(row, buffers, spare, fault)) continue;
       fault.row = row;
-      fault.offset = records_.offsets[row];
+      fault.offset = records_.offset(row);
       return faults.add(fault);
     }
   });
   return faults.get();
 }
 
-PlacedCell Decoder::placed(size_t row, size_t c) const {
-  const std::vector<Measured>& column = measured_[c];
-  return {column[row].cell, row, column[row].size, column[row + 1].size};
+PlacedCell Decoder::placed(size_t row, size_t c, const Spare& spare) const {
+  return {measured_[c][row].cell, row, spare.begins[c], spare.ends[c]};
 }
 
 bool Decoder::copy_record(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare,
@@ -169,7 +190,7 @@ bool Decoder::copy_record(size_t row, std::span<const ColumnBuffers> buffers, Sp
   if (options_.verify && !copy_strings_and_check(row, buffers, spare, fault)) return false;
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (measured_[c].empty()) continue;
-    const PlacedCell cell = placed(row, c);
+    const PlacedCell cell = placed(row, c, spare);
     if (options_.verify && is_one_string(columns_[c], cell.cell)) continue;
     if (buffers[c].padded != nullptr
             ? copy_padded(columns_[c], cell, buffers[c], spare.values, fault)
@@ -188,10 +209,10 @@ bool Decoder::copy_strings_and_check(size_t row, std::span<const ColumnBuffers> 
   spare.copies.clear();
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (measured_[c].empty() || !is_one_string(columns_[c], measured_[c][row].cell)) continue;
-    spare.copies.push_back(place_string(columns_[c], placed(row, c), buffers[c]));
+    spare.copies.push_back(place_string(columns_[c], placed(row, c, spare), buffers[c]));
   }
   Bytes data;
-  if (!read_frame(records_.file(row), records_.offsets[row], false, data, fault)) return false;
+  if (!read_frame(records_.file(row), records_.offset(row), false, data, fault)) return false;
   if (copy_and_checksum(data, spare.copies) == stored_crc(data)) return true;
   if (check_data(data, fault)) fault.code = FaultCode::kChanged;
   return false;

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "buffer_pool.h"
 #include "column.h"
 #include "copy_columns.h"
 #include "fault.h"
@@ -48,7 +49,7 @@ class Decoder {
   // tells damage from a record that merely holds something else.
   enum class Checksum { kNone, kBeforeParse, kWithCopy };
 
-  // A measured cell: what it takes, and after parse() what all rows before it take.
+  // A measured cell and what it takes.
   struct Measured {
     Cell cell;
     CellSize size;
@@ -60,18 +61,22 @@ class Decoder {
   bool read_columns(size_t row, std::span<const Cell> cells, std::span<const ColumnBuffers> buffers,
                     DeferredCopies& deferred, Fault& fault);
   void sum_sizes();
+  void grow_by_row(size_t row, std::span<CellSize> sizes) const;
   void prefetch(size_t row) const;
 
   // What a thread reuses from row to row.
   struct Spare {
     std::vector<Copy> copies;
     std::vector<uint8_t> values;
+    // Per column: what all rows before this one take, and what they take together with it.
+    std::vector<CellSize> begins;
+    std::vector<CellSize> ends;
   };
 
   bool copy_record(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare, Fault& fault);
   bool copy_strings_and_check(size_t row, std::span<const ColumnBuffers> buffers, Spare& spare,
                               Fault& fault);
-  PlacedCell placed(size_t row, size_t column) const;
+  PlacedCell placed(size_t row, size_t column, const Spare& spare) const;
 
   Records records_;
   std::span<const Column> columns_;
@@ -79,8 +84,10 @@ class Decoder {
   size_t block_;
   bool measures_ = false;  // whether some column is left to copy()
   std::vector<CellSize> totals_;
-  std::vector<std::vector<Measured>> measured_;  // per column: rows + 1, or none
-  std::vector<Scratch> scratches_;               // what measured cells point into
+  std::vector<PooledArray<Measured>> measured_;  // per column: the rows, or none
+  // Per block and column: what its rows take; after parse(), what all rows before it take.
+  std::vector<CellSize> block_sizes_;
+  std::vector<Scratch> scratches_;  // what measured cells point into
   Findings findings_;
 };
 

@@ -1,6 +1,7 @@
 #include "locate.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "first_fault.h"
 #include "frame.h"
@@ -9,7 +10,7 @@
 namespace recmap {
 namespace {
 
-constexpr size_t kBlockRows = 4096;
+constexpr size_t kBlockRows = 1024;
 // The anchors of rows this far ahead are fetched while one row is looked for.
 constexpr size_t kPrefetchDistance = 16;
 
@@ -122,6 +123,24 @@ Fault locate(std::span<const IndexedFile> files, std::span<const uint32_t> owner
     }
   });
   return faults.get();
+}
+
+bool divide_among_files(std::span<const int64_t> starts, std::span<const int64_t> rows,
+                        std::span<int64_t> numbers, std::span<uint32_t> owners, size_t threads) {
+  std::atomic<bool> sound{starts.size() > 1 && starts.size() <= UINT32_MAX};
+  if (!sound) return rows.empty();
+  parallel_blocks(rows.size(), kBlockRows, threads, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto after = std::upper_bound(starts.begin(), starts.end(), rows[i]);
+      if (after == starts.begin() || after == starts.end()) {
+        sound = false;
+        return;
+      }
+      owners[i] = static_cast<uint32_t>(after - starts.begin() - 1);
+      numbers[i] = rows[i] - *(after - 1);
+    }
+  });
+  return sound;
 }
 
 }  // namespace recmap

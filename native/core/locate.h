@@ -22,4 +22,10 @@ Fault locate(std::span<const IndexedFile> files, std::span<const uint32_t> owner
 // anchor before it to the next. Empty if the file has no such row.
 Bytes locate_span(const IndexedFile& file, uint64_t row);
 
+// Numbers rows that are counted through several files within the file of each. `starts` has the
+// number of the first row of each file and ends with the number of all rows. Returns false if a
+// row is in no file. The spans have one entry for each row. Safe to call from any thread.
+bool divide_among_files(std::span<const int64_t> starts, std::span<const int64_t> rows,
+                        std::span<int64_t> numbers, std::span<uint32_t> owners, size_t threads);
+
 }  // namespace recmap

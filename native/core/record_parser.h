@@ -43,16 +43,20 @@ class RecordParser {
   // Whether the last record is a message that holds no features (example.h).
   bool lacks_features() const { return lacks_features_; }
 
+  // Whether the layout of this record, the last, is known, so that others like it need not be
+  // visited; and the ranges of it around the payloads.
+  struct Range {
+    size_t begin;
+    size_t size;
+  };
+  bool learned(Bytes record) const { return record.size() == learned_length_; }
+  std::span<const Range> fixed() const { return fixed_; }
+
   // Messages that cells point into, because a record held them in several parts. To keep cells
   // beyond the next parse(), move them out.
   Scratch& scratch() { return scratch_; }
 
  private:
-  struct Range {
-    size_t begin;
-    size_t size;
-  };
-
   bool parse_anew(Bytes record, bool lists);
   void place(bool in_lists, Bytes key, const Cell& cell);
   int find(bool in_lists, Bytes key);

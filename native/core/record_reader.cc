@@ -48,7 +48,7 @@ size_t records_per_block(const Records& records) {
   for (size_t i = 0; i < sampled; ++i) {
     Bytes data;
     Fault ignored;
-    if (read_frame(records.file(i), records.offsets[i], false, data, ignored)) bytes += data.size();
+    if (read_frame(records.file(i), records.offset(i), false, data, ignored)) bytes += data.size();
     bytes += kFrameSize;
   }
   return std::clamp<size_t>(kBlockBytes * sampled / bytes, 1, 1 << 14);

@@ -63,6 +63,7 @@ class RecordReader {
 
   // Of the last record that was read. Cells are valid until the next read().
   Bytes data() const { return data_; }
+  const RecordParser& parser() const { return parser_; }
   std::span<const Cell> cells() const { return parser_.cells(); }
   std::span<const RecordParser::Unknown> unknown() const { return parser_.unknown(); }
   Bytes description() const { return parser_.description(); }
@@ -84,11 +85,11 @@ class RecordReader {
 // Inline, because it runs once per record.
 
 inline bool RecordReader::read(size_t row, bool verify, Fault& fault) {
-  if (read_frame(records_.file(row), records_.offsets[row], verify, data_, fault) && parse(fault)) {
+  if (read_frame(records_.file(row), records_.offset(row), verify, data_, fault) && parse(fault)) {
     return true;
   }
   fault.row = row;
-  fault.offset = records_.offsets[row];
+  fault.offset = records_.offset(row);
   return false;
 }
 

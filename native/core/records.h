@@ -27,15 +27,28 @@ struct IndexedFile {
   uint64_t lead = 0;
 };
 
-// Records of one or more files, by offset. What it refers to must outlive it.
+// Consecutive rows of a file whose records are `stride` bytes apart.
+struct StridedRows {
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
+
+// Records of one or more files, by offset; or consecutive rows of a file that has a stride. What
+// it refers to must outlive it.
 struct Records {
   std::span<const IndexedFile> files;
-  std::span<const uint64_t> offsets;
+  std::span<const uint64_t> offsets = {};
   // The number of each record's file; empty if all lie in the first.
   std::span<const uint32_t> owners = {};
+  StridedRows strided = {};
 
-  size_t size() const { return offsets.size(); }
+  size_t size() const { return strided.count != 0 ? strided.count : offsets.size(); }
   Bytes file(size_t i) const { return files[owners.empty() ? 0 : owners[i]].bytes; }
+  uint64_t offset(size_t i) const {
+    if (strided.count == 0) return offsets[i];
+    return strided_offset(strided.first + i, files[0].stride, files[0].lead);
+  }
+  bool in_order() const { return strided.count != 0; }
 };
 
 }  // namespace recmap

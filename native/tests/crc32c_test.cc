@@ -53,6 +53,19 @@ std::vector<uint32_t> reference_prefixes(const uint8_t* data, size_t n) {
   return crcs;
 }
 
+TEST(FourSideBySideAreEachTheChecksumOfTheirOwn) {
+  const Bytes bytes = noise(700);
+  for (const CrcPath& path : crc32c_paths()) {
+    const check::Scope scope(path.name);
+    for (size_t n = 0; n < 300; ++n) {
+      const uint8_t* const data[4] = {&bytes[0], &bytes[101], &bytes[203], &bytes[307]};
+      uint32_t crcs[4];
+      path.four(data, n, crcs);
+      for (size_t i = 0; i < 4; ++i) CHECK_EQ(crcs[i], reference_prefixes(data[i], n).back());
+    }
+  }
+}
+
 TEST(PathsEndWithThePortableOne) {
   CHECK(!crc32c_paths().empty());
   CHECK_EQ(std::string_view(crc32c_paths().back().name), "portable");

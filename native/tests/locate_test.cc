@@ -232,5 +232,26 @@ TEST(LocateRowsOfSeveralFiles) {
   }
 }
 
+TEST(RowsAreNumberedWithinTheirFiles) {
+  const std::vector<int64_t> starts = {0, 3, 3, 10, 11};  // the second file is empty
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < 5000; ++i) rows.push_back(i * 7919 % 11);
+  for (const size_t threads : {1, 3}) {
+    std::vector<int64_t> numbers(rows.size(), -1);
+    std::vector<uint32_t> owners(rows.size(), 99);
+    CHECK(divide_among_files(starts, rows, numbers, owners, threads));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const uint32_t owner = rows[i] < 3 ? 0 : rows[i] < 10 ? 2 : 3;
+      CHECK_EQ(owners[i], owner);
+      CHECK_EQ(numbers[i], rows[i] - starts[owner]);
+    }
+  }
+  for (const int64_t wrong : {int64_t{-1}, int64_t{11}, INT64_MAX, INT64_MIN}) {
+    std::vector<int64_t> one = {wrong}, numbers(1);
+    std::vector<uint32_t> owners(1);
+    CHECK(!divide_among_files(starts, one, numbers, owners, 1));
+  }
+}
+
 }  // namespace
 }  // namespace recmap

@@ -50,7 +50,7 @@ class FileGroup:
 
         With ``ask``, ask the system to load the records ahead if the rows are not in order.
         """
-        numbers, owners = self._owned(rows)
+        numbers, owners = self._divided(rows)
         read = [0] if owners is None else np.flatnonzero(np.bincount(owners)).tolist()
         self._check(read, by_page=verify)
 
@@ -71,12 +71,11 @@ class FileGroup:
         path, record = where(fault.row)
         raise decoder.error(fault, path, record)
 
-    def _owned(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
+    def _divided(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
         """Return each row's number in its file, and the files; None if there is only one file."""
         if len(self._plain) == 1:
             return rows, None
-        owners = np.searchsorted(self._starts, rows, side="right") - 1
-        return rows - self._starts[owners], owners.astype(np.uint32)
+        return _core.divide_among_files(self._starts, np.ascontiguousarray(rows), thread_count())
 
     def _check(self, files: Sequence[int], *, by_page: bool) -> None:
         """Raise if one of these files has shrunk, or fails its deferred check."""

@@ -30,6 +30,8 @@ _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
 # Bytes scanned at a time for windows, which hold the offset of every record.
 _WINDOW_SIZE = 16 << 20
+# The same for each CPU if records are only counted and checked.
+_COUNTED_SIZE = 16 << 20
 _LONG_RECORD = 16 << 10
 # Bytes of the length at the start of a record.
 _LENGTH_SIZE = 8
@@ -163,15 +165,19 @@ class PlainFile(RecordFile):
                 if limit is None or self.index.count <= start:
                     raise
                 stop = self.index.count
+            stride, lead = self.index.stride, self.index.lead
+            if stride is not None and limit is None and start < stop:
+                file.will_read(start * stride, (stop - 1) * stride + lead)
+                records = Records.strided(file.bytes, stride, lead, start, stop - start)
+                return self._decode(decoder, records, start, thread_share())
             offsets = self._offsets(file, np.arange(min(start, stop), stop, dtype=np.int64))
         if limit is not None:
             sizes = record_sizes(decoder.schema, file.bytes, offsets)
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
         if len(offsets):
             file.will_read(int(offsets[0]), int(offsets[-1]))
-        return self._decode(
-            decoder, file, offsets, start, thread_share(), partial=limit is not None
-        )
+        records = Records.of_file(file.bytes, offsets)
+        return self._decode(decoder, records, start, thread_share(), partial=limit is not None)
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """Return the offsets of rows that follow those found last, else None.
@@ -206,8 +212,9 @@ class PlainFile(RecordFile):
     def gather(self, decoder: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
+        records = Records.of_file(file.bytes, self._offsets(file, rows))
         # Use more threads than this thread's share: they mostly wait for the disk.
-        return self._decode(decoder, file, self._offsets(file, rows), rows, thread_count())
+        return self._decode(decoder, records, rows, thread_count())
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         self.ensure(int(rows.max(initial=-1)) + 1)
@@ -238,14 +245,13 @@ class PlainFile(RecordFile):
     def _decode(
         self,
         decoder: Decoder[_T],
-        file: MappedFile,
-        offsets: Offsets,
+        records: Records,
         rows: int | npt.NDArray[np.int64],
         threads: int,
         *,
         partial: bool = False,
     ) -> _T:
-        """Decode the records at these offsets. ``rows`` are their numbers, or the first.
+        """Decode records. ``rows`` are their numbers, or the first.
 
         If ``partial``, stop before a bad row; the next read reports it.
         """
@@ -253,10 +259,9 @@ class PlainFile(RecordFile):
         def where(row: int) -> tuple[str, int]:
             return self.path, rows + row if isinstance(rows, int) else int(rows[row])
 
-        records = Records.of_file(file.bytes, offsets)
         decoded, fault = decoder.decode(records, self.verify, threads, where)
         if fault is not None and fault.row and partial:
-            return self._decode(decoder, file, offsets[: fault.row], rows, threads)
+            return self._decode(decoder, records.head(fault.row), rows, threads)
         if fault is not None:
             path, record = where(fault.row)
             raise decoder.error(fault, path, record)
@@ -317,7 +322,7 @@ class PlainFile(RecordFile):
         decoder.met(described, lambda row: (self.path, row))
         return slots, holds
 
-    def windows(self, skip: bool) -> Iterator[Window]:
+    def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
         """Yield all records in order. Check their CRCs if the file was opened with ``verify``.
 
         With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
@@ -325,10 +330,15 @@ class PlainFile(RecordFile):
         """
         file = self.file
         begin, record = 0, 0
+        found: _core.Scan | None = None
         while begin < self.size:
-            stop = min(begin + _WINDOW_SIZE, self.size)
+            threads = thread_count()
+            # Damage makes the next scan begin in the middle of this one.
+            sound = found is None or found.fault is None
+            size = _COUNTED_SIZE * threads if sound and not offsets else _WINDOW_SIZE
+            stop = min(begin + size, self.size)
             request = _core.ScanRequest(
-                begin, stop, anchor_every=1, verify=self.verify, threads=thread_count()
+                begin, stop, anchor_every=int(offsets), verify=self.verify, threads=threads
             )
             found = _core.scan(file.bytes, request)
             first, next_begin, skipped = record, found.end, []
