@@ -10,6 +10,7 @@ namespace {
 
 // A span smaller than this is not worth a thread.
 constexpr uint64_t kMinSpan = uint64_t{1} << 20;
+constexpr uint64_t kSpansPerThread = 4;
 // A file can be made so that a sound length stands anywhere, each before data that is not sound.
 // find_record() checks this many bytes of such data, and twice the file; from then on only
 // small records.
@@ -48,6 +49,24 @@ Scan scan_span(Bytes file, const ScanRequest& request, uint64_t begin, uint64_t 
   return result;
 }
 
+// Where a thread enters [begin, stop) of a file whose records begin at `first`. Records often have
+// one size, so it tries where the next would then begin, before it searches byte by byte. Both may
+// find a false record.
+uint64_t entry_of(Bytes file, uint64_t first, uint64_t begin, uint64_t stop) {
+  Bytes data;
+  Fault ignored;
+  if (!read_frame(file, first, false, data, ignored)) return find_record(file, begin, stop);
+  // The very first may be longer than the others, by a description of the columns.
+  const uint64_t second = first + data.size() + kFrameSize;
+  if (second >= begin) return second < stop ? second : stop;
+  if (!read_frame(file, second, false, data, ignored)) return find_record(file, begin, stop);
+  const uint64_t size = data.size() + kFrameSize;
+  const uint64_t guess = begin + (size - (begin - second) % size) % size;
+  if (guess >= stop && size > stop - begin) return stop;
+  const bool inside = guess < stop && file.size() - guess >= kFrameSize;
+  return inside && length_is_sound(file.data() + guess) ? guess : find_record(file, begin, stop);
+}
+
 void append(Scan& whole, const Scan& more) {
   if (more.records != 0) {
     if (whole.records == 0) whole.first_length = more.first_length;
@@ -71,14 +90,15 @@ Scan scan(Bytes file, const ScanRequest& request) {
   const uint64_t stop = std::min<uint64_t>(request.stop, file.size());
   const uint64_t total = stop > begin ? stop - begin : 0;
   const uint64_t threads = request.limit == UINT64_MAX ? std::max<size_t>(request.threads, 1) : 1;
-  const uint64_t spans = std::clamp<uint64_t>(total / kMinSpan, 1, threads);
+  const uint64_t spans =
+      threads == 1 ? 1 : std::clamp<uint64_t>(total / kMinSpan, 1, kSpansPerThread * threads);
   if (spans == 1) return scan_span(file, request, begin, stop);
 
   const auto span_begin = [&](uint64_t i) { return begin + total / spans * i; };
   const auto span_stop = [&](uint64_t i) { return i + 1 == spans ? stop : span_begin(i + 1); };
   std::vector<Scan> scans(spans);
-  parallel_blocks(spans, 1, threads, [&](size_t i, size_t) {
-    const uint64_t from = i == 0 ? begin : find_record(file, span_begin(i), span_stop(i));
+  each_block(spans, 1, threads, [&](size_t i, size_t) {
+    const uint64_t from = i == 0 ? begin : entry_of(file, begin, span_begin(i), span_stop(i));
     scans[i] = scan_span(file, request, from, span_stop(i));
   });
 

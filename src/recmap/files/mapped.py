@@ -24,8 +24,10 @@ __all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-# Bytes of mapped pages that a sequential read keeps in memory.
-_WINDOW_SIZE = 256 << 20
+# Bytes of mapped pages that a sequential read keeps in memory: this part of the machine's, but not
+# below and above these sizes. Mapping pages again takes longer than reading them.
+_WINDOW_PART = 16
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 256 << 20, 8 << 30
 # Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 128
 # Files held for random access use at most half of the mappings that the system allows a
@@ -88,14 +90,14 @@ class MappedFile:
         if not low <= begin <= high:  # not in order
             self.have_read(low, high)
             low = begin
-        if end - low > _WINDOW_SIZE:
+        if end - low > _window_size():
             self.have_read(low, begin)
             low = begin
         self._window = (low, max(end, high) if low != begin else end)
 
     def have_read(self, begin: int, end: int) -> None:
         """Release the pages of a span, unless the file is small. The system keeps them cached."""
-        if self.size > _WINDOW_SIZE:
+        if self.size > _window_size():
             self._mapping.release_pages(begin, end)
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
@@ -256,6 +258,12 @@ def _address(array: npt.NDArray[Any]) -> int:
     """Return where an array begins in memory. Every read calls this, and ``ctypes`` is slower."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+@cache
+def _window_size() -> int:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(max(memory // _WINDOW_PART, _SMALLEST_WINDOW), _LARGEST_WINDOW)
 
 
 @cache

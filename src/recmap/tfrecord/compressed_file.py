@@ -304,7 +304,8 @@ class CompressedFile(RecordFile):
             yield window
             return
 
-    def windows(self, skip: bool) -> Iterator[Window]:
+    def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
+        del offsets  # found anyway
         self.check_before_read()
         return (window for _, window in self._stream.windows(skip))
 

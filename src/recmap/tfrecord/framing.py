@@ -227,15 +227,17 @@ class ScanProgress:
             self._counter.finish()
         self._counter.close()
 
-    def windows(self, file: str) -> Iterator[Window]:
+    def windows(self, file: str, *, offsets: bool = True) -> Iterator[Window]:
         """Yield all records of a file with matching CRCs, and the damage between them."""
-        return self.of(open_record_file(file, verify=True), skip=True)
+        return self.of(open_record_file(file, verify=True), skip=True, offsets=offsets)
 
-    def of(self, file: RecordFile, skip: bool) -> Generator[Window, None, None]:
+    def of(
+        self, file: RecordFile, skip: bool, *, offsets: bool = True
+    ) -> Generator[Window, None, None]:
         """Yield the windows of an open file."""
         counted = 0
         try:
-            for window in file.windows(skip):
+            for window in file.windows(skip, offsets=offsets):
                 if self._stopped:
                     return
                 yield window

@@ -114,8 +114,8 @@ class RecordFile(ABC):
         """Estimate the size of a record in bytes; at least 1."""
 
     @abstractmethod
-    def windows(self, skip: bool) -> Iterator[Window]:
-        """Yield all records in order.
+    def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
+        """Yield all records in order. Without ``offsets``, they may only be counted.
 
         With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
         after the records that precede it.
