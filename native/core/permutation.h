@@ -5,6 +5,7 @@
 // bijection.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -16,6 +17,6 @@ enum class Direction { kForth, kBack };
 // (kBack). Returns false and writes nothing if a number is not below n. Safe to call from any
 // thread.
 bool permute(uint64_t n, std::span<const uint32_t> keys, Direction direction,
-             std::span<int64_t> numbers);
+             std::span<int64_t> numbers, size_t threads = 1);
 
 }  // namespace recmap

@@ -66,6 +66,12 @@ def write(path: str, data: dict[str, Any], begin: int = 0, end: int | None = Non
         writer.write(part)
 
 
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of batches that are read together depends on the number of CPUs."""
+    monkeypatch.setenv("RECMAP_THREADS", "2")
+
+
 @pytest.fixture
 def read_apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Any]]:
     """Return the batches of a pipeline whose rows are read first and padded afterwards."""

@@ -45,20 +45,26 @@ class Permutation:
 
     def __getitem__(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the row numbers at these positions of the shuffled order."""
-        return self._permuted(positions, back=False)
+        return self.at(positions)
+
+    def at(self, positions: npt.ArrayLike, threads: int = 1) -> npt.NDArray[np.int64]:
+        """Return the row numbers at these positions, computed on ``threads`` threads."""
+        return self._permuted(positions, threads=threads)
 
     def positions_of(self, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the positions of these rows in the shuffled order."""
         return self._permuted(rows, back=True)
 
-    def _permuted(self, numbers: npt.ArrayLike, *, back: bool) -> npt.NDArray[np.int64]:
+    def _permuted(
+        self, numbers: npt.ArrayLike, *, back: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.int64]:
         permuted = np.array(numbers, dtype=np.int64, order="C")
         if self._order is not None:
             if permuted.size and (int(permuted.min()) < 0 or int(permuted.max()) >= self.n):
                 raise RowNotFoundError(f"a row number outside of {self.n:,} rows")
             return (np.argsort(self._order) if back else self._order)[permuted]
         try:
-            _core.permute(self.n, self._keys, back, permuted.reshape(-1))
+            _core.permute(self.n, self._keys, back, permuted.reshape(-1), threads)
         except IndexError:
             raise RowNotFoundError(f"a row number outside of {self.n:,} rows") from None
         return permuted

@@ -14,6 +14,29 @@ Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArr
 Padded: TypeAlias = tuple[list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64]]
 Unknown: TypeAlias = tuple[bool, bytes, Kind, int, int]
 
+class Memory:
+    """
+    Memory that is used again once the last array that looks into it is gone.
+    """
+
+    def __init__(self, size: int, locked: bool = False) -> None:
+        """
+        With `locked`, GPUs can copy from it by themselves, once prepare_to_lock_pages() has found one. Keep it until they are done.
+        """
+
+def prepare_to_lock_pages(gpu: int) -> bool:
+    """
+    Look for the GPU of this number. Return whether memory can be locked for it.
+    """
+
+def release_buffers() -> int:
+    """
+    Return memory that waits to be used again to the system. Return how many bytes.
+    """
+
+def most_kept_bytes() -> int:
+    """Return the most bytes that wait to be used again."""
+
 class Dtype(enum.Enum):
     bytes = 0
 
@@ -286,11 +309,25 @@ class Records:
     def of_file(file: numpy.typing.NDArray[numpy.uint8], offsets: numpy.typing.NDArray[numpy.uint64]) -> Records:
         """Return records of one file."""
 
+    @staticmethod
+    def strided(file: numpy.typing.NDArray[numpy.uint8], stride: int, lead: int, first: int, count: int) -> Records:
+        """
+        Return one or more consecutive records of a file whose records are `stride` bytes apart, the first longer by `lead` bytes.
+        """
+
+    def head(self, count: int) -> Records:
+        """Return the first `count` of them."""
+
     def __len__(self) -> int: ...
 
 def locate(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], Fault | None]:
     """
     Return the offsets of rows, each numbered within the file of its owner, or within the first.
+    """
+
+def divide_among_files(starts: numpy.typing.NDArray[numpy.int64], rows: numpy.typing.NDArray[numpy.int64], threads: int) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint32]]:
+    """
+    Return the number of each row within its file, and the number of the file. `starts` has the first row of each file and ends with the number of all rows.
     """
 
 def prefetch_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | None, rows: numpy.typing.NDArray[numpy.int64]) -> bool:
@@ -359,7 +396,7 @@ def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='
     Write ragged rows as rows of one length. `fill` is one item; all have its size.
     """
 
-def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], threads: int = 1) -> None:
     """Replace positions by row numbers in a random order of n rows, or back."""
 
 def reserve(file: int, offset: int, size: int) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from recmap.errors import DataError, OptionError
+from recmap.files.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
@@ -25,11 +26,12 @@ _TRIED_BLOCKS = 64
 # between threads costs as much as reading it. They share one buffer, so keeping one alive
 # keeps all of them.
 _TOGETHER_BYTES = 1 << 24
-_TOGETHER_ROWS = 1 << 14
+# Rows for each CPU, so that all of them have work.
+_TOGETHER_ROWS = 1 << 13
 _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
-# Batches that are padded while they are read have their own memory, and its size is known
-# before it is allocated.
-_TOGETHER_READ_PADDED = 8
+# Batches for each CPU that are padded while they are read. They have their own memory, and its
+# size is known before it is allocated.
+_TOGETHER_READ_PADDED = 4
 # Batches to make ahead of the loop, unless ``prefetch`` gives the number.
 _PREFETCH = 2
 
@@ -60,7 +62,7 @@ class ReadyPlan:
         if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
-        return max(1, min(fitting, self._most_together, _TOGETHER_ROWS // size))
+        return max(1, min(fitting, self._most_together, _TOGETHER_ROWS * thread_count() // size))
 
     @property
     def _most_together(self) -> int:
@@ -68,7 +70,9 @@ class ReadyPlan:
             return _TOGETHER_BATCHES
         # The size of padded rows is an estimate, unless they are padded while they are read.
         padded = padded_by(self.batch_transforms, self.plan.rows)
-        return _TOGETHER_PADDED if padded is None else _TOGETHER_READ_PADDED
+        if padded is None:
+            return _TOGETHER_PADDED
+        return min(_TOGETHER_BATCHES, _TOGETHER_READ_PADDED * thread_count())
 
     @cached_property
     def blocks_ahead(self) -> int:

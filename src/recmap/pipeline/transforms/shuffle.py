@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError, SlowOrderWarning
+from recmap.files.cpus import thread_share
 from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, interleave, join, pick
 from recmap.model.permutation import Permutation
@@ -47,7 +48,7 @@ class ShuffledRows(ReorderedRows):
         order, key = self._order, (self._seed.value, epoch if self._reshuffle else 0)
         if order is None or order[0] != key:
             self._order = order = (key, Permutation(self._each, key))
-        return order[1][positions]
+        return order[1].at(positions, thread_share())
 
     def _over(self, rows: Rows) -> Rows:
         return ShuffledRows(rows, self._seed, self._reshuffle)
