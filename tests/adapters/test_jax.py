@@ -89,6 +89,28 @@ def test_batches_before_one_that_fails_are_handed_out(ds: rm.Dataset, prefetch: 
     assert train.state()["at"] == 30
 
 
+def test_batches_go_to_the_device_asked_for(ds: rm.Dataset) -> None:
+    (device,) = jax.local_devices(backend="cpu")[:1]
+    for given in ("cpu", "cpu:0", device):
+        batches = list(ds.batch(10).to_jax(device=given))
+        assert all(array.devices() == {device} for each in batches for array in each.values())
+        assert ids(batches) == ids(ds.batch(10))
+    with pytest.raises(rm.OptionError, match="device='cpu:99': JAX has no such device"):
+        ds.batch(10).to_jax(device="cpu:99")
+    with pytest.raises(rm.OptionError, match="give device= or sharding="):
+        ds.batch(10).to_jax(device="cpu", sharding=jax.sharding.SingleDeviceSharding(device))
+
+
+def test_batches_that_are_held_do_not_change() -> None:
+    values = np.random.default_rng(0).random((512, 4096), np.float32)
+    np.save("y.npy", values)
+    train = rm.open("y.npy").shuffle(seed=1).batch(64).to_jax()
+    kept = [batch["data"] for _ in range(3) for batch in train]
+    for epoch in range(3):
+        rows = np.concatenate([np.asarray(each) for each in kept[epoch * 8 : epoch * 8 + 8]])
+        assert np.array_equal(np.sort(rows, 0), np.sort(values, 0))
+
+
 def test_cutting_64_bit_numbers_to_32_warns() -> None:
     chain = rm.from_arrays({"n": np.arange(3), "f": np.ones(3), "i": np.ones(3, np.int32)}).batch(3)
     with pytest.warns(UserWarning, match=r"jax_enable_x64.*'n' \(int64\), 'f' \(float64\)$"):

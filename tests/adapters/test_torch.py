@@ -200,7 +200,7 @@ def test_ragged_columns(ds: rm.Dataset) -> None:
     assert padded["t"].shape == (6, 3)
     assert padded["u"].shape == (6, 4)
     with pytest.raises(rm.OptionError, match="nested"):
-        ds.to_torch(ragged="dense")  # type: ignore[arg-type]
+        ds.to_torch(ragged="dense")  # type: ignore[call-overload]
 
 
 def test_ragged_axes_in_ragged_axes_are_lists() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy.typing as npt
 
@@ -17,7 +15,8 @@ from recmap.adapters.columns import (
     refuse_ragged,
     unknown_dtype,
 )
-from recmap.adapters.feed import Feed, State
+from recmap.adapters.feed import Feed
+from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
 from recmap.model.schema import Batch
 
@@ -29,12 +28,15 @@ except ImportError as e:
 __all__ = ["JaxBatches", "to_jax"]
 
 
-def to_jax(feed: Feed, sharding: Any, prefetch: int, features: Names, label: Names) -> JaxBatches:
+def to_jax(
+    feed: Feed, device: Any, sharding: Any, prefetch: int, features: Names, label: Names
+) -> JaxBatches:
     """Return the batches of a feed as arrays on JAX devices."""
-    if not feed.batched:
-        raise OptionError("to_jax() gives batches; put batch(n) before it")
-    if prefetch < 0:
-        raise OptionError(f"prefetch={prefetch}: give the batches to put on devices ahead, or 0")
+    check_prefetch(feed, prefetch, "to_jax()")
+    if device is not None and sharding is not None:
+        raise OptionError("to_jax(): give device= or sharding=; a sharding names its devices")
+    if device is not None:
+        sharding = _one_device(device)
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label)
     for name in chosen.names:
@@ -49,11 +51,7 @@ def to_jax(feed: Feed, sharding: Any, prefetch: int, features: Names, label: Nam
     return JaxBatches(feed, chosen, sharding, prefetch)
 
 
-# A batch on its devices, and the state after it.
-_Placed: TypeAlias = tuple[Any, dict[str, Any]]
-
-
-class JaxBatches:
+class JaxBatches(PlacedBatches):
     """Batches on JAX devices. Each iteration is an epoch.
 
     Up to ``prefetch`` batches are put on devices in advance. ``state()`` still refers to
@@ -61,51 +59,8 @@ class JaxBatches:
     """
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, sharding: Any, prefetch: int) -> None:
-        self._feed, self._chosen = feed, chosen
-        self._sharding, self._prefetch = sharding, prefetch
-        self._state: dict[str, Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self._feed)
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._feed)
-        self._state = self._feed.state()
-        return self._prefetched(batches)
-
-    def state(self) -> dict[str, Any]:
-        """Return the state after the last batch returned, like ``Pipeline.state()``."""
-        return self._feed.state() if self._state is None else self._state
-
-    def restore(self, state: State) -> JaxBatches:
-        """Make the next iteration continue from a state."""
-        self._feed.restore(state)
-        self._state = None
-        return self
-
-    def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        ahead: deque[_Placed] = deque()
-        placed = map(self._place, batches)
-        try:
-            while batch := list(islice(placed, 1)):
-                ahead.append((batch.pop(), self._feed.state()))
-                if len(ahead) > self._prefetch:
-                    yield self._hand_out(ahead)
-        except Exception:
-            # First yield the batches made before the failure, as without prefetching.
-            yield from self._hand_out_all(ahead)
-            raise
-        yield from self._hand_out_all(ahead)
-
-    def _hand_out_all(self, ahead: deque[_Placed]) -> Iterator[Any]:
-        while ahead:
-            yield self._hand_out(ahead)
-
-    def _hand_out(self, ahead: deque[_Placed]) -> Any:
-        # A separate function: a local variable in the generator would keep the batch alive
-        # until the next one is requested.
-        batch, self._state = ahead.popleft()
-        return batch
+        super().__init__(feed, chosen, prefetch, _gpu(sharding))
+        self._sharding = sharding
 
     def _place(self, columns: dict[str, Any]) -> Any:
         names = self._chosen.names
@@ -116,8 +71,8 @@ class JaxBatches:
         if isinstance(sharding, Mapping):
             sharding = sharding.get(name)
         array = as_native(column)
-        if sharding is None:
-            return jax.device_put(array)
+        if sharding is None or isinstance(sharding, jax.sharding.SingleDeviceSharding):
+            return jax.device_put(array, sharding)
         try:
             return jax.make_array_from_process_local_data(sharding, array)
         except ValueError as e:
@@ -126,6 +81,30 @@ class JaxBatches:
                 f"{sharding}: {e} (batch(n, drop_last=True) leaves out a smaller last batch; "
                 'columns may differ: sharding={"x": ..., "y": ...})'
             ) from e
+
+
+def _one_device(device: Any) -> Any:
+    """Return the sharding that puts everything on one device, such as ``"gpu"`` or ``"gpu:1"``."""
+    if isinstance(device, str):
+        platform, _, number = device.partition(":")
+        try:
+            device = dict(enumerate(jax.local_devices(backend=platform)))[int(number or 0)]
+        except (RuntimeError, KeyError, ValueError) as e:
+            known = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
+            raise OptionError(f"device={device!r}: JAX has no such device; it has {known}") from e
+    return jax.sharding.SingleDeviceSharding(device)
+
+
+def _gpu(sharding: Any) -> int | None:
+    """Return the number of the first NVIDIA GPU that a sharding, or JAX's default, uses."""
+    shardings = sharding.values() if isinstance(sharding, Mapping) else [sharding]
+    for each in shardings:
+        devices = [jax.devices()[0]] if each is None else each.addressable_devices
+        for device in devices:
+            if device.platform == "gpu" and "NVIDIA" in device.device_kind:
+                number: int | None = device.local_hardware_id
+                return number
+    return None
 
 
 def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:

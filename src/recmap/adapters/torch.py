@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy.typing as npt
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
 from recmap.adapters.feed import Feed
+from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.ragged import Ragged
@@ -19,10 +23,14 @@ try:
 except ImportError as e:
     raise MissingPackageError("to_torch() needs PyTorch: pip install recmap[torch]") from e
 
-__all__ = ["Parts", "TorchRows", "TorchStream", "to_torch"]
+__all__ = ["Device", "Parts", "TorchBatches", "TorchRows", "TorchStream", "to_torch"]
+
+#: How PyTorch names a device.
+Device: TypeAlias = "str | int | torch.device"
 
 _RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
 _Offsets: TypeAlias = npt.NDArray[np.int64]
+_Place: TypeAlias = Callable[[Any], Any]
 
 # The most workers of a loader that can share their next epochs.
 _MOST_WORKERS = 1024
@@ -39,13 +47,27 @@ _USE_SAMPLER_STATE = (
 
 
 def to_torch(
-    feed: Feed, features: Names, label: Names, ragged: _RaggedAs
-) -> TorchRows | TorchStream:
-    """Return a dataset of rows by number if possible, else a stream of rows or batches."""
+    feed: Feed,
+    features: Names,
+    label: Names,
+    ragged: _RaggedAs,
+    device: Device | None,
+    prefetch: int,
+    pin_memory: bool,
+) -> TorchRows | TorchStream | TorchBatches:
+    """Return a dataset of rows by number if possible, else a stream of rows or batches.
+
+    With ``device``, return batches on it.
+    """
     check_choice("ragged", ragged, ("nested", "list", "parts"))
     chosen = FeaturesAndLabels.choose(feed.sample(), features, label)
+    if device is not None:
+        check_prefetch(feed, prefetch, "to_torch(device=...)")
+        return TorchBatches(feed, chosen, ragged, _as_device(device), prefetch)
     if not feed.numbered:
-        return TorchStream(feed, chosen, ragged)
+        return TorchStream(feed, chosen, ragged, pin_memory)
+    if pin_memory:
+        raise OptionError("to_torch(pin_memory=True) gives batches; put batch(n) before it")
     if feed.resumed:
         raise OptionError(
             "to_torch(): rows by number come in the order of a sampler, which alone can go on in "
@@ -110,8 +132,11 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     feed.
     """
 
-    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs) -> None:
+    def __init__(
+        self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs, pin_memory: bool
+    ) -> None:
         self._feed, self._chosen, self._ragged = feed, chosen, ragged
+        self._pin_memory = pin_memory and torch.cuda.is_available()
         self._next_epochs = _NextEpochs()
         self._running: Feed | None = None
         self._running_epoch = feed.first_epoch
@@ -131,6 +156,11 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def __iter__(self) -> Iterator[Any]:
         # Not a generator: loaders call state_dict() before they request the first batch.
         info = torch.utils.data.get_worker_info()
+        if info is not None and self._pin_memory:
+            raise OptionError(
+                "to_torch(pin_memory=True) in a worker of a DataLoader, which may not use the GPU; "
+                "leave it out, and use DataLoader(..., pin_memory=True)"
+            )
         feed = self._own_feed(info)
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
@@ -164,7 +194,9 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def _tensors(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._chosen.names}
-        return self._chosen.arrange(_as_tensors(wanted, self._ragged))
+        # PyTorch keeps memory of its own until a copy to the GPU has ended.
+        place = torch.Tensor.pin_memory if self._pin_memory else None
+        return self._chosen.arrange(_as_tensors(wanted, self._ragged, place))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
@@ -185,6 +217,129 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None}
+
+
+class TorchBatches(PlacedBatches):
+    """Batches of tensors on a device. Each iteration is an epoch.
+
+    The memory that batches are read into is page-locked, and a GPU copies from it on a stream
+    of its own, while the loop works on batches before it. A batch's memory is used again once
+    the GPU is done with it.
+    """
+
+    def __init__(
+        self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs, device: Any, prefetch: int
+    ) -> None:
+        super().__init__(feed, chosen, prefetch, device.index if device.type == "cuda" else None)
+        self._ragged = ragged
+        self._copies = _CudaCopies(device) if device.type == "cuda" else _Copies(device)
+        weakref.finalize(self, self._copies.wait).atexit = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if torch.utils.data.get_worker_info() is not None:
+            raise OptionError(
+                "to_torch(device=...) in a worker of a DataLoader, which may not use the device; "
+                "iterate over it directly: it reads ahead by itself"
+            )
+        return super().__iter__()
+
+    def _place(self, columns: dict[str, Any]) -> Any:
+        wanted = {name: columns[name] for name in self._chosen.names}
+        with self._copies.of_batch() as copy:
+            return self._chosen.arrange(_as_tensors(wanted, self._ragged, copy)), copy
+
+    def _finished(self, placed: Any) -> Any:
+        batch, copy = placed
+        copy.finish()
+        return batch
+
+
+def _as_device(device: Device) -> Any:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, TypeError, AssertionError) as e:
+        raise OptionError(f"device={device!r}: PyTorch cannot use it: {e}") from e
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+class _Copies:
+    """Copies tensors to a device that needs no care."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    @contextmanager
+    def of_batch(self) -> Iterator[_Copy]:
+        """Copy the tensors of a batch in this context, with the object it gives."""
+        yield _Copy(self.device)
+
+    def wait(self) -> None:
+        """Wait until all copies are made."""
+
+
+class _Copy:
+    """Copies the tensors of one batch."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def __call__(self, tensor: Any) -> Any:
+        """Begin to copy a tensor."""
+        return tensor.to(self._device)
+
+    def finish(self) -> None:
+        """Make the copies usable for what the caller does next."""
+
+
+class _CudaCopies(_Copies):
+    """Copies tensors to a GPU on a stream of its own."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
+        self._stream = torch.cuda.Stream(device)
+        # The memory that the GPU reads from, until the event.
+        self._read: deque[tuple[Any, list[Any]]] = deque()
+
+    @contextmanager
+    def of_batch(self) -> Iterator[_Copy]:
+        while self._read and self._read[0][0].query():
+            self._read.popleft()
+        copy = _CudaCopy(self.device, self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield copy
+        finally:
+            copy.event.record(self._stream)
+            self._read.append((copy.event, copy.sources))
+
+    def wait(self) -> None:
+        self._stream.synchronize()
+        self._read.clear()
+
+
+class _CudaCopy(_Copy):
+    def __init__(self, device: Any, stream: Any) -> None:
+        super().__init__(device)
+        self._stream = stream
+        self.event = torch.cuda.Event()
+        self.sources: list[Any] = []
+        self._tensors: list[Any] = []
+
+    def __call__(self, tensor: Any) -> Any:
+        tensor = tensor.pin_memory()  # does nothing if it is
+        self.sources.append(tensor)
+        self._tensors.append(tensor.to(self._device, non_blocking=True))
+        return self._tensors[-1]
+
+    def finish(self) -> None:
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(self.event)
+        # The memory belongs to the other stream, and must not be used again before this one.
+        for tensor in self._tensors:
+            tensor.record_stream(current)
 
 
 def _check_workers(state: Mapping[str, Any], workers: int) -> None:
@@ -250,11 +405,20 @@ class Parts(NamedTuple):
     offsets: Any
 
 
-def _as_tensors(columns: Mapping[str, Any], ragged: _RaggedAs) -> dict[str, Any]:
-    """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``."""
+def _as_tensors(
+    columns: Mapping[str, Any], ragged: _RaggedAs, place: _Place | None = None
+) -> dict[str, Any]:
+    """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``.
+
+    ``place`` moves a tensor to where it is wanted.
+    """
     # PyTorch can add and compare nested tensors only if they share one tensor of offsets.
-    shared: list[tuple[_Offsets, Any]] = []
-    return {name: _convert(name, value, ragged, shared) for name, value in columns.items()}
+    convert = _Conversion(ragged, [], place or _stays)
+    return {name: convert(name, value) for name, value in columns.items()}
+
+
+def _stays(tensor: Any) -> Any:
+    return tensor
 
 
 def _split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -265,35 +429,40 @@ def _split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _rows(name: str, column: Any) -> Any:
     if isinstance(column, Ragged):
-        return _convert(name, column, "list", [])
+        return _Conversion("list", [], _stays)(name, column)
     return _tensor(name, column).unbind()
 
 
-def _convert(name: str, value: Any, ragged: _RaggedAs, shared: list[tuple[_Offsets, Any]]) -> Any:
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, Ragged):
-        return _tensor(name, value)
-    if value.is_bytes:
-        return list(value)
-    flat = value.flat
-    if isinstance(flat, Ragged):  # PyTorch has no tensor with several ragged axes
-        return [_convert(name, row, ragged, []) for row in value]
-    values = _tensor(name, flat)
-    if ragged == "list":
-        return list(torch.split(values, value.lengths.tolist()))
-    offsets = _shared_offsets(value.offsets - value.offsets[0], shared)
-    if ragged == "parts":
-        return Parts(values, offsets)
-    return torch.nested.nested_tensor_from_jagged(values, offsets)
+class _Conversion(NamedTuple):
+    ragged: _RaggedAs
+    shared: list[tuple[_Offsets, Any]]
+    place: _Place
 
+    def __call__(self, name: str, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value
+        if not isinstance(value, Ragged):
+            return self.place(_tensor(name, value))
+        if value.is_bytes:
+            return list(value)
+        flat = value.flat
+        if isinstance(flat, Ragged):  # PyTorch has no tensor with several ragged axes
+            each = self._replace(shared=[])
+            return [each(name, row) for row in value]
+        values = self.place(_tensor(name, flat))
+        if self.ragged == "list":
+            return list(torch.split(values, value.lengths.tolist()))
+        offsets = self._offsets(value.offsets - value.offsets[0])
+        if self.ragged == "parts":
+            return Parts(values, offsets)
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
 
-def _shared_offsets(offsets: _Offsets, shared: list[tuple[_Offsets, Any]]) -> Any:
-    for known, tensor in shared:
-        if np.array_equal(known, offsets):
-            return tensor
-    shared.append((offsets, torch.from_numpy(offsets)))
-    return shared[-1][1]
+    def _offsets(self, offsets: _Offsets) -> Any:
+        for known, tensor in self.shared:
+            if np.array_equal(known, offsets):
+                return tensor
+        self.shared.append((offsets, self.place(torch.from_numpy(offsets))))
+        return self.shared[-1][1]
 
 
 def _tensor(name: str, value: Any) -> Any:

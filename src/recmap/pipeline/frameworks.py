@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
     from recmap.adapters.tf import tf
-    from recmap.adapters.torch import TorchRows, TorchStream
+    from recmap.adapters.torch import Device, TorchBatches, TorchRows, TorchStream
 
 __all__ = ["Frameworks"]
 
@@ -26,6 +26,7 @@ class Frameworks:
     def to_jax(
         self,
         *,
+        device: Any = None,
         sharding: Any = None,
         prefetch: int = 2,
         features: Names = None,
@@ -33,12 +34,13 @@ class Frameworks:
     ) -> JaxBatches:
         """Return batches of JAX arrays; ``prefetch`` of them are on the device ahead of the loop.
 
-        ``sharding`` lays out arrays over devices and processes: one for all columns, or a
-        dict by name.
+        ``device`` is a JAX device or its name, such as ``"gpu"`` or ``"gpu:1"``. Instead,
+        ``sharding`` lays out arrays over several devices and processes: one for all columns,
+        or a dict by name. Without either, batches go to JAX's default device.
         """
         from recmap.adapters.jax import to_jax
 
-        return to_jax(self._feed(), sharding, prefetch, features, label)
+        return to_jax(self._feed(), device, sharding, prefetch, features, label)
 
     def to_keras(
         self,
@@ -82,20 +84,51 @@ class Frameworks:
 
         return to_tf(self._feed(), features, label, ragged)
 
+    @overload
+    def to_torch(
+        self,
+        *,
+        features: Names = ...,
+        label: Names = ...,
+        ragged: Literal["nested", "list", "parts"] = ...,
+        device: None = ...,
+        prefetch: int = ...,
+        pin_memory: bool = ...,
+    ) -> TorchRows | TorchStream: ...
+
+    @overload
+    def to_torch(
+        self,
+        *,
+        features: Names = ...,
+        label: Names = ...,
+        ragged: Literal["nested", "list", "parts"] = ...,
+        device: Device,
+        prefetch: int = ...,
+        pin_memory: bool = ...,
+    ) -> TorchBatches: ...
+
     def to_torch(
         self,
         *,
         features: Names = None,
         label: Names = None,
         ragged: Literal["nested", "list", "parts"] = "nested",
-    ) -> TorchRows | TorchStream:
+        device: Device | None = None,
+        prefetch: int = 2,
+        pin_memory: bool = False,
+    ) -> TorchRows | TorchStream | TorchBatches:
         """Return a PyTorch dataset.
 
         After ``batch`` it is a stream of batches for ``DataLoader(..., batch_size=None)``.
         Otherwise it gives rows by number, for a ``DataLoader`` and its samplers. A batch is a
         dict of columns or, with ``label``, a pair of features and label. Ragged columns are
         nested tensors, lists of tensors, or values and offsets (``"parts"``).
+
+        With ``device``, such as ``"cuda"``, iterate over the result itself: it gives batches on
+        that device, ``prefetch`` of them ahead of the loop. ``pin_memory`` gives batches in
+        memory from which you can copy to a GPU without waiting; without a GPU it does nothing.
         """
         from recmap.adapters.torch import to_torch
 
-        return to_torch(self._feed(), features, label, ragged)
+        return to_torch(self._feed(), features, label, ragged, device, prefetch, pin_memory)

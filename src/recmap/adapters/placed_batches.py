@@ -1,0 +1,102 @@
+"""Batches that are placed on a device ahead of the loop that reads them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Self, TypeAlias
+
+from recmap.adapters.columns import FeaturesAndLabels
+from recmap.adapters.feed import Feed, State
+from recmap.errors import OptionError
+from recmap.files.memory import locked_pages
+
+__all__ = ["PlacedBatches", "check_prefetch"]
+
+# A batch on its device, and the state after it.
+_Placed: TypeAlias = tuple[Any, dict[str, Any]]
+
+
+class PlacedBatches(ABC):
+    """Batches on a device. Each iteration is an epoch.
+
+    Up to ``prefetch`` batches are placed in advance. ``state()`` still refers to the last batch
+    that was returned.
+    """
+
+    def __init__(
+        self, feed: Feed, chosen: FeaturesAndLabels, prefetch: int, gpu: int | None
+    ) -> None:
+        self._feed, self._chosen, self._prefetch = feed, chosen, prefetch
+        self._gpu = gpu  # the number of the GPU that batches are copied to
+        self._state: dict[str, Any] | None = None
+
+    @abstractmethod
+    def _place(self, columns: dict[str, Any]) -> Any:
+        """Begin to copy the columns of a batch to the device. Return what _finished() needs."""
+
+    def _finished(self, placed: Any) -> Any:
+        """Return a batch for the loop to use from now on."""
+        return placed
+
+    def __len__(self) -> int:
+        return len(self._feed)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._feed)
+        self._state = self._feed.state()
+        return self._prefetched(batches)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration. By default, each iteration is the next epoch."""
+        self._feed.epoch = epoch
+        self._state = None
+
+    def state(self) -> dict[str, Any]:
+        """Return the state after the last batch returned, like ``Pipeline.state()``."""
+        return self._feed.state() if self._state is None else self._state
+
+    def restore(self, state: State) -> Self:
+        """Make the next iteration continue from a state."""
+        self._feed.restore(state)
+        self._state = None
+        return self
+
+    def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
+        ahead: deque[_Placed] = deque()
+        placed = map(self._place, batches)
+        try:
+            while batch := self._next(placed):
+                ahead.append((batch.pop(), self._feed.state()))
+                if len(ahead) > self._prefetch:
+                    yield self._hand_out(ahead)
+        except Exception:
+            # First yield the batches made before the failure, as without prefetching.
+            yield from self._hand_out_all(ahead)
+            raise
+        yield from self._hand_out_all(ahead)
+
+    def _next(self, placed: Iterator[Any]) -> list[Any]:
+        """Place the next batch, if there is one, from memory that the GPU can copy from."""
+        with locked_pages(self._gpu):
+            return list(islice(placed, 1))
+
+    def _hand_out_all(self, ahead: deque[_Placed]) -> Iterator[Any]:
+        while ahead:
+            yield self._hand_out(ahead)
+
+    def _hand_out(self, ahead: deque[_Placed]) -> Any:
+        # A separate function: a local variable in the generator would keep the batch alive
+        # until the next one is requested.
+        batch, self._state = ahead.popleft()
+        return self._finished(batch)
+
+
+def check_prefetch(feed: Feed, prefetch: int, verb: str) -> None:
+    """Refuse rows, and numbers of batches that make no sense."""
+    if not feed.batched:
+        raise OptionError(f"{verb} gives batches; put batch(n) before it")
+    if prefetch < 0:
+        raise OptionError(f"prefetch={prefetch}: give the batches to put on devices ahead, or 0")
