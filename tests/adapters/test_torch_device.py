@@ -124,8 +124,9 @@ def test_what_cannot_be_is_refused(ds: rm.Dataset) -> None:
         ds.to_torch(pin_memory=True)
     with pytest.raises(rm.OptionError, match="device='abacus'"):
         ds.batch(10).to_torch(device="abacus")
-    with pytest.raises(rm.OptionError, match="prefetch=-1"):
-        ds.batch(10).to_torch(device="cpu", prefetch=-1)
+    for wrong in (-1, 201):
+        with pytest.raises(rm.OptionError, match=f"prefetch={wrong}: give the number"):
+            ds.batch(10).to_torch(device="cpu", prefetch=wrong)
     if not torch.cuda.is_available():
         with pytest.raises(rm.OptionError, match="device='cuda'"):
             ds.batch(10).to_torch(device="cuda")

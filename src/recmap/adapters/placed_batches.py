@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from recmap.adapters.columns import FeaturesAndLabels
 from recmap.adapters.feed import Feed, State
@@ -15,8 +15,8 @@ from recmap.files.memory import locked_pages
 
 __all__ = ["PlacedBatches", "check_prefetch"]
 
-# A batch on its device, and the state after it.
-_Placed: TypeAlias = tuple[Any, dict[str, Any]]
+# A pipeline remembers the states after somewhat more batches.
+_MOST_PREFETCHED = 200
 
 
 class PlacedBatches(ABC):
@@ -31,7 +31,8 @@ class PlacedBatches(ABC):
     ) -> None:
         self._feed, self._chosen, self._prefetch = feed, chosen, prefetch
         self._gpu = gpu  # the number of the GPU that batches are copied to
-        self._state: dict[str, Any] | None = None
+        # Batches of this iteration that the loop has got; None before the first iteration.
+        self._given: int | None = None
 
     @abstractmethod
     def _place(self, columns: dict[str, Any]) -> Any:
@@ -45,31 +46,30 @@ class PlacedBatches(ABC):
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._feed)
-        self._state = self._feed.state()
-        return self._prefetched(batches)
+        self._given = 0
+        return self._prefetched(iter(self._feed))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration. By default, each iteration is the next epoch."""
         self._feed.epoch = epoch
-        self._state = None
+        self._given = None
 
     def state(self) -> dict[str, Any]:
         """Return the state after the last batch returned, like ``Pipeline.state()``."""
-        return self._feed.state() if self._state is None else self._state
+        return self._feed.state(self._given)
 
     def restore(self, state: State) -> Self:
         """Make the next iteration continue from a state."""
         self._feed.restore(state)
-        self._state = None
+        self._given = None
         return self
 
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        ahead: deque[_Placed] = deque()
+        ahead: deque[Any] = deque()
         placed = map(self._place, batches)
         try:
             while batch := self._next(placed):
-                ahead.append((batch.pop(), self._feed.state()))
+                ahead.append(batch.pop())
                 if len(ahead) > self._prefetch:
                     yield self._hand_out(ahead)
         except Exception:
@@ -83,20 +83,23 @@ class PlacedBatches(ABC):
         with locked_pages(self._gpu):
             return list(islice(placed, 1))
 
-    def _hand_out_all(self, ahead: deque[_Placed]) -> Iterator[Any]:
+    def _hand_out_all(self, ahead: deque[Any]) -> Iterator[Any]:
         while ahead:
             yield self._hand_out(ahead)
 
-    def _hand_out(self, ahead: deque[_Placed]) -> Any:
+    def _hand_out(self, ahead: deque[Any]) -> Any:
         # A separate function: a local variable in the generator would keep the batch alive
         # until the next one is requested.
-        batch, self._state = ahead.popleft()
-        return self._finished(batch)
+        self._given = (self._given or 0) + 1
+        return self._finished(ahead.popleft())
 
 
 def check_prefetch(feed: Feed, prefetch: int, verb: str) -> None:
     """Refuse rows, and numbers of batches that make no sense."""
     if not feed.batched:
         raise OptionError(f"{verb} gives batches; put batch(n) before it")
-    if prefetch < 0:
-        raise OptionError(f"prefetch={prefetch}: give the batches to put on devices ahead, or 0")
+    if not 0 <= prefetch <= _MOST_PREFETCHED:
+        raise OptionError(
+            f"prefetch={prefetch}: give the number of batches to put on devices ahead, 0 to "
+            f"{_MOST_PREFETCHED}"
+        )
