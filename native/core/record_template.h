@@ -24,7 +24,7 @@ class RecordTemplate {
   // Copies the values of the rows from `begin` to `end` into dense columns, up to the first that
   // does not repeat the layout, or with `verify` does not match its CRC. That one has to be
   // parsed, to see whether it is sound. Returns where it ended, a few rows early at times.
-  // `begin` is never less than it was.
+  // Calls go forward through the rows.
   size_t copy(const Records& records, size_t begin, size_t end, bool verify,
               std::span<const ColumnBuffers> buffers);
 

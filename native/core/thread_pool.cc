@@ -99,7 +99,7 @@ class ThreadPool {
     wake_.wait(lock, [this] { return first_ != nullptr; });
   }
 
-  // Waits without sleeping, because waking up takes long, but not for long.
+  // Waits a moment without sleeping: waking up often takes longer than the wait.
   template <typename Done>
   void spin(std::unique_lock<std::mutex>& lock, Done&& done) {
     if (threads_.size() < kMinSpinning) return;

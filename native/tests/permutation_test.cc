@@ -29,6 +29,18 @@ TEST(EveryRowComesOnceWhateverTheirNumber) {
   }
 }
 
+TEST(SeveralThreadsComputeTheSameOrder) {
+  for (const int64_t n : {1, 511, 8193, 100'003}) {
+    for (const Direction direction : {Direction::kForth, Direction::kBack}) {
+      Numbers alone = upto(n);
+      Numbers together = upto(n);
+      CHECK(permute(static_cast<uint64_t>(n), kKeys, direction, alone));
+      CHECK(permute(static_cast<uint64_t>(n), kKeys, direction, together, 3));
+      CHECK(alone == together);
+    }
+  }
+}
+
 TEST(BackIsTheInverse) {
   for (const int64_t n : {1, 2, 3, 64, 65, 1000}) {
     Numbers numbers = upto(n);

@@ -183,5 +183,33 @@ TEST(ParallelScanAnchorsAreRightAndNeverTooFarApart) {
   }
 }
 
+// Threads then enter where the next record would begin.
+TEST(RecordsOfOneSizeAreScannedAsByOneThread) {
+  Noise noise(11);
+  for (const size_t size : {size_t{30}, size_t{4096}, size_t{300'000}, 3 * kMebibyte}) {
+    for (const size_t lead : {size_t{0}, size_t{77}}) {
+      std::vector<Buffer> records;
+      for (size_t total = 0; total < 7 * kMebibyte; total += size) {
+        records.push_back(noise.bytes(size + (records.empty() ? lead : 0)));
+      }
+      for (int damage = 0; damage < 4; ++damage) {
+        // Another size in the middle, a flipped bit, or a cut end.
+        if (damage == 1) records[records.size() / 2] = noise.bytes(size / 2);
+        Buffer file = framed(records);
+        if (damage == 2) file[noise.next() % file.size()] ^= 1;
+        if (damage == 3) file.resize(file.size() - 1 - noise.next() % size);
+        for (const bool verify : {false, true}) {
+          ScanRequest request{.stop = file.size(), .anchor_every = 1, .verify = verify};
+          const Scan alone = scan(file, request);
+          request.threads = 3;
+          const Scan together = scan(file, request);
+          check_same(together, alone);
+          CHECK(together.anchor_offsets == alone.anchor_offsets);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace recmap

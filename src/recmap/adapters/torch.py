@@ -266,7 +266,7 @@ def _as_device(device: Device) -> Any:
 
 
 class _Copies:
-    """Copies tensors to a device that needs no care."""
+    """Copies tensors to a device other than an NVIDIA GPU."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

@@ -58,6 +58,11 @@ def empty(
     return np.empty(shape, dtype)
 
 
+def empty_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """Make an uninitialized array of ``size`` bytes, as ``empty`` does."""
+    return empty((size,), _BYTE)
+
+
 @contextmanager
 def locked_pages(gpu: int | None) -> Iterator[None]:
     """Make arrays from which GPUs can copy by themselves, if there is a GPU of this number.
@@ -84,11 +89,6 @@ def page_locking(on: bool) -> Iterator[None]:
         yield
     finally:
         _thread.locks_pages = before
-
-
-def empty_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Make an uninitialized array of ``size`` bytes, as ``empty`` does."""
-    return empty((size,), _BYTE)
 
 
 def anonymous_memory() -> int:

@@ -165,7 +165,8 @@ class PlainFile(RecordFile):
                 if limit is None or self.index.count <= start:
                     raise
                 stop = self.index.count
-            stride, lead = self.index.stride, self.index.lead
+            with self.index.lock:  # another thread may find records of another size
+                stride, lead = self.index.stride, self.index.lead
             if stride is not None and limit is None and start < stop:
                 file.will_read(start * stride, (stop - 1) * stride + lead)
                 records = Records.strided(file.bytes, stride, lead, start, stop - start)
