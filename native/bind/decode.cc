@@ -78,6 +78,18 @@ uint64_t product(uint64_t a, uint64_t b) {
   return all;
 }
 
+uint64_t sum(uint64_t a, uint64_t b) {
+  uint64_t all;
+  if (__builtin_add_overflow(a, b, &all)) throw std::bad_alloc();
+  return all;
+}
+
+// Frameworks take arrays that begin like this without a copy.
+uint64_t aligned(uint64_t size) {
+  constexpr uint64_t kAlignment = 64;
+  return sum(size, kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // The arrays of the columns that are copied in the second phase.
 class Outputs {
  public:
@@ -112,22 +124,30 @@ class Outputs {
 
   nb::object make_padded(size_t c, const Pad& pad, ColumnBuffers& buffers) {
     Padded& padded = padded_.emplace_back();
-    nb::list arrays;
+    nb::list places;
+    std::vector<uint64_t> starts;
+    uint64_t size = 0;
     for (size_t begin = 0; begin < rows_; begin += target_.rows_per_array) {
-      const size_t end = std::min(rows_, begin + target_.rows_per_array);
-      const uint64_t row_size = product(width(c, pad, begin, end), pad.fill.size());
-      std::span<uint8_t> contents;
-      arrays.append(target_.make(product(row_size, end - begin), contents));
-      padded.arrays.push_back({contents.data(), row_size});
+      const size_t rows = std::min(rows_ - begin, target_.rows_per_array);
+      const uint64_t items = width(c, pad, starts.size());
+      const uint64_t row_size = product(items, pad.fill.size());
+      padded.arrays.push_back({nullptr, row_size});
+      places.append(nb::make_tuple(size, items));
+      starts.push_back(size);
+      size = aligned(sum(size, product(row_size, rows)));
     }
+    std::span<uint8_t> contents;
+    const nb::object values = target_.make(size, contents);
+    for (size_t i = 0; i < starts.size(); ++i)
+      padded.arrays[i].values = contents.data() + starts[i];
     padded.rows = {target_.rows_per_array, padded.arrays, Bytes(pad.fill), pad.sides};
     buffers.padded = &padded.rows;
-    return nb::make_tuple(arrays, make_offsets(rows_ + 1, buffers.outer));
+    return nb::make_tuple(values, places, make_offsets(rows_ + 1, buffers.outer));
   }
 
-  uint64_t width(size_t c, const Pad& pad, size_t begin, size_t end) const {
+  uint64_t width(size_t c, const Pad& pad, size_t array) const {
     if (pad.width) return *pad.width;
-    const uint64_t longest = decoder_.longest(c, begin, end);
+    const uint64_t longest = decoder_.longest(c, array);
     return product(longest / pad.multiple + (longest % pad.multiple != 0), pad.multiple);
   }
 
@@ -162,7 +182,8 @@ std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(const BoundRe
   for (size_t c = 0; c < buffers.size(); ++c) {
     if (columns.list[c].dense_numbers()) buffers[c].values = as_span(*target.dense[c]);
   }
-  Decoder decoder(records.get(), columns.list, {verify, threads, columns.count_unknown});
+  Decoder decoder(records.get(), columns.list, {verify, threads, columns.count_unknown},
+                  target.pads.empty() ? 0 : target.rows_per_array);
   nb::list made;
   Fault fault;
   {
@@ -220,7 +241,8 @@ void bind_decode(nb::module_& m) {
                 "list[tuple[bytes, int]]]"),
         "Decode records into columns.\n\n"
         "Return for each column None if its values are in `target.dense`, (values, outer, steps, "
-        "strings), or if it is padded (arrays, outer); the first fault; the features that no "
+        "strings), or if it is padded (values, (start in bytes, width in items) of each array, "
+        "outer); the first fault; the features that no "
         "column reads, if they are counted: (in the feature lists, key, kind, rows, first row); "
         "and the descriptions that records begin with: (content, first row).");
   m.def("check_records", &check, nb::arg("records"), nb::arg("columns"), nb::arg("verify"),

@@ -19,13 +19,15 @@ constexpr size_t kPrefetchDistance = 8;
 }  // namespace
 
 Decoder::Decoder(const Records& records, std::span<const Column> columns,
-                 const ReadOptions& options)
+                 const ReadOptions& options, size_t rows_per_array)
     : records_(records),
       columns_(columns),
       options_(options),
+      rows_per_array_(rows_per_array),
       block_(balanced_block(records.size(), records_per_block(records), options.threads)),
       totals_(columns.size()),
-      measured_(columns.size()) {
+      measured_(columns.size()),
+      longest_(rows_per_array == 0 ? 0 : (records.size() / rows_per_array + 1) * columns.size()) {
   for (size_t c = 0; c < columns.size(); ++c) {
     if (columns[c].dense_numbers()) continue;
     measured_[c] = PooledArray<Measured>(std::max<size_t>(records.size(), 1));
@@ -70,12 +72,7 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
       if (!reader.unknown().empty()) findings.add_unknown(reader.unknown(), row);
       if (!reader.description().empty()) findings.add_description(reader.description(), row);
     }
-    if (measures_ && !fault) {
-      const auto sizes =
-          std::span(block_sizes_).subspan(begin / block_ * columns_.size(), columns_.size());
-      std::fill(sizes.begin(), sizes.end(), CellSize{});
-      for (size_t row = begin; row < end; ++row) grow_by_row(row, sizes);
-    }
+    if (measures_ && !fault) measure_block(begin, end);
     Fault damage;
     if (!deferred.finish(checksum == Checksum::kWithCopy, damage)) {
       damage.offset = records_.offset(damage.row);
@@ -126,6 +123,28 @@ bool Decoder::read_columns(size_t row, std::span<const Cell> cells,
   return true;
 }
 
+void Decoder::measure_block(size_t begin, size_t end) {
+  const auto sizes =
+      std::span(block_sizes_).subspan(begin / block_ * columns_.size(), columns_.size());
+  std::fill(sizes.begin(), sizes.end(), CellSize{});
+  for (size_t row = begin; row < end; ++row) grow_by_row(row, sizes);
+  if (rows_per_array_ == 0) return;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (measured_[c].empty()) continue;
+    for (size_t row = begin; row < end;) {
+      const size_t array = row / rows_per_array_;
+      const size_t stop = std::min(end, (array + 1) * rows_per_array_);
+      uint64_t most = 0;
+      for (; row < stop; ++row) most = std::max(most, measured_[c][row].size.items);
+      // Blocks share arrays.
+      std::atomic<uint64_t>& longest = longest_[array * columns_.size() + c];
+      uint64_t known = longest.load(std::memory_order_relaxed);
+      while (known < most && !longest.compare_exchange_weak(known, most)) {
+      }
+    }
+  }
+}
+
 // Turns the sizes of blocks into the places where they begin.
 void Decoder::sum_sizes() {
   for (size_t first = 0; first < block_sizes_.size(); first += columns_.size()) {
@@ -145,14 +164,6 @@ void Decoder::prefetch(size_t row) const {
   const Bytes file = records_.file(row);
   const uint64_t offset = records_.offset(row);
   if (offset < file.size()) __builtin_prefetch(file.data() + offset);
-}
-
-uint64_t Decoder::longest(size_t c, size_t begin, size_t end) const {
-  uint64_t most = 0;
-  for (size_t row = begin; row < end; ++row) {
-    most = std::max(most, measured_[c][row].size.items);
-  }
-  return most;
 }
 
 Fault Decoder::copy(std::span<const ColumnBuffers> buffers) {

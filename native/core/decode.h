@@ -8,6 +8,7 @@
 // The CRC of the data is checked in the phase that reads all of it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,8 +27,10 @@ namespace recmap {
 // when these have ended; the object itself belongs to one thread.
 class Decoder {
  public:
-  // What the arguments refer to must outlive the object.
-  Decoder(const Records& records, std::span<const Column> columns, const ReadOptions& options);
+  // What the arguments refer to must outlive the object. Every `rows_per_array` rows of a padded
+  // column become one array; 0 if none is padded.
+  Decoder(const Records& records, std::span<const Column> columns, const ReadOptions& options,
+          size_t rows_per_array = 0);
 
   // `buffers` has values for the columns of dense numbers, and is not read otherwise.
   // Returns the fault of the first record that cannot be read.
@@ -36,8 +39,10 @@ class Decoder {
   // Known after parse():
   // What all rows of a column take together; for buffer_sizes().
   const CellSize& total(size_t column) const { return totals_[column]; }
-  // Items of the longest row in [begin, end) of a column that was measured.
-  uint64_t longest(size_t column, size_t begin, size_t end) const;
+  // Items of the longest row of an array of a column that was measured.
+  uint64_t longest(size_t column, size_t array) const {
+    return longest_[array * columns_.size() + column].load(std::memory_order_relaxed);
+  }
   const Findings& findings() const { return findings_; }
 
   // `buffers` has all buffers of the measured columns. Returns the fault of the first record
@@ -61,6 +66,7 @@ class Decoder {
   bool read_columns(size_t row, std::span<const Cell> cells, std::span<const ColumnBuffers> buffers,
                     DeferredCopies& deferred, Fault& fault);
   void sum_sizes();
+  void measure_block(size_t begin, size_t end);
   void grow_by_row(size_t row, std::span<CellSize> sizes) const;
   void prefetch(size_t row) const;
 
@@ -81,12 +87,15 @@ class Decoder {
   Records records_;
   std::span<const Column> columns_;
   ReadOptions options_;
+  size_t rows_per_array_;
   size_t block_;
   bool measures_ = false;  // whether some column is left to copy()
   std::vector<CellSize> totals_;
   std::vector<PooledArray<Measured>> measured_;  // per column: the rows, or none
   // Per block and column: what its rows take; after parse(), what all rows before it take.
   std::vector<CellSize> block_sizes_;
+  // Per array and column: the items of the longest row.
+  std::vector<std::atomic<uint64_t>> longest_;
   std::vector<Scratch> scratches_;  // what measured cells point into
   Findings findings_;
 };

@@ -94,18 +94,25 @@ TEST(RowsThatGrowAfterTheyWereMeasuredAreRefused) {
   CHECK(decoded.fault);
 }
 
-TEST(TheLongestOfSomeRowsIsKnownBeforeTheyAreRead) {
+TEST(TheLongestRowOfEachArrayIsKnownBeforeTheyAreRead) {
   const std::vector<Buffer> records = five_rows();
   const Buffer file = wire::framed(records);
   const std::vector<uint64_t> offsets = wire::offsets_of(records);
   const Column column = column_of("x", Dtype::kInt64, 1, 1);
   ColumnBuffers buffers;
   const IndexedFile indexed{.bytes = file};
-  Decoder decoder({{&indexed, 1}, offsets}, {&column, 1}, {});
-  CHECK(!decoder.parse({&buffers, 1}));
-  CHECK_EQ(decoder.longest(0, 0, 5), 3u);
-  CHECK_EQ(decoder.longest(0, 1, 3), 1u);
-  CHECK_EQ(decoder.longest(0, 1, 2), 0u);
+  const auto longest = [&](size_t rows_per_array) {
+    Decoder decoder({{&indexed, 1}, offsets}, {&column, 1}, {.threads = 2}, rows_per_array);
+    CHECK(!decoder.parse({&buffers, 1}));
+    std::vector<uint64_t> found;
+    for (size_t row = 0; row < offsets.size(); row += rows_per_array) {
+      found.push_back(decoder.longest(0, found.size()));
+    }
+    return found;
+  };
+  CHECK((longest(1) == std::vector<uint64_t>{3, 0, 1, 2, 1}));
+  CHECK((longest(2) == std::vector<uint64_t>{3, 2, 1}));
+  CHECK((longest(5) == std::vector<uint64_t>{3}));
 }
 
 }  // namespace

@@ -137,9 +137,7 @@ def test_batches_equal_those_padded_after_reading(
     blocks = counted(monkeypatch)
     alike(list(chain), expected)
     assert sum(blocks) == len(expected)
-    # If several batches are read together, ragged columns share memory.
-    stays = names != NUMBERS or isinstance(pad, dict)
-    assert max(blocks) == (1 if stays else 8)
+    assert max(blocks) == 8
 
 
 @given(

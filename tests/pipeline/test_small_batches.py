@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,78 @@ def test_padded_batches_that_are_kept_do_not_overlap() -> None:
     for number, batch in enumerate(batches):
         batch["tokens"][:] = number
     assert all((batch["tokens"] == number).all() for number, batch in enumerate(batches))
+
+
+def _saved_sequences() -> rm.Dataset:
+    """Return the same rows and a column of strings from a file, which is read in other ways."""
+    sequences = _sequences()
+    names = rm.Ragged.from_bytes([b"row %d" % row for row in range(_ROWS)])
+    with rm.TFRecordWriter("sequences.tfrecord", index=False) as writer:
+        writer.write({**sequences[:], "name": names})
+    return rm.open("sequences.tfrecord")
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("size", [1, 10, 59, 2000])
+@pytest.mark.parametrize("made", [_sequences, _saved_sequences], ids=["arrays", "file"])
+def test_ragged_batches_equal_those_read_one_by_one(made: Any, size: int, shuffled: bool) -> None:
+    ds = made()
+    train = (ds.shuffle(seed=1) if shuffled else ds).batch(size)
+    assert size == 2000 or train._feed().ready.batches_per_block > 1
+    together, alone = list(train), list(train.prefetch(0))
+    assert len(together) == len(alone) == -(-_ROWS // size)
+    for one, other in zip(together, alone, strict=True):
+        assert list(one) == list(other) == list(ds.schema)
+        assert np.array_equal(one["x"], other["x"])
+        for name in set(one) - {"x"}:
+            assert one[name] == other[name]
+            # Each batch has its own offsets, and only its own values.
+            assert np.array_equal(one[name].offsets, other[name].offsets)
+            assert len(one[name].values) == one[name].offsets[-1]
+
+
+@pytest.mark.parametrize("made", [_sequences, _saved_sequences], ids=["arrays", "file"])
+def test_ragged_batches_that_are_kept_do_not_overlap(made: Any) -> None:
+    batches = list(made().batch(10))
+    for number, batch in enumerate(batches):
+        batch["tokens"].values[:] = number
+    assert all((batch["tokens"].values == number).all() for number, batch in enumerate(batches))
+
+
+def test_ragged_batches_before_a_bad_one_come_first() -> None:
+    whole = [batch["tokens"].tolist() for batch in _saved_sequences().batch(10)]
+    data = bytearray(Path("sequences.tfrecord").read_bytes())
+    data[data.index(b"row 575")] ^= 1
+    Path("sequences.tfrecord").write_bytes(data)
+    batches = iter(rm.open("sequences.tfrecord").batch(10))
+    for number in range(57):
+        assert next(batches)["tokens"].tolist() == whole[number]
+    assert next(batches)["tokens"].tolist() == whole[57][:5]
+    with pytest.raises(rm.CorruptRecordError, match="record 575 "):
+        next(batches)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["arrays", "file"])
+def test_ragged_batches_that_are_too_large_together_are_read_one_by_one(saved: bool) -> None:
+    lengths = np.full(2048, 4)
+    lengths[1024:1152] = 20_000
+    rows = rm.Ragged.from_rows([np.full(n, n) for n in lengths], np.int64)
+    ds = rm.from_arrays({"x": rows})
+    if saved:
+        ds.save("d.tfrecord")
+        ds = rm.open("d.tfrecord")
+    train = ds.batch(64).prefetch(memory="16MB")
+    ready = train._feed().ready
+    assert ready.batches_per_block > 1
+    assert ready.block_memory < 64 * 20_000 * 8
+    held = []
+    for number, batch in enumerate(train):
+        assert batch["x"] == rows[64 * number : 64 * number + 64]
+        held.append(batch["x"].values.base)
+    assert len(held) == 32
+    # Batches of short rows share memory, those of long ones do not.
+    assert not saved or held[0] is held[1] is not None
+    assert held[16] is None or held[16] is not held[17]
 
 
 @pytest.mark.parametrize("threads", [1, 3, 8])

@@ -157,7 +157,7 @@ class SideBySideSource(_Combined):
         read = PaddedRows({}, {})
         for source in self._sources:
             mine = {name: pad for name, pad in pads.items() if name in source.schema}
-            if not mine:
+            if not source.can_pad:
                 read.others.update(_read_rows(source, rows))
                 continue
             some = source.read_padded(rows, mine, size, allocate)

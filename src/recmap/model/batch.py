@@ -19,6 +19,7 @@ __all__ = [
     "Positions",
     "RowArray",
     "RowNumbers",
+    "cut",
     "gather_from",
     "interleave",
     "join",
@@ -74,6 +75,25 @@ def join(batches: Sequence[Batch]) -> Batch:
 def pick(batch: Batch, rows: Positions | slice) -> Batch:
     """Return some rows of a batch."""
     return {name: column[rows] for name, column in batch.items()}
+
+
+def cut(column: Column, size: int) -> list[Column]:
+    """Cut a column into parts of ``size`` rows, which share its memory; the last may be shorter.
+
+    >>> [part.tolist() for part in cut(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    starts = range(0, len(column), size)
+    if len(starts) <= 1:
+        return [column]
+    if not isinstance(column, Ragged):
+        return [column[start : start + size] for start in starts]
+    values, offsets, parts = column.values, column.offsets, list[Column]()
+    for start in starts:
+        mine = offsets[start : start + size + 1]
+        first = int(mine[0])
+        parts.append(Ragged(values[first : int(mine[-1])], mine - first))
+    return parts
 
 
 def rename(batch: Batch, names: Mapping[str, str]) -> Batch:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from typing import TypeAlias
 Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
-Padded: TypeAlias = tuple[list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64]]
+Padded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], list[tuple[int, int]], numpy.typing.NDArray[numpy.int64]]
 Unknown: TypeAlias = tuple[bool, bytes, Kind, int, int]
 
 class Memory:
@@ -127,7 +127,7 @@ def decode(records: Records, columns: Columns, target: DecodeTarget, verify: boo
     """
     Decode records into columns.
 
-    Return for each column None if its values are in `target.dense`, (values, outer, steps, strings), or if it is padded (arrays, outer); the first fault; the features that no column reads, if they are counted: (in the feature lists, key, kind, rows, first row); and the descriptions that records begin with: (content, first row).
+    Return for each column None if its values are in `target.dense`, (values, outer, steps, strings), or if it is padded (values, (start in bytes, width in items) of each array, outer); the first fault; the features that no column reads, if they are counted: (in the feature lists, key, kind, rows, first row); and the descriptions that records begin with: (content, first row).
     """
 
 def check_records(records: Records, columns: Columns, verify: bool, threads: int) -> tuple[list[Fault], list[tuple[bytes, int]]]:

@@ -32,10 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, MapError, OptionError
+from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
 from recmap.files.mapped import guarded
 from recmap.files.threads import read_ahead
-from recmap.model.batch import Positions, pick
+from recmap.model.batch import Positions, cut
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
@@ -43,7 +44,7 @@ from recmap.pipeline.row_source import Rows, sound_rows
 from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
-from recmap.pipeline.transforms.pad import padded_by
+from recmap.pipeline.transforms.pad import batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result
 
@@ -151,14 +152,14 @@ class BlockSpan:
     def within(self, at: int, given: int) -> Cursor:
         """Return the cursor at a row of this block."""
         start = self.cursor
-        # replace() would take longer than everything else for a small batch.
+        # _replace() takes twice as long, and this runs for every batch.
         return Cursor(
             start.epoch, start.turn, at, start.held, given, start.kept, start.left, start.done
         )
 
     def after(self, given: int) -> Cursor:
         """Return the cursor after this block."""
-        return self.following if self.last else replace(self.cursor, at=self.stop, given=given)
+        return self.following if self.last else self.cursor._replace(at=self.stop, given=given)
 
 
 class Blocks:
@@ -186,7 +187,7 @@ class Blocks:
                 # Another process of the rank reads the batch after the last of this epoch.
                 count = share.batches(self._groups.drops_last)
                 self.check_progress(cursor, count)
-                following = replace(following, done=cursor.done + count if following.turn else 0)
+                following = following._replace(done=cursor.done + count if following.turn else 0)
             elif plain:
                 self.check_progress(cursor, end - start)
             while start < end or not plain:
@@ -310,7 +311,8 @@ def _cut(batch: Batch, rows: int, size: int) -> list[Batch]:
     """Cut a batch into views of ``size`` rows each."""
     if rows <= size:
         return [batch]
-    return [pick(batch, slice(start, start + size)) for start in range(0, rows, size)]
+    columns = [cut(column, size) for column in batch.values()]
+    return [dict(zip(batch, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
 
 def _was_read(request: Request) -> bool:
@@ -356,13 +358,8 @@ class BlockTask:
 
     @guarded
     def _result(self, request: Request) -> Result:
-        if request.batch is None and not self.transforms:
-            begun = time.perf_counter()
-            padded = self._read_padded(request)
-            if padded:
-                # How much of that was padding is unknown.
-                seconds = [time.perf_counter() - begun, 0.0]
-                return self._finished(padded, seconds, self.batch_transforms[1:])
+        if request.batch is None and not self.transforms and has_ragged(self.rows.schema):
+            return self._read_ragged(request)
         block, seconds = self._read(request)
         block, reached, spent = self._transformed(block)
         drops = any(transform.drops for transform in self.transforms)
@@ -384,18 +381,38 @@ class BlockTask:
         block = Block(batch, request.positions, request.epoch, self.rows)
         return block, [time.perf_counter() - begun]
 
-    def _read_padded(self, request: Request) -> list[Block]:
-        """Read the batches of a block already padded; return [] if that is not possible."""
-        pad = padded_by(self.batch_transforms, self.rows)
-        if pad is None:
-            return []
+    def _read_ragged(self, request: Request) -> Result:
+        """Read and transform batches of rows that differ in size, at once if that is possible."""
+        begun = time.perf_counter()
+        reader = batch_reader(self.rows, self.batch_transforms)
         positions, epoch = request.positions, request.epoch
-        batches = pad.read(self.rows, positions, epoch, self.size, self.max_bytes)
-        starts = range(0, len(positions), self.size)
-        return [
+        batches, transforms = list[Batch](), self.batch_transforms
+        if reader is not None:
+            batches = reader.read(positions, epoch, self.size, self.max_bytes)
+        if batches and reader is not None:
+            transforms = reader.transforms
+        else:
+            batches = self._read_in_turn(positions, epoch)
+        # How much of that was padding is unknown.
+        padding = [0.0] * (len(self.batch_transforms) - len(transforms))
+        seconds = [time.perf_counter() - begun, *padding]
+        if not transforms:
+            return Result(batches, seconds=seconds)
+        starts = range(0, max(1, len(positions)), self.size)
+        blocks = [
             Block(batch, positions[start : start + self.size], epoch, self.rows)
-            for start, batch in zip(starts, batches, strict=False)
+            for start, batch in zip(starts, batches, strict=True)
         ]
+        return self._finished(blocks, seconds, transforms)
+
+    def _read_in_turn(self, positions: Positions, epoch: int) -> list[Batch]:
+        batches, total = list[Batch](), 0
+        for start in range(0, max(1, len(positions)), self.size):
+            batches.append(self.rows.gather(positions[start : start + self.size], epoch))
+            total += measure(batches[-1])[1]
+            if total > self.max_bytes and len(batches) > 1:
+                raise MemoryLimitError("these batches are too large to be read together")
+        return batches
 
     def _transformed(self, block: Block) -> tuple[Block, list[Positions], list[float]]:
         """Transform the rows of a block.

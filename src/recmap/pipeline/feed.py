@@ -13,6 +13,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from recmap.adapters.feed import ExternalReader
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import Workers, as_whole
@@ -106,8 +108,9 @@ class PipelineFeed:
     @property
     def end_to_end(self) -> bool:
         """Whether several batches of one size may be adjacent in memory."""
-        together = self.ready.batches_per_block > 1
-        return self.batched and together and not self.ready.batch_transforms
+        ready = self.ready
+        dense = all(isinstance(column, np.ndarray) for column in ready.sample.values())
+        return self.batched and dense and ready.batches_per_block > 1 and not ready.batch_transforms
 
     @property
     def batch_size(self) -> int:
@@ -342,4 +345,4 @@ class PipelineFeed:
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
     batch, after = made
     # After the last epoch the count starts again.
-    return batch, replace(after, done=done) if after != Cursor(epoch=after.epoch) else after
+    return batch, after._replace(done=done) if after != Cursor(epoch=after.epoch) else after

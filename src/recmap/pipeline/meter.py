@@ -113,14 +113,16 @@ class Meter:
 
     def got(self, batch: Batch, rows: int, asked: float) -> None:
         """Count a batch that the loop asked for at time ``asked`` and has just received."""
+        # No lock: only the loop calls this, and it does so for every batch.
         now = time.perf_counter()
-        with self._lock:
-            self._begun = asked if self._begun is None else self._begun
-            self._ended = now
-            self._waiting += now - asked
-            self._batches += 1
-            self._rows += rows
-            self._bytes += sum(getattr(column, "nbytes", 0) for column in batch.values())
+        if self._begun is None:
+            self._begun = asked
+        self._ended = now
+        self._waiting += now - asked
+        self._batches += 1
+        self._rows += rows
+        for column in batch.values():
+            self._bytes += getattr(column, "nbytes", 0)
 
     def timings(self) -> Timings:
         """Return the timings so far."""

@@ -367,7 +367,8 @@ class Plan:
         if not batches:
             return start
         passed = max(0, self.batch_slice.skip - start.given) + batches
-        return replace(start, at=start.at + passed * self.groups.block, given=start.given + passed)
+        at = start.at + passed * self.groups.block
+        return start._replace(at=at, given=start.given + passed)
 
     def describe(self) -> list[str]:
         """Describe the pipeline in a few words, verb by verb."""

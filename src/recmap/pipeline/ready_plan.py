@@ -15,7 +15,7 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
-from recmap.pipeline.transforms.pad import padded_by
+from recmap.pipeline.transforms.pad import batch_reader
 from recmap.pipeline.trial import Trial, read_block, tried, try_rows
 
 __all__ = ["ReadyPlan", "ready"]
@@ -58,8 +58,9 @@ class ReadyPlan:
         # Functions of batches are called with one batch at a time, when its turn comes.
         if any(each.calls_user_code or each.drops for each in self.batch_transforms):
             return 1
-        # The rows of a ragged batch would not have their own memory.
-        if not all(isinstance(column, np.ndarray) for column in self.sample.values()):
+        # Several ragged batches of a compressed file could take any amount of memory.
+        dense = all(isinstance(column, np.ndarray) for column in self.sample.values())
+        if plan.rows.in_order and not dense:
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
         return max(1, min(fitting, self._most_together, _TOGETHER_ROWS * thread_count() // size))
@@ -69,8 +70,8 @@ class ReadyPlan:
         if not self.batch_transforms:
             return _TOGETHER_BATCHES
         # The size of padded rows is an estimate, unless they are padded while they are read.
-        padded = padded_by(self.batch_transforms, self.plan.rows)
-        if padded is None:
+        reader = batch_reader(self.plan.rows, self.batch_transforms)
+        if reader is None or reader.transforms == self.batch_transforms:
             return _TOGETHER_PADDED
         return min(_TOGETHER_BATCHES, _TOGETHER_READ_PADDED * thread_count())
 

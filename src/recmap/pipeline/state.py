@@ -7,8 +7,8 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,8 @@ _LOGGED = 256
 _MOST_RANKS = 1 << 17
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """A place in a run. States have the same fields.
+class Cursor(NamedTuple):
+    """A place in a run. States have the same fields. A tuple, because every batch makes one.
 
     In ``epoch``, the ``turn``-th of this iteration, all rows of this rank before number
     ``at`` have been given out, except those in ``held``. They made up ``given`` batches (or
@@ -295,7 +294,7 @@ def load(
         return _cursor(own[0], old)
     if same and len(states) == 1 and step is not None:
         at = old.in_step(first["at"], step)[share.rank]
-        return replace(_cursor(first, old), at=at)
+        return _cursor(first, old)._replace(at=at)
     if first["at"] == 0 and len(states) == 1 and left is None:
         # The beginning of an epoch is the same for all ranks.
         return _cursor(first, share)
@@ -336,7 +335,7 @@ def redealt(cursor: Cursor, share: Share, grouping: Grouping, step: int | None) 
     state = {"rank": old.rank, "at": cursor.at, "held": cursor.held}
     taken, held = _taken([state], old, grouping, step)
     left = old.remaining(taken, held)
-    return replace(cursor, at=0, held=(), kept=(), left=left)
+    return cursor._replace(at=0, held=(), kept=(), left=left)
 
 
 def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:

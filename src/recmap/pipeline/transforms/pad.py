@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.memory import empty, empty_bytes
 from recmap.model.arguments import check_choice
-from recmap.model.batch import PaddedRows, PadSpec, Positions
+from recmap.model.batch import PaddedColumn, PadSpec, Positions, cut
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
@@ -20,7 +20,17 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
-__all__ = ["Pad", "PadBatches", "PadLike", "Padding", "as_ragged", "fitting_fill", "padded_by"]
+__all__ = [
+    "BatchReader",
+    "Pad",
+    "PadBatches",
+    "PadLike",
+    "Padding",
+    "as_ragged",
+    "batch_reader",
+    "fitting_fill",
+    "has_ragged",
+]
 
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
@@ -154,7 +164,7 @@ class Padding:
     def read(
         self, rows: SourceRows, positions: Positions, size: int, max_bytes: int, schema: Schema
     ) -> list[Batch]:
-        """Read rows in batches of ``size``, padded while they are read.
+        """Read rows in batches of ``size``, padded while they are read, which share memory.
 
         Return no batches if the source cannot do that. Raise MemoryLimitError if several
         batches together take more than ``max_bytes``.
@@ -163,32 +173,42 @@ class Padding:
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
         bounded = len(positions) > size
         memory = _BoundedBuffers(max_bytes).bytes if bounded else empty_bytes
-        read = rows.gather_padded(positions, native, size, memory) if native else None
+        read = rows.gather_padded(positions, native, size, memory)
         if read is None:
             return []
-        return [
-            self._batch(read, number, slice(start, start + size), schema)
-            for number, start in enumerate(range(0, len(positions), size))
-        ]
-
-    def _batch(self, read: PaddedRows, number: int, rows: slice, schema: Schema) -> Batch:
-        pads = self._pads(schema)
-        batch: Batch = {}
+        columns: dict[str, Sequence[Column]] = {}
         for name in schema:
-            if name not in read.padded:
-                batch |= self.apply({name: read.others[name][rows]}, schema)
+            if name in read.padded:
+                columns |= self._parts(name, pads[name], read.padded[name], size)
                 continue
-            array, lengths = read.padded[name].arrays[number], read.padded[name].lengths[rows]
-            pad, width = pads[name], array.shape[1]
-            if pad.cut == "error":
+            parts = cut(read.others[name], size)
+            if name in pads:  # lists of lists
+                done = [self.apply({name: part}, schema) for part in parts]
+                columns |= {made: [each[made] for each in done] for made in done[0]}
+            else:
+                columns[name] = parts
+        each_batch = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, parts, strict=True)) for parts in each_batch]
+
+    def _parts(
+        self, name: str, pad: Pad, column: PaddedColumn, size: int
+    ) -> dict[str, Sequence[Column]]:
+        """Return a padded column and those added to it, each as the parts for the batches."""
+        parts: dict[str, Sequence[Column]] = {name: column.arrays}
+        if pad.cut != "error" and not self._lengths and not self._mask:
+            return parts
+        widths = [array.shape[1] for array in column.arrays]
+        starts = range(0, len(column.lengths), size)
+        sized = [(column.lengths[at : at + size], w) for at, w in zip(starts, widths, strict=True)]
+        if pad.cut == "error":
+            for lengths, width in sized:
                 _check_lengths(lengths, width, name, "row")
-            batch[name] = array
-            if self._lengths:
-                batch[f"{name}_length"] = np.minimum(lengths, width)
-            if self._mask:
-                filled = np.arange(width) if pad.side == "right" else np.arange(width)[::-1]
-                batch[f"{name}_mask"] = filled < lengths[:, None]
-        return batch
+        if self._lengths:
+            parts[f"{name}_length"] = [np.minimum(lengths, width) for lengths, width in sized]
+        if self._mask:
+            step = 1 if pad.side == "right" else -1
+            parts[f"{name}_mask"] = [np.arange(w)[::step] < lens[:, None] for lens, w in sized]
+        return parts
 
     def _native(self, name: str, pad: Pad, field: Field) -> PadSpec:
         (length,) = pad.lengths(1, name)
@@ -248,29 +268,58 @@ class PadBatches(Transform):
         assert self.before is not None
         return replace(block, batch=self.padding.apply(block.batch, self.before))
 
-    def read(
-        self, rows: Rows, positions: Positions, epoch: int, size: int, max_bytes: int
-    ) -> list[Batch]:
-        """Read rows in batches of ``size``, already padded; see ``Padding.read``."""
-        assert self.before is not None
-        while isinstance(rows, ReorderedRows):
-            positions, rows = rows.numbers(positions, epoch), rows.rows
-        if not isinstance(rows, SourceRows):
-            return []
-        return self.padding.read(rows, positions, size, max_bytes, self.before)
+    @property
+    def pads_while_read(self) -> bool:
+        """Whether some columns can be padded while they are read."""
+        return self.before is not None and self.padding.has_flat(self.before)
 
     def describe(self) -> list[Any]:
         return ["pad", self.asked]
 
 
-def padded_by(transforms: Sequence[Transform], rows: Rows) -> PadBatches | None:
-    """Return the first transform if it can pad rows while they are read, else None."""
-    while isinstance(rows, ReorderedRows):
-        rows = rows.rows
-    first = transforms[0] if transforms else None
-    if not isinstance(first, PadBatches) or not isinstance(rows, SourceRows) or not rows.pads:
+@dataclass(frozen=True)
+class BatchReader:
+    """Reads several batches at once, padded or not, in memory of a known size.
+
+    ``transforms`` are those left to apply to the batches.
+    """
+
+    rows: Rows
+    padding: Padding
+    schema: Schema
+    transforms: tuple[Transform, ...]
+
+    def read(self, positions: Positions, epoch: int, size: int, max_bytes: int) -> list[Batch]:
+        """Read rows in batches of ``size``; see ``Padding.read``."""
+        rows = self.rows
+        while isinstance(rows, ReorderedRows):
+            positions, rows = rows.numbers(positions, epoch), rows.rows
+        assert isinstance(rows, SourceRows)
+        return self.padding.read(rows, positions, size, max_bytes, self.schema)
+
+
+def batch_reader(rows: Rows, transforms: tuple[Transform, ...]) -> BatchReader | None:
+    """Return what reads several batches of ragged rows at once; None if nothing does."""
+    source = rows
+    while isinstance(source, ReorderedRows):
+        source = source.rows
+    if not isinstance(source, SourceRows) or not source.pads:
         return None
-    return first if first.before is not None and first.padding.has_flat(first.before) else None
+    first = transforms[0] if transforms else None
+    if isinstance(first, PadBatches) and first.pads_while_read:
+        assert first.before is not None
+        return BatchReader(rows, first.padding, first.before, transforms[1:])
+    if not has_ragged(source.schema):
+        return None
+    return BatchReader(rows, _NO_PADDING, source.schema, transforms)
+
+
+def has_ragged(schema: Schema) -> bool:
+    """Return whether rows differ in size."""
+    return any(field.row_bytes is None for field in schema.values())
+
+
+_NO_PADDING = Padding({})
 
 
 class _BoundedBuffers:
