@@ -5,6 +5,9 @@ Without a GPU, this runs everything but the copy from page-locked memory.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,6 +157,50 @@ def test_a_compiled_function_takes_the_batches(ds: rm.Dataset) -> None:
     batches = ds.select("x").batch(10, drop_last=True).to_torch(device="cpu")
     expected = [float(batch["x"].sum()) + 1 for batch in ds.batch(10, drop_last=True)]
     assert np.allclose([float(add(batch["x"])) for batch in batches], expected)
+
+
+RANK = """
+import sys
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+import recmap as rm
+
+rank = int(sys.argv[1])
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2
+)
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(1, 1).to(device))
+train = rm.open("numbers.npy").shuffle(seed=1).shard(rank, 2).batch(8)
+for batch in train.to_torch(device=device, prefetch=2):
+    numbers = batch["data"]
+    assert numbers.device.type == device
+    print("rows", *numbers.tolist())
+    model.zero_grad()
+    model(numbers[:, None] / 64).sum().backward()
+    print("gradient", model.module.weight.grad.item())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_ranks_that_train_together_share_the_rows() -> None:
+    np.save("numbers.npy", np.arange(64, dtype=np.float32))
+    command = [sys.executable, "-c", RANK]
+    meeting = os.path.abspath("meeting")
+    ranks = [
+        subprocess.Popen([*command, str(rank), meeting], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    lines = [rank.communicate(timeout=300)[0].splitlines() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    rows = [float(n) for line in lines[0] + lines[1] if "rows" in line for n in line.split()[1:]]
+    assert sorted(rows) == list(range(64))
+    # The ranks add their gradients up after every batch.
+    gradients = [[line for line in each if "gradient" in line] for each in lines]
+    assert len(gradients[0]) == 4
+    assert gradients[0] == gradients[1]
 
 
 if torch.cuda.is_available():
