@@ -58,7 +58,7 @@ RecordCheck check_records(const Records& records, std::span<const Column> column
   std::vector<Fault> faults;
   Findings findings;
   std::mutex mutex;
-  const size_t block = records_per_block(records);
+  const size_t block = records_per_block(records, columns.size());
   parallel_blocks(records.size(), block, options.threads, [&](size_t begin, size_t end) {
     RecordReader reader(records, columns, options.count_unknown);
     Findings found;

@@ -8,7 +8,7 @@ namespace {
 // Learning a skeleton costs about as much as visiting ten records, so it is given up for files
 // that do not repeat themselves.
 constexpr int kMaxSkeletons = 64;
-constexpr size_t kMaxSkeleton = 4096;
+constexpr size_t kMaxSkeleton = 64 << 10;
 
 bool wants(const Column& column, bool in_lists) {
   return column.place != (in_lists ? Column::Place::kFeatures : Column::Place::kLists);

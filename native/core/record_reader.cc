@@ -8,6 +8,9 @@ namespace {
 // A block of about this many bytes is worth handing to a thread.
 constexpr size_t kBlockBytes = size_t{1} << 18;
 constexpr size_t kSampledRecords = 16;
+constexpr size_t kMostRecords = size_t{1} << 14;
+// A reader is made for every block, and takes longer to make the more columns there are.
+constexpr size_t kColumnsPerRecord = 8;
 
 }  // namespace
 
@@ -41,7 +44,7 @@ void Findings::merge(const Findings& other) {
   }
 }
 
-size_t records_per_block(const Records& records) {
+size_t records_per_block(const Records& records, size_t columns) {
   if (records.size() == 0) return 1;
   const size_t sampled = std::min(records.size(), kSampledRecords);
   uint64_t bytes = 0;
@@ -51,7 +54,8 @@ size_t records_per_block(const Records& records) {
     if (read_frame(records.file(i), records.offset(i), false, data, ignored)) bytes += data.size();
     bytes += kFrameSize;
   }
-  return std::clamp<size_t>(kBlockBytes * sampled / bytes, 1, 1 << 14);
+  const size_t fewest = std::clamp<size_t>(columns / kColumnsPerRecord, 1, kMostRecords);
+  return std::clamp<size_t>(kBlockBytes * sampled / bytes, fewest, kMostRecords);
 }
 
 bool RecordReader::fail(FaultCode code, Fault& fault, uint64_t found) {

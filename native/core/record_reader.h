@@ -49,7 +49,7 @@ struct Findings {
 };
 
 // How many records to give a thread at once, judged by the size of the first few.
-size_t records_per_block(const Records& records);
+size_t records_per_block(const Records& records, size_t columns);
 
 // Reads one record after another, on one thread. Records and columns must outlive it.
 class RecordReader {

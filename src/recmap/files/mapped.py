@@ -29,7 +29,7 @@ _R = TypeVar("_R")
 _WINDOW_PART = 16
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 256 << 20, 8 << 30
 # Files that a dataset keeps mapped while it reads one after another.
-_OPEN_FILES = 128
+_OPEN_FILES = 1024
 # Files held for random access use at most half of the mappings that the system allows a
 # process, and at most this many.
 _MOST_HELD = 1 << 15

@@ -19,7 +19,7 @@ from recmap.tfrecord.record_file import RecordFile
 __all__ = ["FileGroup", "FileGroups"]
 
 # The most files mapped at once for a span of rows.
-_MAX_SPAN_FILES = 64
+_MAX_SPAN_FILES = 512
 
 _T = TypeVar("_T")
 _RowNumbers: TypeAlias = npt.NDArray[np.int64]
