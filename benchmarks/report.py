@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.timing import Timing
 
-__all__ = ["Row", "Table", "compare", "facts_table", "markdown", "rate"]
+__all__ = ["Row", "Table", "compare", "count", "facts_table", "grid", "markdown", "rate"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,11 @@ def compare(
 
 def rate(timing: Timing) -> str:
     """Return a rate such as ``6.21 M rows/s, 0.25 GB/s``."""
-    return f"{_count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
+    return f"{count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
 
 
-def _count(number: float) -> str:
+def count(number: float) -> str:
+    """Return a number such as ``6.21 M``."""
     for size, unit in ((1e6, " M"), (1e3, " K")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -68,10 +69,11 @@ _HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
 
 def markdown(tables: Iterable[Table]) -> str:
     """Return the tables as Markdown that also reads well as plain text."""
-    return "\n".join(
-        f"## {table.title}\n\n{table.note}\n\n{_grid([row.cells() for row in table.rows])}\n"
-        for table in tables
-    )
+    return "\n".join(f"## {table.title}\n\n{table.note}\n\n{_rows(table)}\n" for table in tables)
+
+
+def _rows(table: Table) -> str:
+    return grid(_HEADER, [row.cells() for row in table.rows])
 
 
 def facts_table(facts: dict[str, str]) -> str:
@@ -79,9 +81,10 @@ def facts_table(facts: dict[str, str]) -> str:
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
-def _grid(rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(_HEADER), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADER))]
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table that also reads well as plain text."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     rule = ["-" * max(width, 3) for width in widths]
     return "\n".join(
         "| "
