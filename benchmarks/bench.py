@@ -28,6 +28,7 @@ _MODULES = {
     "tf training": "tensorflow_training",
     "torch": "torch_training",
     "torch device": "torch_device",
+    "torch loader": "torch_device",  # apart from recmap: it forks
     "jax device": "jax_device",
     "grain": "grain_training",
     "ray": "ray_cluster",

@@ -78,7 +78,7 @@ def _rows(
     )  # fmt: skip
     if shuffled:
         entrants += bench.entrants(
-            "torch device", "DataLoader", "loader_batches", device=device, **files
+            "torch loader", "DataLoader", "loader_batches", device=device, **files
         )
     entrants += bench.entrants(
         "torch device", "recmap, without a device", "host_batches", **ordered

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["draw", "draw_cores"]
+__all__ = ["draw", "draw_cores", "label_places"]
 
 # Colours that show on white and on black.
 _OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"), "#808080"
@@ -59,16 +59,18 @@ def draw_cores(measured: Sequence[dict[str, Any]], facts: dict[str, str], path: 
     axes.set_ylabel("times the rate of one CPU", color=_TEXT)
     axes.set_title("The same work on more CPUs", color=_TEXT, fontsize=11)
     low, high = axes.get_ylim()
-    for (at, name, color), place in zip(sorted(ends), _apart(sorted(ends), low, high), strict=True):
+    for (at, name, color), place in zip(
+        sorted(ends), label_places(sorted(ends), low, high), strict=True
+    ):
         axes.annotate(
             name, (counts[-1], at), (1.04, place), xycoords="data", textcoords="axes fraction",
             color=color, fontsize=8, va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkB": 2},
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "relpos": (0, 0.5)},
         )  # fmt: skip
     _save(figure, path)
 
 
-def _apart(ends: Sequence[tuple[float, str, str]], low: float, high: float) -> list[float]:
+def label_places(ends: Sequence[tuple[float, str, str]], low: float, high: float) -> list[float]:
     """Return heights for the labels of lines, as fractions of the axis, so that none overlap."""
     places: list[float] = []
     for at, *_ in ends:
