@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.machine import IdleWait
-from benchmarks.timing import Entrant, Timing, race
+from benchmarks.timing import SAME_VALUES, Entrant, Timing, race
 from benchmarks.worker import Worker
 from benchmarks.workloads import Workload, make, workloads
 
@@ -32,6 +32,11 @@ _MODULES = {
     "jax device": "jax_device",
     "grain": "grain_training",
     "ray": "ray_cluster",
+    "lance": "lance_files",
+    "datasets": "hugging_face_datasets",
+    "array_record": "array_record_files",
+    "webdataset": "webdataset_shards",
+    "spdl": "spdl_images",
     "questions": "example_programs",
     # One process each: the frameworks must not disturb each other.
     "adapter plain_iterator": "recmap_training",
@@ -69,11 +74,17 @@ class Bench:
         runner = self.worker(worker)
         return [] if runner.missing else [Entrant(name, runner, job, options, checked)]
 
-    def race(self, case: str, entrants: Sequence[Entrant], row_bytes: float) -> dict[str, Timing]:
+    def race(
+        self,
+        case: str,
+        entrants: Sequence[Entrant],
+        row_bytes: float,
+        tolerance: float = SAME_VALUES,
+    ) -> dict[str, Timing]:
         """Run a race and return the timings by entrant; they are kept for the raw numbers."""
         self.idle.flush()
         begin = time.perf_counter()
-        timings = race(entrants, row_bytes, self.rounds, self.idle)
+        timings = race(entrants, row_bytes, self.rounds, self.idle, tolerance)
         print(f"{case}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
         self.races.append(
             {

@@ -26,7 +26,7 @@ _PACKAGES = (
     "pylance",
     "datasets",
     "webdataset",
-    "spdl",
+    "spdl_core",
     "array_record",
     "tfrecord",
     "protobuf",

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from benchmarks.timing import Timing
 
-__all__ = ["Row", "Table", "compare", "count", "facts_table", "grid", "markdown", "rate"]
+__all__ = [
+    "Goal",
+    "Row",
+    "Table",
+    "compare",
+    "count",
+    "facts_table",
+    "grid",
+    "markdown",
+    "rate",
+    "reach",
+]
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,23 @@ class Row:
         return [self.case, self.ours, self.peer, self.theirs, ratio, self.target, verdict]
 
 
+@dataclass(frozen=True)
+class Goal:
+    """A rate to reach, in ``rows/s`` or ``GB/s``."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        number = count(self.value) if self.unit == "rows/s" else f"{self.value:.3g}"
+        return f"≥ {number} {self.unit}"
+
+    def met(self, rows_per_second: float, row_bytes: float) -> bool:
+        """Whether a rate reaches it."""
+        gigabytes = rows_per_second * row_bytes / 1e9
+        return (rows_per_second if self.unit == "rows/s" else gigabytes) >= self.value
+
+
 @dataclass
 class Table:
     """Rows under a title, and a note on how they were measured."""
@@ -45,6 +73,12 @@ def compare(
     target = "" if at_least is None else f"≥ {_times(at_least)}{reason}"
     met = None if at_least is None else ratio >= at_least
     return Row(case, rate(ours), theirs.name, rate(theirs), ratio, target, met)
+
+
+def reach(case: str, ours: Timing, goal: Goal) -> Row:
+    """Return recmap's rate, and whether it reaches a goal."""
+    met = goal.met(ours.rows_per_second, ours.row_bytes)
+    return Row(case, rate(ours), "", "", None, str(goal), met)
 
 
 def rate(timing: Timing) -> str:

@@ -19,12 +19,15 @@ __all__ = [
     "batch_hash",
     "gather_in_batches",
     "hash_weights",
+    "resized",
     "sum_in_batches",
 ]
 
 SHAPE = (128, 128, 3)
 CROP = 112
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+# PIL.Image.Resampling.BILINEAR
+_BILINEAR = 2
 _DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
 
@@ -56,6 +59,12 @@ def gather_in_batches(column: Any, batch: int) -> Measure:
         for begin in range(0, len(column), batch):
             first += float(column[order[begin : begin + batch]][0, 0])
     return Measure(clock.seconds, len(column), first)
+
+
+def resized(image: Any, size: int) -> npt.NDArray[Any]:
+    """Resize an image of Pillow, antialiased, to a square of float32."""
+    small = image.convert("RGB").resize((size, size), _BILINEAR)
+    return np.asarray(small).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=2)

@@ -6,7 +6,9 @@ import functools
 import importlib
 import io
 import itertools
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,16 @@ def _photograph(pillow: Any, rng: np.random.Generator, width: int, height: int) 
     return file.getvalue()
 
 
+def export_images(path: str, folder: str) -> Measure:
+    """Write the images of a TFRecord file to files of their own."""
+    os.mkdir(folder)
+    with Clock() as clock:
+        images: Any = rm.open(path)["image"][:]
+        for i, image in enumerate(images):
+            Path(folder, f"{i:06}.jpg").write_bytes(image)
+    return Measure(clock.seconds, len(images))
+
+
 def images(path: str, batch: int, size: int, check: bool = False) -> Measure:
     """Read all images in batches, decoded."""
     with Clock() as clock:
@@ -145,6 +157,7 @@ def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]
 JOBS = {
     "augmented": augmented,
     "augmented_again": augmented_again,
+    "export_images": export_images,
     "images": images,
     "make_images": make_images,
     "pad": pad,
