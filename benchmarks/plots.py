@@ -16,6 +16,8 @@ _OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"),
 _MORE = ("#c4677b", "#6f9a3c", "#c9a227", "#4fa3b5", "#9a6b4f")
 # The height of a label, as a fraction of the plot.
 _LABEL_HEIGHT = 0.075
+# Those that read TFRecord files, and the limit.
+_READERS = ("recmap", "memmap copy", "TensorFlow, tuned", "tfrecord package")
 _SIZES = ("40 B rows", "4 KB rows", "256 KB rows")
 
 
@@ -99,11 +101,8 @@ def _rates(races: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
 
 def _throughput(reads: dict[str, dict[str, float]], where: str, path: Path) -> None:
     figure, axes = _figure(where)
-    names = [
-        "recmap",
-        *dict.fromkeys(n for rates in reads.values() for n in rates if n != "recmap"),
-    ]
-    colors = dict(zip(names, (_OURS, *_OTHERS), strict=False))
+    names = [name for name in _READERS if any(name in rates for rates in reads.values())]
+    colors = dict(zip(_READERS, (_OURS, *_OTHERS), strict=False))
     width = 0.8 / len(names)
     for i, name in enumerate(names):
         places = [j + (i - (len(names) - 1) / 2) * width for j in range(len(reads))]

@@ -20,12 +20,12 @@ __all__ = ["JOBS"]
 _MULTIPLES = (1, 8, 64)
 
 
-def make(source: str, path: str) -> Measure:
-    """Write an .npy file as one column of lists of one size."""
+def make(source: str, path: str, version: str | None = None) -> Measure:
+    """Write an .npy file as one column of lists of one size; ``version`` is that of the format."""
     values = np.load(source)
     column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
     with Clock() as clock:
-        lance.write_dataset(pa.table({"x": column}), path)
+        lance.write_dataset(pa.table({"x": column}), path, data_storage_version=version)
     return Measure(clock.seconds, len(values))
 
 

@@ -20,10 +20,12 @@ def readers(bench: Bench, workload: Workload) -> list[Entrant]:
     batch = workload.batch
     options: dict[str, Any] = {"batch": batch, "checked": True}
     entrants = []
-    if path := _made(bench, workload, "lance"):
-        entrants += bench.entrants(
-            "lance", "Lance", "read", path=path, width=workload.width, **options
-        )
+    # Scans of the default format are slower, if rows are small.
+    for name, version in (("Lance", {}), ("Lance, format 2.0", {"version": "2.0"})):
+        if path := _made(bench, workload, "lance", **version):
+            entrants += bench.entrants(
+                "lance", name, "read", path=path, width=workload.width, **options
+            )
     if path := _made(bench, workload, "datasets", ".arrow"):
         for name, form, rows in (
             ("datasets", "numpy", workload.tuned_rows),

@@ -18,13 +18,14 @@ _NOTE = (
     "time; there is no index file. TensorFlow's dataset is built before the clock starts. Tuned: "
     "batch, then parse_example in parallel, then prefetch, with the buffers, parallel batching "
     "and RaggedFeature or VarLenFeature that a trial found fastest. memmap: np.array of slices of "
-    "the same numbers in an .npy file. The next four read the same rows from their own formats, "
+    "the same numbers in an .npy file. The others read the same rows from formats of their own, "
     "opened within the time. Lance: to_batches(columns, batch_size), one batch at a time or "
-    'several, as a trial found fastest. datasets: with_format("numpy").iter(batch_size) of a '
-    'mapped Arrow file; Arrow copy: with_format("arrow"), and np.array of each batch, which would '
-    "otherwise be a view of the file. ArrayRecord: read(start, stop) of uncompressed records of "
-    "raw bytes, joined. WebDataset: a tar file of .npy files, decode, batched. Lance and datasets "
-    "check no checksums. Targets in rows/s and GB/s are for two cores of Neoverse-N1."
+    "several, as a trial found fastest, from its default format and from an older one. datasets: "
+    'with_format("numpy").iter(batch_size) of a mapped Arrow file, which has no checksums; Arrow '
+    'copy: with_format("arrow"), and np.array of each batch, which would otherwise be a view of '
+    "the file. ArrayRecord: read(start, stop) of uncompressed records of raw bytes, joined. "
+    "WebDataset: a tar file of .npy files, decode, batched. Targets in rows/s and GB/s are for two "
+    "cores of Neoverse-N1."
 )
 _TUNED_TARGETS = {"40B": 40.0, "4KB": 8.0, "256KB": 8.0, "tokens": 10.0, "images": 8.0}
 # A checked read is faster than a Lance scan of the same column.
@@ -60,6 +61,7 @@ def _rows(bench: Bench, workload: Workload, form: str) -> list[Row]:
         "TensorFlow, tuned": _TUNED_TARGETS[workload.name],
         "memmap copy": 0.6 if workload.large else None,
         "Lance": _LANCE_TARGETS.get(workload.name),
+        "Lance, format 2.0": _LANCE_TARGETS.get(workload.name),
     }
     rows = [compare(case, ours, peer, targets.get(peer.name)) for peer in timings.values()]
     if form == workload.forms[0] and workload.name in _GOALS:
