@@ -33,8 +33,8 @@ _WITHOUT_FFMPEG = "its own decoder needs FFmpeg, which was not found here."
 
 
 def measure(bench: Bench) -> Table:
-    path, rows = str(Path(bench.folder, "photos.tfrecord")), 64 if bench.quick else 512
-    bench.worker("training").call("make_images", path=path, rows=rows, width=500, height=375)
+    path, count = str(Path(bench.folder, "photos.tfrecord")), 64 if bench.quick else 512
+    bench.worker("training").call("make_images", path=path, rows=count, width=500, height=375)
     folder = str(Path(bench.folder, "photos"))
     bench.worker("training").call("export_images", path=path, folder=folder)
     options: dict[str, Any] = {"batch": _BATCH, "size": _SIZE, "checked": True}

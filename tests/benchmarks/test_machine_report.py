@@ -115,6 +115,7 @@ def test_reports_are_shown_in_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     drawn: list[Path] = []
     # The tests run without matplotlib.
     monkeypatch.setattr(machine_report, "draw_cores", lambda *given: drawn.append(given[-1]))
+    shown = ""
     for _ in range(2):
         main()
         shown = page.read_text()
