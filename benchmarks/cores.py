@@ -79,14 +79,19 @@ def table(measured: list[dict[str, Any]]) -> str:
     """Return rows a second by number of CPUs, as Markdown."""
     counts = list(measured[0]["rows_per_second"])
     header = ["case", *(f"{n} CPU" if n == "1" else f"{n} CPUs" for n in counts)]
-    header += ["", f"{counts[-1]} to {counts[0]}", f"target, {_TARGET_CPUS} CPUs", ""]
+    header += [
+        f"GB/s on {counts[-1]}",
+        f"{counts[-1]} to {counts[0]}",
+        f"target, {_TARGET_CPUS} CPUs",
+        "",
+    ]
     return grid(header, [_cells(each) for each in measured])
 
 
 def _cells(each: dict[str, Any]) -> list[str]:
     rates: dict[str, float] = each["rows_per_second"]
     first, *_, last = [*rates.values()] * 2 if len(rates) == 1 else rates.values()
-    most = f"{last * each['row_bytes'] / 1e9:.3g} GB/s"
+    most = f"{last * each['row_bytes'] / 1e9:.3g}"
     cells = [f"{count(rate)} rows/s" for rate in rates.values()]
     return [each["case"], *cells, most, f"{last / first:.1f}x", *_verdict(each)]
 

@@ -38,7 +38,8 @@ def find_gpu() -> str | None:
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    print(found.stderr, end="", file=sys.stderr)
+    return found.stdout.strip() or None
 
 
 def measure(

@@ -6,6 +6,7 @@ They are measured where the CPUs and the GPU are, and kept in benchmarks/reports
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,13 +33,15 @@ def measure(bench: Bench, on_cores: bool, on_gpu: bool) -> dict[str, Any]:
     """Measure what is asked for and can be measured here, and return it as JSON."""
     facts = {name: fact for name, fact in describe().items() if fact != "not installed"}
     report: dict[str, Any] = {"machine": facts}
-    if on_cores:
+    if on_cores and not hasattr(os, "sched_setaffinity"):
+        print("--cores: only Linux limits a process to some CPUs", flush=True)
+    elif on_cores:
         report["cores"] = cores.measure(bench, cores.cpu_counts())
         print(text({**report, "gpu": None}), flush=True)
     if on_gpu:
         name = gpu.find_gpu()
         if name is None:
-            print("no GPU: PyTorch is not installed, or it sees no CUDA device", flush=True)
+            print("--gpu: PyTorch is not installed, or sees no GPU", flush=True)
         else:
             facts["GPU"] = name
             report["gpu"] = asdict(gpu.measure(bench))

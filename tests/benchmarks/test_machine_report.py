@@ -21,6 +21,10 @@ from benchmarks.report import Row, Table
 from benchmarks.tasks import batch_hash
 from benchmarks.workloads import MB
 
+only_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux limits a process to some CPUs"
+)
+
 FACTS = {"date": "today", "cores": "16", "CPU": "a CPU", "memory": "1 GiB", "numpy": "2"}
 MEASURED = [
     {
@@ -46,6 +50,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
+@only_linux
 def test_every_case_is_measured_on_each_number_of_cpus(bench: Bench) -> None:
     found = cores.measure(bench, [1, 2], size=2 * MB)
     assert [each["case"] for each in found] == [
@@ -58,12 +63,14 @@ def test_every_case_is_measured_on_each_number_of_cpus(bench: Bench) -> None:
         assert all(rate > 0 for rate in each["rows_per_second"].values())
 
 
+@only_linux
 def test_the_numbers_of_cpus_are_powers_of_two_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
     for most, counts in ((1, [1]), (2, [1, 2]), (12, [1, 2, 4, 8, 12]), (16, [1, 2, 4, 8, 16])):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, most=most: set(range(most)))
         assert cores.cpu_counts() == counts
 
 
+@only_linux
 def test_batches_are_measured_on_the_way_to_a_device(bench: Bench) -> None:
     table = gpu.measure(bench, "cpu", size=4 * MB, batches=(1 * MB,))
     assert [(row.case, row.peer) for row in table.rows] == [
@@ -93,7 +100,7 @@ def test_without_a_gpu_the_report_says_so(
     monkeypatch.setattr(gpu, "find_gpu", lambda: None)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--gpu", "--wait", "0", "--json", "a/b.json"])
     main()
-    assert "no GPU" in capsys.readouterr().out
+    assert "sees no GPU" in capsys.readouterr().out
     assert json.loads(Path("a/b.json").read_text()).keys() == {"machine"}
 
 
@@ -124,9 +131,9 @@ def test_reports_are_shown_in_the_page(tmp_path: Path, monkeypatch: pytest.Monke
         assert shown.count("## More cores") == 1
         assert "16 CPUs of a CPU, a GPU, 1 GiB, numpy 2." in shown
     cells = [[cell.strip() for cell in line.split("|")] for line in shown.splitlines()]
-    read = ["", "read", "2 M rows/s", "6 M rows/s", "24 M rows/s", "24 GB/s", "12.0x"]
+    read = ["", "read", "2 M rows/s", "6 M rows/s", "24 M rows/s", "24", "12.0x"]
     assert [*read, "≥ 25 GB/s", "**missed**", ""] in cells
-    pad = ["", "pad", "2 M rows/s", "7 M rows/s", "20 M rows/s", "0.2 GB/s", "10.0x"]
+    pad = ["", "pad", "2 M rows/s", "7 M rows/s", "20 M rows/s", "0.2", "10.0x"]
     assert [*pad, "≥ 10 M rows/s", "met", ""] in cells
     assert ["", "batches", "1 GB/s", "pinned copy", "2 GB/s", "0.50x", "", "", ""] in cells
     assert "(images/large.svg)" in shown
