@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,91 +21,99 @@ __all__ = ["JOBS"]
 
 _SHUFFLE = 10_000
 _SHARDS = 4
-_WORKERS = 2
+# Worker processes of a loader; a trial finds the faster.
+_WORKERS = (0, 2)
 
 
 def make(source: str, path: str, rows: int) -> Measure:
-    """Write the first rows of an .npy file to a tar file, each as an .npy file of its own."""
+    """Write the first rows of an .npy file to tar files in a folder, each as an .npy file."""
     values = np.load(source, mmap_mode="r")[:rows]
-    with Clock() as clock, wds.TarWriter(path) as writer:
-        for i, row in enumerate(values):
-            file = io.BytesIO()
-            np.save(file, row)
-            writer.write({"__key__": f"{i:08}", "npy": file.getvalue()})
+    with Clock() as clock:
+        _write(path, ((f"{i:08}", "npy", _npy(row)) for i, row in enumerate(values)))
     return Measure(clock.seconds, len(values))
 
 
-def read(path: str, batch: int, check: bool = False) -> Measure:
-    """Open a tar file and read all of it in batches."""
-    with Clock() as clock:
-        dataset = wds.WebDataset(path, shardshuffle=False).decode().to_tuple("npy")
-        rows, total = _consume(_first(dataset.batched(batch)), check)
-    return Measure(clock.seconds, rows, total if check else None)
+def _npy(row: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, row)
+    return file.getvalue()
 
 
-def train(path: str, batch: int, check: bool = False) -> Measure:
-    """Run an epoch of batches from a shuffle buffer."""
-    dataset = _shuffled(path, batch)
-    with Clock() as clock:
-        rows, total = _consume(_first(dataset), check)
-    return Measure(clock.seconds, rows, total if check else None)
+def _write(path: str, samples: Iterable[tuple[str, str, bytes]]) -> None:
+    Path(path).mkdir()
+    writers = [wds.TarWriter(f"{path}/{shard}.tar") for shard in range(_SHARDS)]
+    for i, (key, ending, value) in enumerate(samples):
+        writers[i % _SHARDS].write({"__key__": key, ending: value})
+    for writer in writers:
+        writer.close()
+
+
+def read(path: str, batch: int, shuffle: bool = False, check: bool = False) -> Measure:
+    """Read all rows in batches, in order or through a shuffle buffer."""
+    return _fastest(functools.partial(_rows, path, batch, shuffle), check)
 
 
 @functools.cache
-def _shuffled(path: str, batch: int) -> Any:
-    samples = wds.WebDataset(path, shardshuffle=False).shuffle(_SHUFFLE)
-    return samples.decode().to_tuple("npy").batched(batch)
+def _rows(path: str, batch: int, shuffle: bool, workers: int) -> Any:
+    samples = _samples(path)
+    if shuffle:
+        samples = samples.shuffle(_SHUFFLE)
+    return _loader(samples.decode().to_tuple("npy").batched(batch), workers)
 
 
 def make_images(folder: str, path: str) -> Measure:
     """Write JPEG files to tar files in a folder."""
     files = sorted(Path(folder).glob("*.jpg"))
-    Path(path).mkdir()
     with Clock() as clock:
-        for shard in range(_SHARDS):
-            with wds.TarWriter(f"{path}/{shard}.tar") as writer:
-                for file in files[shard::_SHARDS]:
-                    writer.write({"__key__": file.stem, "jpg": file.read_bytes()})
+        _write(path, ((file.stem, "jpg", file.read_bytes()) for file in files))
     return Measure(clock.seconds, len(files))
 
 
 def images(path: str, batch: int, size: int, check: bool = False) -> Measure:
-    """Decode and resize in the workers of a loader, which are started before the clock."""
-    loader = _loader(path, batch, size)
-    with Clock() as clock:
-        rows, total = _consume((found.numpy() for found in _first(loader)), check)
-    return Measure(clock.seconds, rows, total if check else None)
+    """Decode and resize images."""
+    return _fastest(functools.partial(_images, path, batch, size), check)
 
 
 @functools.cache
-def _loader(path: str, batch: int, size: int) -> Any:
+def _images(path: str, batch: int, size: int, workers: int) -> Any:
     def decoded(sample: tuple[Any]) -> tuple[Any]:
         return (resized(sample[0], size),)
 
+    samples = _samples(path).decode("pil").to_tuple("jpg").map(decoded)
+    return _loader(samples.batched(batch), workers)
+
+
+def _samples(path: str) -> Any:
     shards = sorted(str(shard) for shard in Path(path).glob("*.tar"))
-    dataset = wds.WebDataset(shards, shardshuffle=False).decode("pil").to_tuple("jpg").map(decoded)
+    return wds.WebDataset(shards, shardshuffle=False)
+
+
+def _loader(dataset: Any, workers: int) -> Any:
+    # Workers are started by the first epoch, which is not timed.
     return wds.WebLoader(
-        dataset.batched(batch), batch_size=None, num_workers=_WORKERS, persistent_workers=True
+        dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
     )
 
 
-def _first(batches: Iterable[Any]) -> Iterator[Any]:
-    return (values for (values,) in batches)
+_best: dict[Any, int] = {}
 
 
-def _consume(batches: Iterable[Any], check: bool) -> tuple[int, float]:
+def _fastest(make_loader: functools.partial[Any], check: bool) -> Measure:
+    """Run an epoch, with the faster number of workers."""
+    if make_loader.args not in _best:
+        trials = [(min(_epoch(make_loader(n)).seconds for _ in range(2)), n) for n in _WORKERS]
+        _best[make_loader.args] = min(trials)[1]
+    return _epoch(make_loader(_best[make_loader.args]), check)
+
+
+def _epoch(loader: Any, check: bool = False) -> Measure:
     rows, total = 0, 0.0
-    for values in batches:
-        rows += len(values)
-        if check:
-            total += float(values.sum(dtype=np.float64))
-    return rows, total
+    with Clock() as clock:
+        for (values,) in loader:
+            rows += len(values)
+            if check:
+                total += float(np.asarray(values).sum(dtype=np.float64))
+    return Measure(clock.seconds, rows, total if check else None)
 
 
-JOBS = {
-    "images": images,
-    "make": make,
-    "make_images": make_images,
-    "read": read,
-    "train": train,
-}
+JOBS = {"images": images, "make": make, "make_images": make_images, "read": read}

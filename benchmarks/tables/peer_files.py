@@ -39,9 +39,7 @@ def readers(bench: Bench, workload: Workload) -> list[Entrant]:
         entrants += bench.entrants(
             "array_record", "ArrayRecord", "read", path=path, width=workload.width, **options
         )
-    if workload.large and (
-        path := _made(bench, workload, "webdataset", ".tar", rows=workload.loop_rows)
-    ):
+    if workload.large and (path := _made(bench, workload, "webdataset", rows=workload.loop_rows)):
         entrants += bench.entrants("webdataset", "WebDataset", "read", path=path, **options)
     return entrants
 
@@ -65,8 +63,10 @@ def shufflers(bench: Bench, workload: Workload, rows: int) -> list[Entrant]:
         entrants += bench.entrants(
             "array_record", "ArrayRecord", "train", path=path, width=workload.width, **options
         )
-    if workload.large and (path := _made(bench, workload, "webdataset", ".tar", rows=fewer)):
-        entrants += bench.entrants("webdataset", "WebDataset", "train", path=path, **options)
+    if workload.large and (path := _made(bench, workload, "webdataset", rows=fewer)):
+        entrants += bench.entrants(
+            "webdataset", "WebDataset", "read", path=path, shuffle=True, **options
+        )
     return entrants
 
 
@@ -99,7 +99,7 @@ def image_readers(bench: Bench, folder: str, batch: int, size: int) -> list[Entr
             )
     for worker, name in (
         ("datasets", "datasets, 2 workers"),
-        ("webdataset", "WebDataset, 2 workers"),
+        ("webdataset", "WebDataset"),
     ):
         if bench.worker(worker).missing:
             continue

@@ -25,9 +25,9 @@ _NOTE = (
     "batch. Grain: ArrayRecord with one record per row, shuffle, batch, and the number of "
     "reading threads that a trial found fastest. Lance: take of a batch. datasets: shuffle(seed), "
     "then as in the table Read. ArrayRecord: read(numbers) of a batch. WebDataset: "
-    "shuffle(10_000), decode, batched. Slow loaders get fewer rows, the first ones. The rows "
-    '"TFRecord" shuffle the same rows in a TFRecord file, every CRC checked. Targets in rows/s '
-    "and GB/s are for two cores of Neoverse-N1."
+    "shuffle(10_000), and the rest as in the table Read. Slow loaders get fewer rows, the first "
+    'ones. The rows "TFRecord" shuffle the same rows in a TFRecord file, every CRC checked. '
+    "Targets in rows/s and GB/s are for two cores of Neoverse-N1."
 )
 _WITH_TARGET = ("tf.data", "DataLoader", "Grain")
 _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
