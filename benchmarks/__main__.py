@@ -74,10 +74,10 @@ def _measure_machine(options: argparse.Namespace) -> None:
         tempfile.TemporaryDirectory(prefix="recmap-bench-", dir=options.folder) as folder,
         Bench(Path(folder), options.quick, options.rounds, idle) as bench,
     ):
-        report = machine_report.measure(bench, options.cores, options.gpu)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        for report in machine_report.measure(bench, options.cores, options.gpu):
+            if options.json:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def _measure_tables(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,20 @@ EMPTY = _BEGIN + _END
 _BLOCK = re.compile(f"{_BEGIN}.*?{_END}", re.DOTALL)
 
 
-def measure(bench: Bench, on_cores: bool, on_gpu: bool) -> dict[str, Any]:
-    """Measure what is asked for and can be measured here, and return it as JSON."""
+def measure(bench: Bench, on_cores: bool, on_gpu: bool) -> Iterator[dict[str, Any]]:
+    """Measure what is asked for and can be measured here.
+
+    Give the report, as JSON, after each part: a later one may fail.
+    """
     facts = {name: fact for name, fact in describe().items() if fact != "not installed"}
     report: dict[str, Any] = {"machine": facts}
     if on_cores and not hasattr(os, "sched_setaffinity"):
         print("--cores: only Linux limits a process to some CPUs", flush=True)
     elif on_cores:
         report["cores"] = cores.measure(bench, cores.cpu_counts())
+        facts["use by others"] = bench.idle.describe()
         print(text({**report, "gpu": None}), flush=True)
+        yield report
     if on_gpu:
         name = gpu.find_gpu()
         if name is None:
@@ -47,7 +52,7 @@ def measure(bench: Bench, on_cores: bool, on_gpu: bool) -> dict[str, Any]:
             report["gpu"] = asdict(gpu.measure(bench))
             print(text({**report, "cores": None}), flush=True)
     facts["use by others"] = bench.idle.describe()
-    return report
+    yield report
 
 
 def text(report: dict[str, Any], plot: str = "") -> str:
