@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import machine_report
 from benchmarks.bench import Bench
 from benchmarks.machine import IdleWait, describe
 from benchmarks.pages import fill, fill_readme
@@ -58,6 +59,28 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
 
 def main() -> None:
     options = _parse()
+    if options.cores or options.gpu:
+        _measure_machine(options)
+    elif not options.reports:
+        _measure_tables(options)
+    if options.docs:
+        block = machine_report.sections(machine_report.REPORTS, options.docs / "images")
+        machine_report.put_into_page(options.docs / "benchmarks.md", block)
+
+
+def _measure_machine(options: argparse.Namespace) -> None:
+    idle = IdleWait(options.wait)
+    with (
+        tempfile.TemporaryDirectory(prefix="recmap-bench-", dir=options.folder) as folder,
+        Bench(Path(folder), options.quick, options.rounds, idle) as bench,
+    ):
+        for report in machine_report.measure(bench, options.cores, options.gpu):
+            if options.json:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _measure_tables(options: argparse.Namespace) -> None:
     facts = describe() | {"sizes": "quick" if options.quick else "full"}
     print(f"# Benchmarks\n\n{facts_table(facts)}\n", flush=True)
     tables, begin, idle = [], time.perf_counter(), IdleWait(options.wait)
@@ -81,6 +104,7 @@ def main() -> None:
         drawings = draw(bench.races, facts, options.docs / "images")
         shown = "".join(f"![{path.stem}](images/{path.name})\n\n" for path in drawings)
         text = f"# Benchmarks\n\n{facts_table(facts)}\n\n{shown}{markdown(tables)}"
+        text += f"\n{machine_report.EMPTY}"
         (options.docs / "benchmarks.md").write_text(text)
         if not options.only:
             fill_readme(options.docs.parent / "README.md", tables, facts)
@@ -101,6 +125,18 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=_TABLES, metavar="NAME",
         help=f"measure only this table; repeatable: {', '.join(_TABLES)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cores", action="store_true",
+        help="measure only recmap, on 1, 2, 4 ... CPUs of this machine; --json keeps the report",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu", action="store_true",
+        help="measure only batches to the GPU of this machine; with --cores, both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reports", action="store_true",
+        help="measure nothing, but write the reports in benchmarks/reports into --docs",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5, help="turns per entrant (5)")
     parser.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.machine import IdleWait
-from benchmarks.timing import Entrant, Timing, race
+from benchmarks.timing import SAME_VALUES, Entrant, Timing, race
 from benchmarks.worker import Worker
 from benchmarks.workloads import Workload, make, workloads
 
@@ -28,8 +27,16 @@ _MODULES = {
     "training": "recmap_training",
     "tf training": "tensorflow_training",
     "torch": "torch_training",
+    "torch device": "torch_device",
+    "torch loader": "torch_device",  # apart from recmap: it forks
+    "jax device": "jax_device",
     "grain": "grain_training",
     "ray": "ray_cluster",
+    "lance": "lance_files",
+    "datasets": "hugging_face_datasets",
+    "array_record": "array_record_files",
+    "webdataset": "webdataset_shards",
+    "spdl": "spdl_images",
     "questions": "example_programs",
     # One process each: the frameworks must not disturb each other.
     "adapter plain_iterator": "recmap_training",
@@ -56,9 +63,9 @@ class Bench:
             self._workers[name] = Worker(_MODULES[name])
         return self._workers[name]
 
-    def fresh_worker(self, cores: int | None = None) -> Worker:
-        """Start a new worker for recmap; the caller closes it."""
-        return Worker(_MODULES["recmap"], cores)
+    def fresh_worker(self, cores: int | None = None, name: str = "recmap") -> Worker:
+        """Start a new worker; the caller closes it."""
+        return Worker(_MODULES[name], cores)
 
     def entrants(
         self, worker: str, name: str, job: str, checked: bool = False, **options: Any
@@ -67,12 +74,17 @@ class Bench:
         runner = self.worker(worker)
         return [] if runner.missing else [Entrant(name, runner, job, options, checked)]
 
-    def race(self, case: str, entrants: Sequence[Entrant], row_bytes: float) -> dict[str, Timing]:
+    def race(
+        self,
+        case: str,
+        entrants: Sequence[Entrant],
+        row_bytes: float,
+        tolerance: float = SAME_VALUES,
+    ) -> dict[str, Timing]:
         """Run a race and return the timings by entrant; they are kept for the raw numbers."""
-        # Let earlier writes reach the disk first: they would disturb the race.
-        os.sync()
+        self.idle.flush()
         begin = time.perf_counter()
-        timings = race(entrants, row_bytes, self.rounds, self.idle)
+        timings = race(entrants, row_bytes, self.rounds, self.idle, tolerance)
         print(f"{case}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
         self.races.append(
             {
@@ -97,6 +109,15 @@ class Bench:
         if not path.exists():
             self.worker("recmap").call(
                 "make", source=str(path.parent), form=form, path=str(path), rows=rows, **options
+            )
+        return str(path)
+
+    def npy(self, workload: Workload, rows: int) -> str:
+        """Return an .npy file of a workload with more rows: its own, repeated."""
+        path = Path(self.source(workload), f"{rows}.npy")
+        if not path.exists():
+            self.worker("plain").call(
+                "repeat", source=str(path.parent / "values.npy"), path=str(path), rows=rows
             )
         return str(path)
 

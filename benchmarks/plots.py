@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_cores", "label_places"]
 
 # Colours that show on white and on black.
 _OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"), "#808080"
+_MORE = ("#c4677b", "#6f9a3c", "#c9a227", "#4fa3b5", "#9a6b4f")
+# The height of a label, as a fraction of the plot.
+_LABEL_HEIGHT = 0.075
+# Those that read TFRecord files, and the limit.
+_READERS = ("recmap", "memmap copy", "TensorFlow, tuned", "tfrecord package")
 _SIZES = ("40 B rows", "4 KB rows", "256 KB rows")
 
 
@@ -32,6 +39,53 @@ def draw(races: Sequence[dict[str, Any]], facts: dict[str, str], folder: Path) -
     return made
 
 
+def draw_cores(measured: Sequence[dict[str, Any]], facts: dict[str, str], path: Path) -> None:
+    """Draw rows a second, relative to one CPU, against the number of CPUs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = _figure(f"{facts['CPU']}, {facts['date']}")
+    counts = [int(n) for n in measured[0]["rows_per_second"]]
+    axes.plot(counts, counts, color=_TEXT, linewidth=1, linestyle=":")
+    ends: list[tuple[float, str, str]] = [(counts[-1], "ideal", _TEXT)]
+    colors = itertools.cycle((_OURS, *_OTHERS, *_MORE))
+    for each, color in zip(measured, colors, strict=False):
+        rates = list(each["rows_per_second"].values())
+        speedups = [rate / rates[0] for rate in rates]
+        axes.plot(counts, speedups, color=color, linewidth=1.4, marker="o", markersize=3)
+        ends.append((speedups[-1], f"{each['case']}  {speedups[-1]:.1f}x", color))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.set_xlabel("CPUs", color=_TEXT)
+    axes.set_ylabel("times the rate of one CPU", color=_TEXT)
+    axes.set_title("The same work on more CPUs", color=_TEXT, fontsize=11)
+    low, high = axes.get_ylim()
+    for (at, name, color), place in zip(
+        sorted(ends), label_places(sorted(ends), low, high), strict=True
+    ):
+        axes.annotate(
+            name, (counts[-1], at), (1.04, place), xycoords="data", textcoords="axes fraction",
+            color=color, fontsize=8, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "relpos": (0, 0.5)},
+        )  # fmt: skip
+    _save(figure, path)
+
+
+def label_places(ends: Sequence[tuple[float, str, str]], low: float, high: float) -> list[float]:
+    """Return heights for the labels of lines, as fractions of the axis, so that none overlap."""
+    places: list[float] = []
+    for at, *_ in ends:
+        wanted = math.log(at / low) / math.log(high / low)
+        places.append(max(wanted, places[-1] + _LABEL_HEIGHT) if places else wanted)
+    over = max(places[-1] - 1, 0)
+    # Move the topmost down into the axes, and those below out of their way.
+    moved = [places[-1] - over]
+    for place in reversed(places[:-1]):
+        moved.append(min(place, moved[-1] - _LABEL_HEIGHT))
+    return moved[::-1]
+
+
 def _rates(races: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
     """Return the bytes per second of each entrant of a race, in its best run."""
     for race in races:
@@ -47,11 +101,8 @@ def _rates(races: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
 
 def _throughput(reads: dict[str, dict[str, float]], where: str, path: Path) -> None:
     figure, axes = _figure(where)
-    names = [
-        "recmap",
-        *dict.fromkeys(n for rates in reads.values() for n in rates if n != "recmap"),
-    ]
-    colors = dict(zip(names, (_OURS, *_OTHERS), strict=False))
+    names = [name for name in _READERS if any(name in rates for rates in reads.values())]
+    colors = dict(zip(_READERS, (_OURS, *_OTHERS), strict=False))
     width = 0.8 / len(names)
     for i, name in enumerate(names):
         places = [j + (i - (len(names) - 1) / 2) * width for j in range(len(reads))]

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from benchmarks.timing import Timing
 
-__all__ = ["Row", "Table", "compare", "facts_table", "markdown", "rate"]
+__all__ = [
+    "Goal",
+    "Row",
+    "Table",
+    "compare",
+    "count",
+    "facts_table",
+    "grid",
+    "markdown",
+    "rate",
+    "reach",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,23 @@ class Row:
         ratio = "" if self.ratio is None else _times(self.ratio)
         verdict = {None: "", True: "met", False: "**missed**"}[self.met]
         return [self.case, self.ours, self.peer, self.theirs, ratio, self.target, verdict]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A rate to reach, in ``rows/s`` or ``GB/s``."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        number = count(self.value) if self.unit == "rows/s" else f"{self.value:.3g}"
+        return f"≥ {number} {self.unit}"
+
+    def met(self, rows_per_second: float, row_bytes: float) -> bool:
+        """Whether a rate reaches it."""
+        gigabytes = rows_per_second * row_bytes / 1e9
+        return (rows_per_second if self.unit == "rows/s" else gigabytes) >= self.value
 
 
 @dataclass
@@ -47,12 +75,19 @@ def compare(
     return Row(case, rate(ours), theirs.name, rate(theirs), ratio, target, met)
 
 
+def reach(case: str, ours: Timing, goal: Goal) -> Row:
+    """Return recmap's rate, and whether it reaches a goal."""
+    met = goal.met(ours.rows_per_second, ours.row_bytes)
+    return Row(case, rate(ours), "", "", None, str(goal), met)
+
+
 def rate(timing: Timing) -> str:
     """Return a rate such as ``6.21 M rows/s, 0.25 GB/s``."""
-    return f"{_count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
+    return f"{count(timing.rows_per_second)} rows/s, {timing.bytes_per_second / 1e9:.3g} GB/s"
 
 
-def _count(number: float) -> str:
+def count(number: float) -> str:
+    """Return a number such as ``6.21 M``."""
     for size, unit in ((1e6, " M"), (1e3, " K")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -68,10 +103,11 @@ _HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
 
 def markdown(tables: Iterable[Table]) -> str:
     """Return the tables as Markdown that also reads well as plain text."""
-    return "\n".join(
-        f"## {table.title}\n\n{table.note}\n\n{_grid([row.cells() for row in table.rows])}\n"
-        for table in tables
-    )
+    return "\n".join(f"## {table.title}\n\n{table.note}\n\n{_rows(table)}\n" for table in tables)
+
+
+def _rows(table: Table) -> str:
+    return grid(_HEADER, [row.cells() for row in table.rows])
 
 
 def facts_table(facts: dict[str, str]) -> str:
@@ -79,9 +115,10 @@ def facts_table(facts: dict[str, str]) -> str:
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
-def _grid(rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(_HEADER), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADER))]
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table that also reads well as plain text."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     rule = ["-" * max(width, 3) for width in widths]
     return "\n".join(
         "| "

@@ -1,7 +1,10 @@
-"""Work that is the same for every entrant: augment an image, sum or gather a column."""
+"""Work that is the same for every entrant: augment an image, sum or gather a column, hash
+a batch.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,11 +12,22 @@ import numpy.typing as npt
 
 from benchmarks.timing import Clock, Measure
 
-__all__ = ["CROP", "SHAPE", "augment", "gather_in_batches", "sum_in_batches"]
+__all__ = [
+    "CROP",
+    "SHAPE",
+    "augment",
+    "batch_hash",
+    "gather_in_batches",
+    "hash_weights",
+    "resized",
+    "sum_in_batches",
+]
 
 SHAPE = (128, 128, 3)
 CROP = 112
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+# PIL.Image.Resampling.BILINEAR
+_BILINEAR = 2
 _DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
 
@@ -45,3 +59,25 @@ def gather_in_batches(column: Any, batch: int) -> Measure:
         for begin in range(0, len(column), batch):
             first += float(column[order[begin : begin + batch]][0, 0])
     return Measure(clock.seconds, len(column), first)
+
+
+def resized(image: Any, size: int) -> npt.NDArray[Any]:
+    """Resize an image of Pillow, antialiased, to a square of float32."""
+    small = image.convert("RGB").resize((size, size), _BILINEAR)
+    return np.asarray(small).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=2)
+def hash_weights(count: int) -> npt.NDArray[np.int32]:
+    """Return a number per value of a batch, to multiply it with."""
+    return np.random.default_rng(2).integers(-(1 << 31), 1 << 31, count).astype(np.int32)
+
+
+def batch_hash(batch: npt.NDArray[Any]) -> int:
+    """Return a number of 32 bits that changes if values change or trade places.
+
+    It is the sum of the bits of each value, as a number, times its weight; a GPU adds it up in
+    any order.
+    """
+    flat = np.ascontiguousarray(batch).reshape(-1).view(np.int32)
+    return int(np.dot(flat, hash_weights(flat.size))) & 0xFFFFFFFF

@@ -11,7 +11,19 @@ from typing import Any, Protocol, Self
 
 from benchmarks.machine import IdleWait
 
-__all__ = ["Clock", "DifferentDataError", "Entrant", "Measure", "Runner", "Timing", "race"]
+__all__ = [
+    "SAME_VALUES",
+    "Clock",
+    "DifferentDataError",
+    "Entrant",
+    "Measure",
+    "Runner",
+    "Timing",
+    "race",
+]
+
+# How far the sums of the same values may differ, relative to them.
+SAME_VALUES = 1e-6
 
 # A fast entrant repeats its run within a turn until this many seconds have passed.
 _TURN_SECONDS = 0.3
@@ -97,15 +109,19 @@ class Timing:
 
 
 def race(
-    entrants: Sequence[Entrant], row_bytes: float, rounds: int, idle: IdleWait
+    entrants: Sequence[Entrant],
+    row_bytes: float,
+    rounds: int,
+    idle: IdleWait,
+    tolerance: float = SAME_VALUES,
 ) -> dict[str, Timing]:
     """Run the entrants in turns, so that a disturbance of the machine affects all of them.
 
     The first run of each is a warm-up. Entrants that read the same number of rows must read
-    the same values.
+    the same values: sums may differ by ``tolerance``, relative to them.
     """
     timings = {entrant.name: Timing(entrant.name, row_bytes) for entrant in entrants}
-    _warm_up(entrants)
+    _warm_up(entrants, tolerance)
     for turn in range(rounds):
         # Change the order, so that no entrant always follows the same one.
         shift = turn % len(entrants)
@@ -115,7 +131,7 @@ def race(
     return timings
 
 
-def _warm_up(entrants: Sequence[Entrant]) -> None:
+def _warm_up(entrants: Sequence[Entrant], tolerance: float) -> None:
     seen: dict[int, tuple[str, float]] = {}
     for entrant in entrants:
         options = entrant.options | ({"check": True} if entrant.checked else {})
@@ -123,7 +139,7 @@ def _warm_up(entrants: Sequence[Entrant]) -> None:
         if run.check is None:
             continue
         name, check = seen.setdefault(run.rows, (entrant.name, run.check))
-        if not math.isclose(check, run.check, rel_tol=1e-6):
+        if not math.isclose(check, run.check, rel_tol=tolerance):
             raise DifferentDataError(
                 f"{entrant.name} read {run.rows:,} rows of sum {run.check}, {name} of sum {check}"
             )

@@ -65,6 +65,16 @@ def read(folder: str, batch: int, check: bool = False) -> Measure:
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def repeat(source: str, path: str, rows: int) -> Measure:
+    """Write an .npy file of ``rows`` rows: those of another one, as often as needed."""
+    values = np.load(source, mmap_mode="r")
+    with Clock() as clock:
+        made = np.lib.format.open_memmap(path, "w+", values.dtype, (rows, *values.shape[1:]))
+        for begin in range(0, rows, len(values)):
+            made[begin : begin + len(values)] = values[: rows - begin]
+    return Measure(clock.seconds, rows)
+
+
 def _mapped(folder: str) -> Any:
     return np.load(f"{folder}/values.npy", mmap_mode="r")
 
@@ -99,5 +109,6 @@ JOBS = {
     "column_sum": column_sum,
     "import_time": import_time,
     "read": read,
+    "repeat": repeat,
     "write": write,
 }

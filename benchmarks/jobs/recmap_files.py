@@ -138,6 +138,14 @@ def column_gather(path: str, batch: int) -> Measure:
     return gather_in_batches(column, batch)
 
 
+def verify(path: str) -> Measure:
+    """Check both CRCs of every record of a file."""
+    with Clock() as clock:
+        found = rm.verify(path)
+    assert found.ok, found
+    return Measure(clock.seconds, found.records)
+
+
 def scan(path: str) -> Measure:
     """Open a file without an index, and count its records."""
     with Clock() as clock:
@@ -180,6 +188,7 @@ JOBS = {
     "peak_memory": peak_memory,
     "read": read,
     "scan": scan,
+    "verify": verify,
     "write": write,
     "write_gzip": write_gzip,
 }

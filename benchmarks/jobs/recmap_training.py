@@ -6,7 +6,9 @@ import functools
 import importlib
 import io
 import itertools
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,11 @@ from benchmarks.timing import Clock, Measure
 __all__ = ["JOBS"]
 
 
-def train(path: str, batch: int, check: bool = False) -> Measure:
+def train(path: str, batch: int, column: str = "data", check: bool = False) -> Measure:
     """Run an epoch of exactly shuffled batches."""
     pipeline = _shuffled(path, batch)
     with Clock() as clock:
-        rows, total = _consume(pipeline, "data", check)
+        rows, total = _consume(pipeline, column, check)
     return Measure(clock.seconds, rows, total if check else None)
 
 
@@ -71,35 +73,52 @@ def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"image": augment(row["data"], rng)}
 
 
-def make_images(path: str, rows: int, width: int, height: int) -> Measure:
-    """Make JPEGs like photographs: large shapes, some detail, a little noise."""
+def make_images(
+    path: str, rows: int, width: int, height: int, different: int | None = None
+) -> Measure:
+    """Make JPEGs like photographs: large shapes, some detail, a little noise.
+
+    With ``different``, the first so many are repeated.
+    """
     pillow = importlib.import_module("PIL.Image")
     rng = np.random.default_rng(0)
     with Clock() as clock, rm.TFRecordWriter(path) as writer:
-        for _ in range(rows):
-            layers = [
-                np.asarray(
-                    pillow.fromarray(rng.integers(0, 256, (n, n, 3), np.uint8)).resize(
-                        (width, height)
-                    ),
-                    np.float32,
-                )
-                for n in (6, 48)
-            ]
-            noise = rng.normal(0, 4, layers[0].shape)
-            pixels = np.clip(0.7 * layers[0] + 0.3 * layers[1] + noise, 0, 255).astype(np.uint8)
-            file = io.BytesIO()
-            pillow.fromarray(pixels).save(file, "JPEG", quality=85)
-            writer.write({"image": [file.getvalue()]})
+        made = [_photograph(pillow, rng, width, height) for _ in range(different or rows)]
+        writer.write({"image": [made[i % len(made)] for i in range(rows)]})
     return Measure(clock.seconds, rows)
 
 
-def images(path: str, batch: int, size: int) -> Measure:
+def _photograph(pillow: Any, rng: np.random.Generator, width: int, height: int) -> bytes:
+    layers = [
+        np.asarray(
+            pillow.fromarray(rng.integers(0, 256, (n, n, 3), np.uint8)).resize((width, height)),
+            np.float32,
+        )
+        for n in (6, 48)
+    ]
+    noise = rng.normal(0, 4, layers[0].shape)
+    pixels = np.clip(0.7 * layers[0] + 0.3 * layers[1] + noise, 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    pillow.fromarray(pixels).save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def export_images(path: str, folder: str) -> Measure:
+    """Write the images of a TFRecord file to files of their own."""
+    os.mkdir(folder)
+    with Clock() as clock:
+        images: Any = rm.open(path)["image"][:]
+        for i, image in enumerate(images):
+            Path(folder, f"{i:06}.jpg").write_bytes(image)
+    return Measure(clock.seconds, len(images))
+
+
+def images(path: str, batch: int, size: int, check: bool = False) -> Measure:
     """Read all images in batches, decoded."""
     with Clock() as clock:
         pipeline = rm.open(path).decode_image("image", (size, size)).batch(batch)
-        rows, _ = _consume(pipeline, "image", check=False)
-    return Measure(clock.seconds, rows)
+        rows, total = _consume(pipeline, "image", check)
+    return Measure(clock.seconds, rows, total if check else None)
 
 
 def _consume(batches: Iterable[dict[str, Any]], name: str, check: bool) -> tuple[int, float]:
@@ -138,6 +157,7 @@ def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]
 JOBS = {
     "augmented": augmented,
     "augmented_again": augmented_again,
+    "export_images": export_images,
     "images": images,
     "make_images": make_images,
     "pad": pad,

@@ -153,7 +153,7 @@ def augmented(path: str, batch: int) -> Measure:
     return Measure(clock.seconds, rows)
 
 
-def images(path: str, batch: int, size: int, antialias: bool) -> Measure:
+def images(path: str, batch: int, size: int, antialias: bool, check: bool = False) -> Measure:
     """Parse, decode and resize records in parallel calls, then batch."""
 
     def decode(record: Any) -> Any:
@@ -164,8 +164,8 @@ def images(path: str, batch: int, size: int, antialias: bool) -> Measure:
 
     with Clock() as clock:
         dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-        rows, _ = _consume(dataset.batch(batch).prefetch(tf.data.AUTOTUNE), check=False)
-    return Measure(clock.seconds, rows)
+        rows, total = _consume(dataset.batch(batch).prefetch(tf.data.AUTOTUNE), check)
+    return Measure(clock.seconds, rows, total if check else None)
 
 
 def _consume(dataset: Any, check: bool) -> tuple[int, float]:

@@ -22,7 +22,7 @@ __all__ = ["JOBS"]
 class MappedRows:
     """Rows of a memmap by number, as most people write it."""
 
-    def __init__(self, path: str, rows: int) -> None:
+    def __init__(self, path: str, rows: int | None) -> None:
         self._values = np.load(path, mmap_mode="r")[:rows]
 
     def __len__(self) -> int:

@@ -1,0 +1,79 @@
+"""Lance datasets, scanned and gathered."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Clock, Measure
+
+# Imported by name, because they have no types.
+lance: Any = importlib.import_module("lance")
+pa: Any = importlib.import_module("pyarrow")
+
+__all__ = ["JOBS"]
+
+# A scan gives this many batches at once; a trial finds the fastest.
+_MULTIPLES = (1, 8, 64)
+
+
+def make(source: str, path: str, version: str | None = None) -> Measure:
+    """Write an .npy file as one column of lists of one size; ``version`` is that of the format."""
+    values = np.load(source)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    with Clock() as clock:
+        lance.write_dataset(pa.table({"x": column}), path, data_storage_version=version)
+    return Measure(clock.seconds, len(values))
+
+
+def read(path: str, batch: int, width: int, check: bool = False) -> Measure:
+    """Open a dataset and scan it in batches."""
+    return _scan(path, batch, width, _best_multiple(path, batch, width), check)
+
+
+@functools.cache
+def _best_multiple(path: str, batch: int, width: int) -> int:
+    def seconds(multiple: int) -> float:
+        return min(_scan(path, batch, width, multiple, check=False).seconds for _ in range(2))
+
+    return min(_MULTIPLES, key=seconds)
+
+
+def _scan(path: str, batch: int, width: int, multiple: int, check: bool) -> Measure:
+    rows, total = 0, 0.0
+    with Clock() as clock:
+        dataset = lance.dataset(path)
+        for found in dataset.to_batches(columns=["x"], batch_size=batch * multiple):
+            block = found.column(0).flatten().to_numpy().reshape(-1, width)
+            for begin in range(0, len(block), batch):
+                values = block[begin : begin + batch]
+                rows += len(values)
+                if check:
+                    total += float(values.sum(dtype=np.float64))
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+def train(path: str, batch: int, width: int, rows: int, check: bool = False) -> Measure:
+    """Take the first rows in random order, batch by batch."""
+    order = np.random.default_rng(1).permutation(rows)
+    dataset = _opened(path)
+    got, total = 0, 0.0
+    with Clock() as clock:
+        for begin in range(0, rows, batch):
+            found = dataset.take(order[begin : begin + batch], columns=["x"])
+            values = found["x"].combine_chunks().flatten().to_numpy().reshape(-1, width)
+            got += len(values)
+            if check:
+                total += float(values.sum(dtype=np.float64))
+    return Measure(clock.seconds, got, total if check else None)
+
+
+@functools.cache
+def _opened(path: str) -> Any:
+    return lance.dataset(path)
+
+
+JOBS = {"make": make, "read": read, "train": train}

@@ -1,0 +1,49 @@
+"""The tables of the benchmarks, and the check that entrants read the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from benchmarks.machine import IdleWait
+from benchmarks.report import Goal, reach
+from benchmarks.timing import DifferentDataError, Entrant, Measure, Timing, race
+
+
+@dataclass
+class Reader:
+    """Reads 10 rows of a given sum."""
+
+    total: float
+
+    def call(self, job: str, **options: Any) -> Measure:
+        return Measure(0.5, 10, self.total if options.get("check") else None)
+
+
+def entrants(*totals: float) -> list[Entrant]:
+    return [Entrant(str(total), Reader(total), "read", {}, checked=True) for total in totals]
+
+
+def test_a_goal_is_met_in_rows_or_in_bytes() -> None:
+    timing = Timing("recmap", 1000, [Measure(1.0, 2_000_000)])
+    rows = [reach("read", timing, Goal(*goal)) for goal in ((2e6, "rows/s"), (2.5, "GB/s"))]
+    assert [(row.target, row.met) for row in rows] == [
+        ("≥ 2 M rows/s", True),
+        ("≥ 2.5 GB/s", False),
+    ]
+    assert rows[0].cells() == ["read", "2 M rows/s, 2 GB/s", "", "", "", "≥ 2 M rows/s", "met"]
+
+
+def test_entrants_must_read_the_same_values() -> None:
+    timings = race(entrants(100.0, 100.00001), 1, 1, IdleWait(0))
+    assert [timing.rows_per_second for timing in timings.values()] == [20, 20]
+    with pytest.raises(DifferentDataError, match="sum 101.0"):
+        race(entrants(100.0, 101.0), 1, 1, IdleWait(0))
+
+
+def test_decoded_images_may_differ_by_the_tolerance() -> None:
+    race(entrants(100.0, 101.0), 1, 1, IdleWait(0), tolerance=0.02)
+    with pytest.raises(DifferentDataError):
+        race(entrants(100.0, 103.0), 1, 1, IdleWait(0), tolerance=0.02)
