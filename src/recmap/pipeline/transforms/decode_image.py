@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
@@ -94,6 +94,9 @@ class ImageDecoder:
     marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
     At most ``threads`` processors work at a time; None uses all.
+
+    ``device`` is where images are decoded instead, when a batch is placed there: see
+    ``recmap.adapters.device_images``.
     """
 
     def __init__(
@@ -108,8 +111,9 @@ class ImageDecoder:
         *,
         exif: bool = False,
         fast: bool = False,
+        device: Any = None,
     ) -> None:
-        self.column = column
+        self.column, self.device = column, device
         self._size = _checked_size(size)
         self._dtype = as_dtype("dtype", dtype)
         if not isinstance(column, str):
@@ -125,7 +129,10 @@ class ImageDecoder:
         threads = None if threads is None else as_whole("threads", threads, 1)
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)
+        if device is not None:
+            _check_for_device(self._size, errors, fast)
         self._channels, self._errors, self._threads = channels, errors, threads
+        self.scaled = scale is not None
         self._values = _values_of_levels(self._dtype, scale)
         self._reader = ImageReader(channels, self._size, exif, fast)
 
@@ -147,6 +154,18 @@ class ImageDecoder:
 
         return out, self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
 
+    def is_sound_jpeg(self, data: bytes) -> bool:
+        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        return self._reader.is_sound_jpeg(data)
+
+    def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Decode some images of a batch."""
+        assert self._size is not None
+        out = np.zeros((len(rows), *self._size, self._channels), self._dtype)
+        place = {int(row): at for at, row in enumerate(rows)}
+        self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
+        return out
+
     def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
         # Keep images separate until decoding has confirmed their sizes.
         found: dict[int, npt.NDArray[np.uint8]] = {}
@@ -161,10 +180,14 @@ class ImageDecoder:
         return Ragged(Ragged(values, lines), _ends(heights)), good
 
     def _decode_all(
-        self, strings: Ragged, put: Callable[[int, npt.NDArray[np.uint8]], None]
+        self,
+        strings: Ragged,
+        put: Callable[[int, npt.NDArray[np.uint8]], None],
+        which: Collection[int] | None = None,
     ) -> npt.NDArray[np.bool_]:
         reasons: dict[int, str] = {}
-        rows = iter(range(len(strings)))
+        which = range(len(strings)) if which is None else which
+        rows = iter(which)
 
         def work() -> None:
             for row in rows:  # each thread takes the next one
@@ -179,7 +202,7 @@ class ImageDecoder:
                 else:
                     put(row, pixels)
 
-        threads = min(self._threads or thread_count(), thread_count(), len(strings))
+        threads = min(self._threads or thread_count(), thread_count(), len(which))
         if threads <= 1:
             work()
         else:
@@ -232,6 +255,20 @@ def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
     if len(sides) != 2:
         raise OptionError(f"size={size!r}: it is (height, width), each 1 or more, or None")
     return sides[0], sides[1]
+
+
+def _check_for_device(size: tuple[int, int] | None, errors: BadImages, fast: bool) -> None:
+    if size is None:
+        raise OptionError(
+            "decode_image(size=None, device=...): a device needs one size, such as size=(224, 224)"
+        )
+    if errors == "skip":
+        raise OptionError(
+            "decode_image(errors='skip', device=...): rows cannot be dropped from a batch that is "
+            "made; use errors='zero'"
+        )
+    if fast:
+        raise OptionError("decode_image(fast=True, device=...): fast=True is for the CPU")
 
 
 def _exhaust(rows: Iterator[int]) -> None:

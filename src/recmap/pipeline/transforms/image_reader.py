@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from recmap.errors import MissingPackageError
 
-__all__ = ["ImageReader", "is_jpeg", "reason_of"]
+__all__ = ["ImageReader", "reason_of"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
 _TURBO_FORMATS = {1: "Gray", 3: "RGB", 4: "RGBA"}
 _TURBO_COLOURS = ("Gray", "YCbCr", "RGB")
 # A block of 64 pixels takes a bit or more, so no whole JPEG claims more pixels than this.
@@ -58,21 +59,21 @@ class ImageReader:
 
     def _with_turbo(self, data: bytes) -> npt.NDArray[np.uint8] | None:
         """Decode a JPEG that raises no doubt. Return None for all others."""
-        if not is_jpeg(data):
+        size = _jpeg_size(data)
+        if size is None:
             return None
-        turbo = _simplejpeg()
+        height, width = self._reduced(*size)
         try:
-            height, width, colours, _ = turbo.decode_jpeg_header(data)
-            limit = min(_pillow().MAX_IMAGE_PIXELS or np.inf, _MOST_PIXELS_PER_BYTE * len(data))
-            if colours not in _TURBO_COLOURS or height * width > limit:
-                return None
-            least = self._reduced(height, width)
-            pixels: npt.NDArray[np.uint8] = turbo.decode_jpeg(
-                data, _TURBO_FORMATS[self.channels], min_height=least[0], min_width=least[1]
+            pixels: npt.NDArray[np.uint8] = _simplejpeg().decode_jpeg(
+                data, _TURBO_FORMATS[self.channels], min_height=height, min_width=width
             )
-        except (KeyError, ValueError):  # KeyError: kinds of JPEG that simplejpeg has no name for
+        except ValueError:
             return None
         return pixels
+
+    def is_sound_jpeg(self, data: bytes) -> bool:
+        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        return data.endswith(_END_OF_IMAGE) and _jpeg_size(data) is not None
 
     def _reduced(self, height: int, width: int) -> tuple[int, int]:
         """Return the size to decode an image at, or (0, 0) to decode all of it."""
@@ -109,9 +110,16 @@ class ImageReader:
         return (height, width) if turn in _SIDEWAYS else (width, height)  # Pillow's order
 
 
-def is_jpeg(data: bytes) -> bool:
-    """Tell a JPEG by its first bytes."""
-    return data.startswith(b"\xff\xd8\xff")
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Return the height and width of a JPEG in a usual colour space, if they are plausible."""
+    if not data.startswith(_START_OF_IMAGE):
+        return None
+    try:
+        height, width, colours, _ = _simplejpeg().decode_jpeg_header(data)
+    except (KeyError, ValueError):  # KeyError: kinds of JPEG that simplejpeg has no name for
+        return None
+    limit = min(_pillow().MAX_IMAGE_PIXELS or np.inf, _MOST_PIXELS_PER_BYTE * len(data))
+    return (height, width) if colours in _TURBO_COLOURS and height * width <= limit else None
 
 
 def reason_of(error: Exception) -> str:
