@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, ImageError, OptionError, OptionTypeError
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.memory import empty
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.model.field import Field
@@ -149,10 +150,10 @@ class ImageDecoder:
             raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
         if self._size is None:
             return self._decode_unsized(strings)
-        # Bad images stay zero; pages that are never written take no memory.
-        out = np.zeros((len(strings), *self._size, self._channels), self._dtype)
-
-        return out, self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
+        out = empty((len(strings), *self._size, self._channels), self._dtype)
+        good = self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
+        out[~good] = 0
+        return out, good
 
     def is_sound_jpeg(self, data: bytes) -> bool:
         """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
@@ -161,9 +162,10 @@ class ImageDecoder:
     def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Decode some images of a batch."""
         assert self._size is not None
-        out = np.zeros((len(rows), *self._size, self._channels), self._dtype)
+        out = empty((len(rows), *self._size, self._channels), self._dtype)
         place = {int(row): at for at, row in enumerate(rows)}
-        self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
+        good = self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
+        out[~good[rows]] = 0
         return out
 
     def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
@@ -239,8 +241,9 @@ def _values_of_levels(
     """Return the bits of what the levels 0 to 255 become, or None if they stay as they are."""
     if dtype == np.uint8:
         return None
-    levels = np.arange(256, dtype=np.float64 if dtype == np.float64 else np.float32)
-    values = levels / levels.dtype.type(255) if scale else levels
+    wide: type[np.floating[Any]] = np.float64 if dtype == np.float64 else np.float32
+    levels = np.arange(256).astype(wide)
+    values = levels / wide(255) if scale else levels
     return values.astype(dtype).view(f"u{dtype.itemsize}")
 
 
