@@ -79,7 +79,7 @@ class ImageDecoder:
 
     Resizing is bilinear and antialiased, in whole levels of 0 to 255. Each level is within 1
     of ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
-    included. JPEGs are decoded with libjpeg's accurate transform, which TensorFlow calls
+    included. JPEGs are decoded with libjpeg-turbo's accurate transform, which TensorFlow calls
     ``dct_method="INTEGER_ACCURATE"`` and does not use by default. ``fast=True`` decodes JPEGs
     at least twice as large as ``size`` at a half, a quarter or an eighth of their size, which
     is faster and differs by several levels where there is fine detail.
