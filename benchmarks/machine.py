@@ -18,6 +18,7 @@ _PACKAGES = (
     "recmap",
     "numpy",
     "pillow",
+    "simplejpeg",
     "tensorflow",
     "torch",
     "jax",

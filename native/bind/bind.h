@@ -118,6 +118,7 @@ void bind_mapping(nb::module_& m);
 void bind_pad(nb::module_& m);
 void bind_permutation(nb::module_& m);
 void bind_reserve(nb::module_& m);
+void bind_resize(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_slots(nb::module_& m);
 

@@ -4,7 +4,7 @@ NB_MODULE(_core, m) {
   // A thread that is still reading ahead when the interpreter exits holds on to its arrays. Users
   // can do nothing about that, and nothing is lost.
   nb::set_leak_warnings(false);
-  m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF.";
+  m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF, resizing.";
   recmap::bind::bind_buffer_pool(m);
   recmap::bind::bind_column(m);
   recmap::bind::bind_decode(m);
@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_pad(m);
   recmap::bind::bind_permutation(m);
   recmap::bind::bind_reserve(m);
+  recmap::bind::bind_resize(m);
   recmap::bind::bind_scan(m);
   recmap::bind::bind_slots(m);
 }

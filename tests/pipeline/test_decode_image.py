@@ -445,10 +445,11 @@ def test_columns_that_are_not_byte_strings_are_refused() -> None:
         ImageDecoder("image").decode(rm.Ragged.from_rows([[1, 2]]))
 
 
-def test_without_pillow_the_error_says_what_to_install() -> None:
-    program = """
+@pytest.mark.parametrize(("module", "package"), [("PIL", "Pillow"), ("simplejpeg", "simplejpeg")])
+def test_the_error_says_what_to_install(module: str, package: str) -> None:
+    program = f"""
 import sys
-sys.modules["PIL"] = None
+sys.modules["{module}"] = None
 from recmap.pipeline.transforms.decode_image import ImageDecoder
 try:
     ImageDecoder("image")
@@ -458,7 +459,7 @@ except ImportError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout == "MissingPackageError images need Pillow: pip install recmap[images]\n"
+    assert run.stdout == f"MissingPackageError images need {package}: pip install recmap[images]\n"
 
 
 def test_a_broken_image_in_a_pipeline_is_black_skipped_or_an_error() -> None:

@@ -8,9 +8,12 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import OptionError
+from recmap.model.field import Field
+from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["ExternalReader", "Feed", "NumberedRows", "State"]
+__all__ = ["ExternalReader", "Feed", "ImagesOnDevice", "NumberedRows", "State", "check_on_host"]
 
 #: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -29,6 +32,11 @@ class Feed(Protocol):
 
     def sample(self) -> Batch:
         """Run the first rows through the pipeline, and return the resulting columns."""
+        ...
+
+    @property
+    def images_on_device(self) -> Mapping[str, ImagesOnDevice]:
+        """The columns of encoded images that are to be decoded on a device."""
         ...
 
     @property
@@ -138,6 +146,43 @@ class NumberedRows(Protocol):
     def gather(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
         """Read the rows at these positions into new arrays."""
         ...
+
+
+class ImagesOnDevice(Protocol):
+    """How to decode a column of encoded images on a device."""
+
+    @property
+    def device(self) -> Any:
+        """The device, as the user named it."""
+        ...
+
+    @property
+    def field(self) -> Field:
+        """The field of the decoded images."""
+        ...
+
+    @property
+    def scaled(self) -> bool:
+        """Whether levels of 0 to 255 become values of 0 to 1."""
+        ...
+
+    def is_sound_jpeg(self, data: bytes) -> bool:
+        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        ...
+
+    def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Decode some images on the CPU."""
+        ...
+
+
+def check_on_host(feed: Feed, what: str) -> None:
+    """Refuse what needs decoded images if a device is to decode them."""
+    for name, images in feed.images_on_device.items():
+        raise OptionError(
+            f"{what}: decode_image({name!r}, device={images.device!r}) decodes images when "
+            f"to_torch(device={images.device!r}) places a batch; use that, or leave out device= "
+            "in decode_image"
+        )
 
 
 class ExternalReader(Protocol):

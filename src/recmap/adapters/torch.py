@@ -6,17 +6,20 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
-from recmap.adapters.feed import Feed
+from recmap.adapters.feed import Feed, check_on_host
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.ragged import Ragged
+
+if TYPE_CHECKING:
+    from recmap.adapters.device_images import DeviceImages
 
 try:
     import torch
@@ -64,6 +67,7 @@ def to_torch(
     if device is not None:
         check_prefetch(feed, prefetch, "to_torch(device=...)")
         return TorchBatches(feed, chosen, ragged, _as_device(device), prefetch)
+    check_on_host(feed, "to_torch() without device=")
     if not feed.numbered:
         return TorchStream(feed, chosen, ragged, pin_memory)
     if pin_memory:
@@ -232,6 +236,7 @@ class TorchBatches(PlacedBatches):
     ) -> None:
         super().__init__(feed, chosen, prefetch, device.index if device.type == "cuda" else None)
         self._ragged = ragged
+        self._images = _device_images(feed, chosen, device)
         self._copies = _CudaCopies(device) if device.type == "cuda" else _Copies(device)
         weakref.finalize(self, self._copies.wait).atexit = False
 
@@ -244,14 +249,28 @@ class TorchBatches(PlacedBatches):
         return super().__iter__()
 
     def _place(self, columns: dict[str, Any]) -> Any:
-        wanted = {name: columns[name] for name in self._chosen.names}
+        wanted = {name: columns[name] for name in self._chosen.names if name not in self._images}
         with self._copies.of_batch() as copy:
-            return self._chosen.arrange(_as_tensors(wanted, self._ragged, copy)), copy
+            tensors = _as_tensors(wanted, self._ragged, copy)
+            for name, images in self._images.items():
+                tensors[name] = copy.made(images.decode(columns[name], copy))
+            return self._chosen.arrange(tensors), copy
 
     def _finished(self, placed: Any) -> Any:
         batch, copy = placed
         copy.finish()
         return batch
+
+
+def _device_images(feed: Feed, chosen: FeaturesAndLabels, device: Any) -> dict[str, DeviceImages]:
+    """Return what decodes the columns of images that are decoded on the device."""
+    wanted = {n: images for n, images in feed.images_on_device.items() if n in chosen.names}
+    if not wanted:
+        return {}
+    from recmap.adapters.device_images import DeviceImages, check_devices
+
+    check_devices(wanted, device)
+    return {name: DeviceImages(images, device) for name, images in wanted.items()}
 
 
 def _as_device(device: Device) -> Any:
@@ -289,6 +308,10 @@ class _Copy:
     def __call__(self, tensor: Any) -> Any:
         """Begin to copy a tensor."""
         return tensor.to(self._device)
+
+    def made(self, tensor: Any) -> Any:
+        """Return a tensor that was made on the device, to be part of the batch."""
+        return tensor
 
     def finish(self) -> None:
         """Make the copies usable for what the caller does next."""
@@ -331,8 +354,11 @@ class _CudaCopy(_Copy):
     def __call__(self, tensor: Any) -> Any:
         tensor = tensor.pin_memory()  # does nothing if it is
         self.sources.append(tensor)
-        self._tensors.append(tensor.to(self._device, non_blocking=True))
-        return self._tensors[-1]
+        return self.made(tensor.to(self._device, non_blocking=True))
+
+    def made(self, tensor: Any) -> Any:
+        self._tensors.append(tensor)
+        return tensor
 
     def finish(self) -> None:
         current = torch.cuda.current_stream(self._device)

@@ -1,8 +1,10 @@
-"""The native core: TFRecord framing, tf.train.Example as columns, LZF."""
+"""
+The native core: TFRecord framing, tf.train.Example as columns, LZF, resizing.
+"""
 
 from collections.abc import Callable, Sequence
 import enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy
 import numpy.typing
@@ -403,6 +405,9 @@ def reserve(file: int, offset: int, size: int) -> bool:
     """
     Reserve room on the disk behind the end of a file. Return False if that is not possible.
     """
+
+def resize_image(pixels: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[Any], values: numpy.typing.NDArray[Any] | None = None) -> None:
+    """Fill `out` with a resized image, its levels looked up in 256 values."""
 
 NO_LIMIT: int = 18446744073709551615
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import Workers, as_whole
+from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.executor import batch_at, plain_batches
@@ -58,11 +59,23 @@ class PipelineFeed:
     @property
     def schema(self) -> Schema:
         """The fields of the rows or batches that come out."""
-        return self.ready.schema
+        made = {name: images.field for name, images in self.images_on_device.items()}
+        return Schema({**self.ready.schema, **made}) if made else self.ready.schema
 
     def sample(self) -> Batch:
         """Return the transformed first rows, which tell ragged columns from padded ones."""
         return self.ready.sample
+
+    @property
+    def images_on_device(self) -> Mapping[str, ImagesOnDevice]:
+        """The columns of encoded images that a device decodes."""
+        images = {each.column: each for each in self._plan.images_on_device}
+        # A later select may have left some out.
+        found = {name: each for name, each in images.items() if name in self.ready.schema}
+        for name in found:
+            if self.ready.schema[name] != Field("bytes"):
+                raise OptionError(f"decode_image: {name!r} is {self.ready.schema[name]}, not bytes")
+        return found
 
     @property
     def batched(self) -> bool:

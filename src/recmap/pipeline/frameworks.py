@@ -23,6 +23,14 @@ class Frameworks:
         """Return the feed that adapters read."""
         raise NotImplementedError
 
+    def _host_feed(self, verb: str) -> Feed:
+        """Return the feed for an adapter that places no batches on a device by PyTorch."""
+        from recmap.adapters.feed import check_on_host
+
+        feed = self._feed()
+        check_on_host(feed, verb)
+        return feed
+
     def to_jax(
         self,
         *,
@@ -40,7 +48,7 @@ class Frameworks:
         """
         from recmap.adapters.jax import to_jax
 
-        return to_jax(self._feed(), device, sharding, prefetch, features, label)
+        return to_jax(self._host_feed("to_jax()"), device, sharding, prefetch, features, label)
 
     def to_keras(
         self,
@@ -65,7 +73,13 @@ class Frameworks:
         from recmap.adapters.keras import to_keras
 
         return to_keras(
-            self._feed(), features, label, sample_weight, workers, max_queue_size, unknown
+            self._host_feed("to_keras()"),
+            features,
+            label,
+            sample_weight,
+            workers,
+            max_queue_size,
+            unknown,
         )
 
     def to_tf(
@@ -82,7 +96,7 @@ class Frameworks:
         """
         from recmap.adapters.tf import to_tf
 
-        return to_tf(self._feed(), features, label, ragged)
+        return to_tf(self._host_feed("to_tf()"), features, label, ragged)
 
     @overload
     def to_torch(

@@ -207,6 +207,7 @@ class Verbs(Frameworks):
         scale: Literal["0-1"] | None = None,
         errors: Literal["raise", "skip", "zero"] = "raise",
         fast: bool = False,
+        device: Any = None,
     ) -> Pipeline:
         """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
 
@@ -220,6 +221,10 @@ class Verbs(Frameworks):
         With ``size=None``, images keep their sizes, and the column is ragged:
         ``row["image"].pad()`` is the array of one row, and ``batch(n, pad="longest")`` pads
         images to the largest of a batch.
+
+        With ``device="cuda"``, ``to_torch(device="cuda")`` decodes JPEGs on the GPU, by
+        TorchCodec or torchvision. Only ``shuffle``, ``batch`` and other verbs that need no
+        pixels may come in between.
         """
         import numpy as np
 
@@ -227,11 +232,15 @@ class Verbs(Frameworks):
         from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
 
         self._plan.check_before_batch("decode_image")
-        decoder = ImageDecoder(column, size, channels, dtype, scale, errors, fast=fast)
-        given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
-        return self._transformed(
-            DecodeImages(decoder, errors == "skip"), record("decode_image", *given)
+        decoder = ImageDecoder(
+            column, size, channels, dtype, scale, errors, fast=fast, device=device
         )
+        given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
+        verb = record("decode_image", *given)
+        if device is not None:  # a state may be continued with another device, or none
+            images = (*self._plan.images_on_device, decoder)
+            return self._then(replace(self._plan, images_on_device=images), verb)
+        return self._transformed(DecodeImages(decoder, errors == "skip"), verb)
 
     def batch(
         self,
@@ -303,6 +312,7 @@ class Verbs(Frameworks):
 
         plan = self._plan
         plan.check_before_batch("bucket")
+        plan.check_images_on_host("bucket")
         plan.check_uneven("bucket")
         bucket = Boundaries.checked(by, boundaries)
         if isinstance(by, str) and not plan.transforms:
@@ -338,6 +348,7 @@ class Verbs(Frameworks):
 
         plan = self._plan
         plan.check_before_batch("pack")
+        plan.check_images_on_host("pack")
         plan.check_uneven("pack")
         packs = Packs.checked(length, columns, fill, long)
         if not plan.transforms:
@@ -476,6 +487,9 @@ class Pipeline(Verbs):
         return name in self.schema
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        from recmap.adapters.feed import check_on_host
+
+        check_on_host(self._own_feed, "iterating over a pipeline")
         return iter(self._own_feed)
 
     def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
@@ -489,9 +503,11 @@ class Pipeline(Verbs):
         >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
         [[0, 1], [2], [0, 1], [2]]
         """
+        from recmap.adapters.feed import check_on_host
         from recmap.model.arguments import as_whole
         from recmap.model.progress import check_progress
 
+        check_on_host(self._own_feed, "run()")
         check_progress(progress)
         return self._own_feed.run(as_whole("epochs", epochs), progress)
 

@@ -15,6 +15,7 @@ from recmap.pipeline.state import Cursor, digest
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
+from recmap.pipeline.transforms.decode_image import ImageDecoder
 from recmap.pipeline.transforms.select import SelectColumns, Slice, sliced
 from recmap.pipeline.trial import TransformedRows
 
@@ -75,6 +76,8 @@ class Plan:
     read_threads: int | None = None
     memory: int = _MEMORY
     functions: int = 0
+    #: Columns of images that are decoded on a device, when a batch is placed there.
+    images_on_device: tuple[ImageDecoder, ...] = ()
     #: What a state identifies the pipeline by: the data and the verbs.
     sources: tuple[SourceRows, ...] = ()
     records: tuple[VerbRecord, ...] = ()
@@ -88,6 +91,8 @@ class Plan:
     def with_transform(self, transform: Transform) -> Plan:
         """Add a transform of rows or, after ``batch``, of batches."""
         self.check_no_bucket()
+        if transform.calls_user_code:
+            self.check_images_on_host(transform.name)
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
@@ -207,6 +212,14 @@ class Plan:
         """Refuse a verb after ``take`` or ``skip`` that counts all epochs."""
         if self.total_slice:
             raise OptionError(f"{verb} comes before repeat and the take or skip after it")
+
+    def check_images_on_host(self, verb: str) -> None:
+        """Refuse a verb that would see encoded images."""
+        for images in self.images_on_device:
+            raise OptionError(
+                f"{verb} comes before decode_image({images.column!r}, device={images.device!r}): "
+                "images are decoded when to_torch(device=...) places a batch"
+            )
 
     def check_no_bucket(self) -> None:
         """Refuse a verb between ``bucket`` and ``batch``."""
@@ -404,6 +417,7 @@ def joined_rows(plans: Sequence[Plan], verb: str) -> list[Rows]:
     """Return the rows of several pipelines, with different random numbers for each function."""
     rows, functions, workers = [], 0, _largest_pool(plans)
     for plan in plans:
+        plan.check_images_on_host(verb)
         branch = plan.random_access(verb, workers)
         # The first is left unchanged, so that it does not have to be tried again.
         rows.append(branch.reseeded(functions) if functions else branch)

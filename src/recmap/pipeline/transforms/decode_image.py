@@ -1,17 +1,9 @@
-"""``decode_image``: turn a column of encoded images into pixels, on all processors.
-
-Pillow does the decoding: it gives the claimed size of an image before it allocates memory, and
-says why it refuses one. OpenCV is faster for images that are shrunk only a little, but it
-allocates up to 2**30 pixels because a header says so, prints errors instead of raising them,
-does not antialias, and is four times as large.
-"""
+"""``decode_image``: turn a column of encoded images into pixels, on all processors."""
 
 from __future__ import annotations
 
-import io
 import os
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
@@ -19,33 +11,25 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import (
-    ColumnError,
-    ImageError,
-    MissingPackageError,
-    OptionError,
-    OptionTypeError,
-)
+from recmap.errors import ColumnError, ImageError, OptionError, OptionTypeError
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.memory import empty
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
+from recmap.native import _core
 from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.image_reader import ImageReader, reason_of
 
 __all__ = ["DecodeImages", "ImageDecoder"]
 
 BadImages: TypeAlias = Literal["raise", "skip", "zero"]
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_CHANNELS = (1, 3, 4)
 _MOST_SIDE = 1 << 20
 _DTYPES = ("uint8", "float16", "float32", "float64")
-_ORIENTATION = 0x0112  # the EXIF tag
-_SIDEWAYS = (5, 6, 7, 8)
-# Pillow's numbers for flip, rotate, transpose and transverse, by orientation.
-_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class ImageDecoder:
 
     Resizing is bilinear and antialiased, in whole levels of 0 to 255. Each level is within 1
     of ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
-    included. JPEGs are decoded with libjpeg's accurate transform, which TensorFlow calls
+    included. JPEGs are decoded with libjpeg-turbo's accurate transform, which TensorFlow calls
     ``dct_method="INTEGER_ACCURATE"`` and does not use by default. ``fast=True`` decodes JPEGs
     at least twice as large as ``size`` at a half, a quarter or an eighth of their size, which
     is faster and differs by several levels where there is fine detail.
@@ -111,6 +95,9 @@ class ImageDecoder:
     marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
     At most ``threads`` processors work at a time; None uses all.
+
+    ``device`` is where images are decoded instead, when a batch is placed there: see
+    ``recmap.adapters.device_images``.
     """
 
     def __init__(
@@ -125,13 +112,14 @@ class ImageDecoder:
         *,
         exif: bool = False,
         fast: bool = False,
+        device: Any = None,
     ) -> None:
-        self.column = column
+        self.column, self.device = column, device
         self._size = _checked_size(size)
         self._dtype = as_dtype("dtype", dtype)
         if not isinstance(column, str):
             raise OptionTypeError(f"column={column!r}: give the name of the column of images")
-        if as_whole("channels", channels) not in _MODES:
+        if as_whole("channels", channels) not in _CHANNELS:
             raise OptionError(f"channels={channels}: it is 1 (grey), 3 (RGB) or 4 (RGBA)")
         if self._dtype.name not in _DTYPES:
             raise OptionError(f"dtype={self._dtype}: it is one of {', '.join(_DTYPES)}")
@@ -142,10 +130,12 @@ class ImageDecoder:
         threads = None if threads is None else as_whole("threads", threads, 1)
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)
-        self._channels, self._scale, self._errors = channels, scale, errors
-        self._threads = threads
-        self._exif, self._fast = exif, fast
-        _pillow()
+        if device is not None:
+            _check_for_device(self._size, errors, fast)
+        self._channels, self._errors, self._threads = channels, errors, threads
+        self.scaled = scale is not None
+        self._values = _values_of_levels(self._dtype, scale)
+        self._reader = ImageReader(channels, self._size, exif, fast)
 
     @property
     def field(self) -> Field:
@@ -160,13 +150,23 @@ class ImageDecoder:
             raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
         if self._size is None:
             return self._decode_unsized(strings)
-        # Bad images stay zero; pages that are never written take no memory.
-        out = np.zeros((len(strings), *self._size, self._channels), self._dtype)
+        out = empty((len(strings), *self._size, self._channels), self._dtype)
+        good = self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
+        out[~good] = 0
+        return out, good
 
-        def put(row: int, pixels: npt.NDArray[np.uint8]) -> None:
-            self._store(pixels, out[row])
+    def is_sound_jpeg(self, data: bytes) -> bool:
+        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        return self._reader.is_sound_jpeg(data)
 
-        return out, self._decode_all(strings, put)
+    def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Decode some images of a batch."""
+        assert self._size is not None
+        out = empty((len(rows), *self._size, self._channels), self._dtype)
+        place = {int(row): at for at, row in enumerate(rows)}
+        good = self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
+        out[~good[rows]] = 0
+        return out
 
     def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
         # Keep images separate until decoding has confirmed their sizes.
@@ -177,29 +177,34 @@ class ImageDecoder:
         lines, pixels = _ends(np.repeat(widths, heights)), _ends(heights * widths)
         values = np.empty((int(pixels[-1]), self._channels), self._dtype)
         for row in sorted(found):
-            flat = found.pop(row).reshape(-1, self._channels)
-            self._store(flat, values[pixels[row] : pixels[row + 1]])
+            image = found.pop(row)
+            self._store(image, values[pixels[row] : pixels[row + 1]].reshape(image.shape))
         return Ragged(Ragged(values, lines), _ends(heights)), good
 
     def _decode_all(
-        self, strings: Ragged, put: Callable[[int, npt.NDArray[np.uint8]], None]
+        self,
+        strings: Ragged,
+        put: Callable[[int, npt.NDArray[np.uint8]], None],
+        which: Collection[int] | None = None,
     ) -> npt.NDArray[np.bool_]:
         reasons: dict[int, str] = {}
-        rows = iter(range(len(strings)))
+        which = range(len(strings)) if which is None else which
+        rows = iter(which)
 
         def work() -> None:
             for row in rows:  # each thread takes the next one
                 try:
-                    put(row, self._pixels(strings[row]))
+                    pixels = self._reader.read(strings[row])
                 except MemoryError:
                     raise
-                # Pillow raises a dozen kinds of errors for hostile bytes.
                 except Exception as e:
-                    reasons[row] = _reason(e)
+                    reasons[row] = reason_of(e)
                     if self._errors == "raise":
                         _exhaust(rows)
+                else:
+                    put(row, pixels)
 
-        threads = min(self._threads or thread_count(), thread_count(), len(strings))
+        threads = min(self._threads or thread_count(), thread_count(), len(which))
         if threads <= 1:
             work()
         else:
@@ -225,92 +230,25 @@ class ImageDecoder:
         error.row = row
         return error
 
-    def _pixels(self, data: bytes) -> npt.NDArray[np.uint8]:
-        pillow = _pillow()
-        with pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
-            limit = pillow.MAX_IMAGE_PIXELS
-            width, height = image.size
-            if limit is not None and width * height > limit:
-                raise ValueError(f"{width:,} x {height:,} pixels, more than the {limit:,} allowed")
-            mode = _MODES[self._channels]
-            size = self._size and self._size[::-1]  # Pillow's order
-            turn = image.getexif().get(_ORIENTATION) if self._exif else None
-            drafted = size[::-1] if size and turn in _SIDEWAYS else size
-            image.draft("L" if mode == "L" else "RGB", drafted if self._fast else None)
-            alpha = _bmp_alpha(image, data) if mode == "RGBA" else None
-            made = _converted(image, mode)
-            if alpha is not None:
-                made.putalpha(alpha)
-            made = _turned(made, turn)
-            if size and made.size != size:
-                made = _resized(made, size)
-            pixels: npt.NDArray[np.uint8] = np.asarray(made)
-        return pixels.reshape(*pixels.shape[:2], self._channels)
-
     def _store(self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
-        if self._scale is None:
-            out[...] = pixels
-        else:
-            wide = np.float64 if self._dtype == np.float64 else np.float32
-            np.divide(pixels, wide(255), out=out, casting="same_kind")
+        """Resize an image to the size of ``out``, and write its values there."""
+        _core.resize_image(pixels, out.view(f"u{out.itemsize}"), self._values)
+
+
+def _values_of_levels(
+    dtype: np.dtype[Any], scale: Literal["0-1"] | None
+) -> npt.NDArray[Any] | None:
+    """Return the bits of what the levels 0 to 255 become, or None if they stay as they are."""
+    if dtype == np.uint8:
+        return None
+    wide: type[np.floating[Any]] = np.float64 if dtype == np.float64 else np.float32
+    levels = np.arange(256).astype(wide)
+    values = levels / wide(255) if scale else levels
+    return values.astype(dtype).view(f"u{dtype.itemsize}")
 
 
 def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _converted(image: Any, mode: str) -> Any:
-    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip
-        return _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    if image.mode == "CMYK":
-        image = image.convert("RGB")
-    image.load()
-    return image if image.mode == mode else image.convert(mode)
-
-
-def _resized(image: Any, size: tuple[int, int]) -> Any:
-    pillow = _pillow()
-    bilinear = pillow.Resampling.BILINEAR
-    if image.mode != "RGBA":
-        return image.resize(size, bilinear)
-    # Pillow would weight colours by alpha.
-    return pillow.merge("RGBA", [band.resize(size, bilinear) for band in image.split()])
-
-
-def _bmp_alpha(image: Any, data: bytes) -> Any:
-    """Return the fourth bytes of the pixels of a BMP, which Pillow ignores.
-
-    Return None if there are none, or if all are 0.
-    """
-    if image.format != "BMP" or image.mode != "RGB" or len(data) < 34:
-        return None
-    start, header = struct.unpack_from("<II", data, 10)
-    bits, packing = struct.unpack_from("<HI", data, 28)
-    if header < 40 or bits != 32 or packing != 0:
-        return None
-    width, height = image.size
-    if start + 4 * width * height > len(data):
-        return None  # truncated; decoding will raise
-    pixels = np.frombuffer(data, np.uint8, 4 * width * height, start).reshape(height, width, 4)
-    alpha = pixels[..., 3]
-    if struct.unpack_from("<i", data, 22)[0] > 0:  # stored bottom line first
-        alpha = alpha[::-1]
-    return _pillow().fromarray(np.ascontiguousarray(alpha)) if alpha.any() else None
-
-
-def _turned(image: Any, orientation: int | None) -> Any:
-    """Rotate or flip an image as its EXIF orientation says."""
-    how = None if orientation is None else _TURNS.get(orientation)
-    return image if how is None else image.transpose(how)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    if type(error).__name__ == "UnidentifiedImageError":
-        return "not an image (JPEG, PNG, WebP, GIF and BMP are)"
-    return f"a broken image: {text or type(error).__name__}"
 
 
 def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -322,6 +260,20 @@ def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
     return sides[0], sides[1]
 
 
+def _check_for_device(size: tuple[int, int] | None, errors: BadImages, fast: bool) -> None:
+    if size is None:
+        raise OptionError(
+            "decode_image(size=None, device=...): a device needs one size, such as size=(224, 224)"
+        )
+    if errors == "skip":
+        raise OptionError(
+            "decode_image(errors='skip', device=...): rows cannot be dropped from a batch that is "
+            "made; use errors='zero'"
+        )
+    if fast:
+        raise OptionError("decode_image(fast=True, device=...): fast=True is for the CPU")
+
+
 def _exhaust(rows: Iterator[int]) -> None:
     for _ in rows:
         pass
@@ -331,13 +283,3 @@ def _exhaust(rows: Iterator[int]) -> None:
 def _pool(process: int) -> Threads:
     """Return the threads of this process, which all decoders share. A fork starts its own."""
     return Threads(pool_size(), f"recmap-images-{process}")
-
-
-@lru_cache(maxsize=1)
-def _pillow() -> Any:
-    try:
-        from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
-    except ImportError as e:
-        raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
-    Image.preinit()  # here, rather than in several threads at once
-    return Image

@@ -1,0 +1,175 @@
+"""Images that are decoded on the device that a batch is placed on.
+
+The encoded images of a batch are decoded together by TorchCodec or torchvision, whichever is
+installed, and resized there. What a GPU does not decode, or might decode without noticing that
+something is missing, is decoded on the CPU and copied.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from recmap.adapters.feed import ImagesOnDevice
+from recmap.errors import MissingPackageError, OptionError
+from recmap.model.ragged import Ragged
+
+__all__ = ["DeviceImages", "check_devices"]
+
+# Takes encoded images, the name of a colour mode and a device; returns (channels, height, width).
+_DecodeJpegs: TypeAlias = Callable[[list[Any], str, Any], list[Any]]
+# Images that are resized together.
+_TOGETHER = 64
+
+
+def check_devices(images: Mapping[str, ImagesOnDevice], device: Any) -> None:
+    """Refuse to place a batch on another device than its images are decoded on."""
+    for name, decoder in images.items():
+        wanted = torch.device(decoder.device)
+        if wanted.type != device.type or wanted.index not in (None, device.index):
+            raise OptionError(
+                f"decode_image({name!r}, device={decoder.device!r}) with "
+                f"to_torch(device={str(device)!r}): give both the same device"
+            )
+
+
+class DeviceImages:
+    """Decodes a column of images on a device."""
+
+    def __init__(self, images: ImagesOnDevice, device: Any) -> None:
+
+        self._images, self._device = images, device
+        self._decode_jpegs = _jpeg_decoder()
+        self._dtype = getattr(torch, images.field.dtype.name)
+        self._height, self._width, self._channels = images.field.shape
+        self._mode = "GRAY" if self._channels == 1 else "RGB"
+        self._works = False  # whether the device has decoded anything
+
+    def decode(self, strings: Ragged, copy: Callable[[Any], Any]) -> Any:
+        """Return a tensor of (rows, height, width, channels) on the device.
+
+        ``copy`` copies a tensor there.
+        """
+
+        shape = (len(strings), self._height, self._width, self._channels)
+        out = torch.empty(shape, dtype=self._dtype, device=self._device)
+        data = list(strings)
+        jpegs = [row for row, each in enumerate(data) if self._images.is_sound_jpeg(each)]
+        decoded = dict(zip(jpegs, self._decoded([data[row] for row in jpegs]), strict=True))
+        self._put({row: image for row, image in decoded.items() if image is not None}, out)
+        others = [row for row in range(len(data)) if decoded.get(row) is None]
+        if others:
+            pixels = self._images.decode_rows(strings, np.array(others))
+            out[torch.tensor(others, device=self._device)] = copy(torch.from_numpy(pixels))
+        return out
+
+    def _decoded(self, jpegs: Sequence[bytes]) -> list[Any]:
+        """Decode JPEGs on the device. Those that it cannot decode are None."""
+        if not jpegs:
+            return []
+        # A writable copy, since PyTorch has no tensors that are only read.
+        tensors = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in jpegs]
+        if self._device.type == "cuda":
+            # torchvision decodes on a stream of its own, which does not wait for what this
+            # one still does with memory that it uses again.
+            torch.cuda.current_stream(self._device).synchronize()
+        try:
+            decoded = self._decode_jpegs(tensors, self._mode, self._device)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as e:  # it does not say which one it cannot decode
+            decoded = [self._decoded_alone(each) for each in tensors]
+            if not self._works and all(image is None for image in decoded):
+                raise OptionError(
+                    f"decode_image(device={self._images.device!r}): JPEGs cannot be decoded "
+                    f"there: {e}. Leave out device= in decode_image"
+                ) from e
+        self._works = True
+        return decoded
+
+    def _decoded_alone(self, jpeg: Any) -> Any:
+        try:
+            return self._decode_jpegs([jpeg], self._mode, self._device)[0]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            return None  # the CPU tells what is wrong with it
+
+    def _put(self, decoded: Mapping[int, Any], out: Any) -> None:
+        """Resize images, those of one size together, and put them into their rows."""
+        by_size: dict[Any, list[int]] = defaultdict(list)
+        for row, image in decoded.items():
+            by_size[image.shape].append(row)
+        for rows in by_size.values():
+            for start in range(0, len(rows), _TOGETHER):
+                some = rows[start : start + _TOGETHER]
+                levels = self._resized(torch.stack([decoded[row] for row in some]))
+                if self._channels == 4:
+                    levels = torch.nn.functional.pad(levels, (0, 0, 0, 0, 0, 1), value=255)
+                where = torch.tensor(some, device=self._device)
+                out[where] = self._values(levels.permute(0, 2, 3, 1))
+
+    def _resized(self, images: Any) -> Any:
+        """Resize images like the CPU does, to whole levels."""
+
+        size = (self._height, self._width)
+        if tuple(images.shape[2:]) == size:
+            return images.float()
+        made = torch.nn.functional.interpolate(
+            images.float(), size, mode="bilinear", antialias=True, align_corners=False
+        )
+        return made.add_(0.5).floor_().clamp_(0, 255)
+
+    def _values(self, levels: Any) -> Any:
+        if self._images.scaled:
+            levels = (levels.double() if self._dtype.itemsize == 8 else levels) / 255
+        return levels.to(self._dtype)
+
+
+@lru_cache(maxsize=1)
+def _jpeg_decoder() -> _DecodeJpegs:
+    """Return a function that decodes several JPEGs at once."""
+    problems = []
+    for find in (_torchcodec, _torchvision):
+        try:
+            return find()
+        # Both fail in many ways if they were built for another PyTorch.
+        except (AttributeError, ImportError, OSError, RuntimeError) as e:
+            problems.append(f"{find.__name__.strip('_')}: {str(e).splitlines()[0]}")
+    raise MissingPackageError(
+        "decode_image(device=...) needs TorchCodec or torchvision: pip install torchvision "
+        f"({'; '.join(problems)})"
+    )
+
+
+def _torchcodec() -> _DecodeJpegs:
+    from torchcodec.decoders import decode_jpeg
+
+    def decode(jpegs: list[Any], mode: str, device: Any) -> list[Any]:
+        upright = [_without_orientation(jpeg) for jpeg in jpegs]
+        return list(decode_jpeg(upright, mode=mode, device=device))
+
+    return decode
+
+
+def _torchvision() -> _DecodeJpegs:
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    def decode(jpegs: list[Any], mode: str, device: Any) -> list[Any]:
+        return list(decode_jpeg(jpegs, mode=ImageReadMode[mode], device=device))
+
+    return decode
+
+
+def _without_orientation(jpeg: Any) -> Any:
+    """Hide the EXIF data from TorchCodec, which would rotate the image."""
+    data = jpeg.numpy()
+    at = data[:65536].tobytes().find(b"Exif\0\0")
+    if at >= 0:
+        data[at : at + 4] = 0
+    return jpeg

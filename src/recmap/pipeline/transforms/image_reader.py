@@ -1,0 +1,186 @@
+"""Reads one encoded image into an array of pixels.
+
+libjpeg-turbo decodes ordinary JPEGs. It only warns of damage, and pads what is missing with grey,
+so whatever it has a doubt about goes to Pillow, as do other formats: Pillow gives the claimed size
+of an image before it allocates memory, and says why it refuses one. OpenCV allocates up to 2**30
+pixels because a header says so, prints errors instead of raising them, and is four times as large.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import MissingPackageError
+
+__all__ = ["ImageReader", "reason_of"]
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
+_TURBO_FORMATS = {1: "Gray", 3: "RGB", 4: "RGBA"}
+_TURBO_COLOURS = ("Gray", "YCbCr", "RGB")
+# A block of 64 pixels takes a bit or more, so no whole JPEG claims more pixels than this.
+_MOST_PIXELS_PER_BYTE = 512
+_BLOCK_SIDE = 8
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = (5, 6, 7, 8)
+# Pillow's numbers for flip, rotate, transpose and transverse, by orientation.
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Reads images as (height, width, channels), in levels of 0 to 255.
+
+    ``size`` is what they will be resized to. With ``fast``, JPEGs at least twice as large are
+    read at a half, a quarter or an eighth of their size. ``exif`` rotates them.
+    """
+
+    channels: int
+    size: tuple[int, int] | None
+    exif: bool
+    fast: bool
+
+    def __post_init__(self) -> None:
+        _pillow()
+        _simplejpeg()
+
+    def read(self, data: bytes) -> npt.NDArray[np.uint8]:
+        """Decode an image. Broken ones raise errors of a dozen kinds."""
+        pixels = None if self.exif else self._with_turbo(data)
+        return self._with_pillow(data) if pixels is None else pixels
+
+    def _with_turbo(self, data: bytes) -> npt.NDArray[np.uint8] | None:
+        """Decode a JPEG that raises no doubt. Return None for all others."""
+        size = _jpeg_size(data)
+        if size is None:
+            return None
+        height, width = self._reduced(*size)
+        try:
+            pixels: npt.NDArray[np.uint8] = _simplejpeg().decode_jpeg(
+                data, _TURBO_FORMATS[self.channels], min_height=height, min_width=width
+            )
+        except ValueError:
+            return None
+        return pixels
+
+    def is_sound_jpeg(self, data: bytes) -> bool:
+        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        return data.endswith(_END_OF_IMAGE) and _jpeg_size(data) is not None
+
+    def _reduced(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size to decode an image at, or (0, 0) to decode all of it."""
+        # The sizes of smaller images do not tell fractions apart.
+        if self.size is None or not self.fast or max(height, width) < _BLOCK_SIDE:
+            return 0, 0
+        times = min(height // self.size[0], width // self.size[1])
+        by = next((n for n in (8, 4, 2) if times >= n), None)
+        return (0, 0) if by is None else (-(-height // by), -(-width // by))
+
+    def _with_pillow(self, data: bytes) -> npt.NDArray[np.uint8]:
+        pillow = _pillow()
+        with pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
+            limit = pillow.MAX_IMAGE_PIXELS
+            width, height = image.size
+            if limit is not None and width * height > limit:
+                raise ValueError(f"{width:,} x {height:,} pixels, more than the {limit:,} allowed")
+            mode = _MODES[self.channels]
+            turn = image.getexif().get(_ORIENTATION) if self.exif else None
+            image.draft("L" if mode == "L" else "RGB", self._draft_size(turn))
+            alpha = _bmp_alpha(image, data) if mode == "RGBA" else None
+            made = _converted(image, mode)
+            if alpha is not None:
+                made.putalpha(alpha)
+            pixels: npt.NDArray[np.uint8] = np.asarray(_turned(made, turn))
+        if not pixels.size:
+            raise ValueError("it has no pixels")
+        return pixels.reshape(*pixels.shape[:2], self.channels)
+
+    def _draft_size(self, turn: int | None) -> tuple[int, int] | None:
+        if self.size is None or not self.fast:
+            return None
+        height, width = self.size
+        return (height, width) if turn in _SIDEWAYS else (width, height)  # Pillow's order
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Return the height and width of a JPEG in a usual colour space, if they are plausible."""
+    if not data.startswith(_START_OF_IMAGE):
+        return None
+    try:
+        height, width, colours, _ = _simplejpeg().decode_jpeg_header(data)
+    except (KeyError, ValueError):  # KeyError: kinds of JPEG that simplejpeg has no name for
+        return None
+    limit = min(_pillow().MAX_IMAGE_PIXELS or np.inf, _MOST_PIXELS_PER_BYTE * len(data))
+    return (height, width) if colours in _TURBO_COLOURS and height * width <= limit else None
+
+
+def reason_of(error: Exception) -> str:
+    """Say what is wrong with an image that cannot be read."""
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "not an image (JPEG, PNG, WebP, GIF and BMP are)"
+    return f"a broken image: {str(error) or type(error).__name__}"
+
+
+def _converted(image: Any, mode: str) -> Any:
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip
+        return _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode == "CMYK":
+        image = image.convert("RGB")
+    image.load()
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _bmp_alpha(image: Any, data: bytes) -> Any:
+    """Return the fourth bytes of the pixels of a BMP, which Pillow ignores.
+
+    Return None if there are none, or if all are 0.
+    """
+    if image.format != "BMP" or image.mode != "RGB" or len(data) < 34:
+        return None
+    start, header = struct.unpack_from("<II", data, 10)
+    bits, packing = struct.unpack_from("<HI", data, 28)
+    if header < 40 or bits != 32 or packing != 0:
+        return None
+    width, height = image.size
+    if start + 4 * width * height > len(data):
+        return None  # truncated; decoding will raise
+    pixels = np.frombuffer(data, np.uint8, 4 * width * height, start).reshape(height, width, 4)
+    alpha = pixels[..., 3]
+    if struct.unpack_from("<i", data, 22)[0] > 0:  # stored bottom line first
+        alpha = alpha[::-1]
+    return _pillow().fromarray(np.ascontiguousarray(alpha)) if alpha.any() else None
+
+
+def _turned(image: Any, orientation: int | None) -> Any:
+    """Rotate or flip an image as its EXIF orientation says."""
+    how = None if orientation is None else _TURNS.get(orientation)
+    return image if how is None else image.transpose(how)
+
+
+@lru_cache(maxsize=1)
+def _pillow() -> Any:
+    try:
+        from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
+    except ImportError as e:
+        raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
+    Image.preinit()  # here, rather than in several threads at once
+    return Image
+
+
+@lru_cache(maxsize=1)
+def _simplejpeg() -> Any:
+    try:
+        import simplejpeg
+    except ImportError as e:
+        raise MissingPackageError("images need simplejpeg: pip install recmap[images]") from e
+    return simplejpeg
