@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pytest
 # A busy machine is not a failure.
 hypothesis.settings.register_profile("recmap", deadline=None)
 hypothesis.settings.load_profile("recmap")
+
+# A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TensorFlow logs a lot when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
