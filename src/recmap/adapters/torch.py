@@ -21,7 +21,7 @@ from recmap.model.ragged import Ragged
 try:
     import torch
 except ImportError as e:
-    raise MissingPackageError("to_torch() needs PyTorch: pip install recmap[torch]") from e
+    raise MissingPackageError("to_torch() needs PyTorch", extra="torch") from e
 
 __all__ = ["Device", "Parts", "TorchBatches", "TorchRows", "TorchStream", "to_torch"]
 

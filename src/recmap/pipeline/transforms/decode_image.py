@@ -1,4 +1,4 @@
-"""``decode_image``: turn a column of encoded images into pixels, on all processors.
+"""``decode_image``: turn a column of encoded images into pixels, on all CPUs.
 
 Pillow does the decoding: it gives the claimed size of an image before it allocates memory, and
 says why it refuses one. OpenCV is faster for images that are shrunk only a little, but it
@@ -110,7 +110,7 @@ class ImageDecoder:
     larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``), is
     marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
-    At most ``threads`` processors work at a time; None uses all.
+    At most ``threads`` CPUs work at a time; None uses all.
     """
 
     def __init__(
@@ -338,6 +338,6 @@ def _pillow() -> Any:
     try:
         from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
     except ImportError as e:
-        raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
+        raise MissingPackageError("images need Pillow", extra="images") from e
     Image.preinit()  # here, rather than in several threads at once
     return Image
