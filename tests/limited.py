@@ -14,6 +14,9 @@ MB = 1 << 20
 # not. This leaves room for a few threads, and for one per CPU that decompresses.
 LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
 
+# Seconds after which a program is taken to hang. On a busy machine some need minutes.
+HANG = 600
+
 PROGRAM = """
 import resource, sys
 import h5py, zarr
@@ -31,7 +34,7 @@ def run_limited(body: str, limit: int = LIMIT) -> str:
     """Run a program that may use ``limit`` more bytes, and return its output."""
     program = PROGRAM.format(limit=limit, body=body)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -67,7 +70,7 @@ def peak_of(statement: str) -> int:
     """Return how many bytes anonymous memory grows at most while a statement runs."""
     program = WATCHED.format(body=statement)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
