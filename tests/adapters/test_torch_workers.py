@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -211,7 +210,6 @@ def test_a_restored_pipeline_continues_in_the_workers_of_a_loader(ds: rm.Dataset
 # Workers of a fork server get pickled work, as spawned ones do, but need not import PyTorch.
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_restore_after_to_torch_reaches_the_workers(ds: rm.Dataset, method: str) -> None:
-    multiprocessing.set_forkserver_preload(["recmap.adapters.torch", "torch.utils.data"])
     chain, whole, batches = begun(ds, epochs=4)
     middle = chain.state()
     assert len(ids(batches)) == len(whole[0]) - 3

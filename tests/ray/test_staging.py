@@ -18,10 +18,6 @@ import pytest
 import recmap as rm
 from recmap.ray.staging import StagedOutput, StagedShard
 
-# Each of the many processes is forked from one that has imported what they need.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["recmap.ray.staging", "recmap.formats.zarr.sink", "tests.ray"])
-
 
 def replace(folder: str, dst: str, format: str, count: int, nth: int) -> None:
     """Replace the existing files, and be killed before the ``nth`` change to the folder."""
@@ -45,7 +41,8 @@ def replace(folder: str, dst: str, format: str, count: int, nth: int) -> None:
 
 def killed_at(dst: str, format: str, count: int, nth: int) -> bool:
     """Return whether the process was killed before its ``nth`` change, or finished first."""
-    process = CONTEXT.Process(target=replace, args=(os.getcwd(), dst, format, count, nth))
+    server = multiprocessing.get_context("forkserver")
+    process = server.Process(target=replace, args=(os.getcwd(), dst, format, count, nth))
     process.start()
     process.join()
     assert process.exitcode in {0, -signal.SIGKILL}
