@@ -35,7 +35,7 @@ demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
 test: test-native $(VENV)/recmap $(VENV)/test-group
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 # The core's own tests, with the address and undefined behaviour sanitizers.
 test-native:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,12 @@ import pytest
 # A busy machine is not a failure.
 hypothesis.settings.register_profile("recmap", deadline=None)
 hypothesis.settings.load_profile("recmap")
+
+# Importing these takes longer than most tests that need them in another process.
+multiprocessing.set_forkserver_preload(["h5py", "recmap", "torch.utils.data", "zarr"])
+
+# A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TensorFlow logs a lot when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

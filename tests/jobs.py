@@ -35,6 +35,7 @@ __all__ = [
     "is_even",
     "keep_first",
     "leave",
+    "leave_with",
     "meanwhile",
     "negate",
     "pool_of",
@@ -259,6 +260,10 @@ def crash(_: Request) -> Batch:
 
 def leave(_: Request) -> Batch:
     os._exit(3)
+
+
+def leave_with(code: int, _: Request) -> Batch:
+    os._exit(code)
 
 
 def holding(request: Request) -> Batch:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import io
+import multiprocessing
 import os
-import subprocess
-import sys
+import traceback
+from multiprocessing.connection import Connection
 
 __all__ = ["LIMIT", "MB", "peak_of", "run_limited"]
 
@@ -13,6 +17,9 @@ MB = 1 << 20
 # Bytes on top of the interpreter and the imports. A thread stack counts as 8 MB of data, used or
 # not. This leaves room for a few threads, and for one per CPU that decompresses.
 LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
+
+# Seconds after which a program is taken to hang. On a busy machine some need minutes.
+HANG = 600
 
 PROGRAM = """
 import resource, sys
@@ -25,16 +32,6 @@ with open("/proc/self/status") as status:
 resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 {body}
 """
-
-
-def run_limited(body: str, limit: int = LIMIT) -> str:
-    """Run a program that may use ``limit`` more bytes, and return its output."""
-    program = PROGRAM.format(limit=limit, body=body)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 WATCHED = """
@@ -63,11 +60,50 @@ print(peak - before)
 """
 
 
+def run_limited(body: str, limit: int = LIMIT) -> str:
+    """Run a program that may use ``limit`` more bytes, and return its output."""
+    return _run(PROGRAM.format(limit=limit, body=body)).strip()
+
+
 def peak_of(statement: str) -> int:
     """Return how many bytes anonymous memory grows at most while a statement runs."""
-    program = WATCHED.format(body=statement)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    return int(_run(WATCHED.format(body=statement)))
+
+
+def _run(program: str) -> str:
+    """Run a program in a process of a fork server, which has imported what it needs."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_execute, args=(theirs, os.getcwd(), dict(os.environ), program)
     )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    process.start()
+    theirs.close()
+    with ours:
+        try:
+            assert ours.poll(HANG), "it hangs"
+            failed, printed = ours.recv()
+        except EOFError:
+            failed, printed = True, "it was killed"
+        finally:
+            process.kill()
+            process.join()
+    assert not failed, printed
+    return str(printed)
+
+
+def _execute(
+    connection: Connection, folder: str, environment: dict[str, str], program: str
+) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    # Memory that the imports have freed would hide as much of what the program takes.
+    ctypes.CDLL(None).malloc_trim(0)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(program, {"__name__": "__main__"})
+    except BaseException:
+        connection.send((True, traceback.format_exc()))
+    else:
+        connection.send((False, printed.getvalue()))

@@ -188,7 +188,17 @@ class OutputError(RecmapError, OSError):
 
 
 class MissingPackageError(RecmapError, ImportError):
-    """A package that is needed is not installed."""
+    """A package that is needed is not installed; the ``extra`` of recmap that has it, if any.
+
+    >>> print(MissingPackageError("HDF5 files need h5py", extra="hdf5"))
+    HDF5 files need h5py: pip install "recmap[hdf5]" (in a clone: pip install ".[hdf5]")
+    """
+
+    def __init__(self, message: str, *, extra: str | None = None) -> None:
+        if extra:
+            message += f': pip install "recmap[{extra}]" (in a clone: pip install ".[{extra}]")'
+        super().__init__(message)
+        self.extra = extra
 
 
 class FieldNotFoundError(RecmapError, KeyError):

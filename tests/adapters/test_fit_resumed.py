@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -83,66 +79,6 @@ def test_to_tf_resumes_after_the_last_batch_trained_on(chain: str) -> None:
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)  # the rest
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)
     assert weights(model) == weights(undisturbed)
-
-
-PROGRAM = """
-import json, sys, warnings
-import keras, numpy as np
-from tests.adapters.test_fit_resumed import Save, new_model, pipeline, weights
-
-def fit(train, model, state=None, more=(), **how):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Your input ran out of data")
-        follow = [train.follow(state), *more]
-        model.fit(train, shuffle=False, verbose=0, callbacks=follow, **how)
-    return model
-
-def batches():
-    return pipeline(sys.argv[1]).to_keras(features="x", label="y")
-
-train = batches()
-undisturbed = fit(train, new_model(), epochs=4)
-assert train.state()["epoch"] == 4
-
-# In two calls, and half an epoch at a time.
-train, model = batches(), new_model()
-for _ in range(2):
-    fit(train, model, epochs=4, steps_per_epoch=3)
-assert weights(model) == weights(undisturbed)
-
-train, model = batches(), new_model()
-save = Save(lambda _: train.state(), 1, 2)
-fit(train, model, epochs=4, more=[save])
-assert save.saved is not None
-state = json.loads(save.saved[1])
-assert (state["epoch"], state["at"]) == (1, 30), state
-
-# Built again, as after a crash: the rest of an epoch, then two whole ones, in one call.
-train, model = batches(), new_model()
-model.set_weights(save.saved[0])
-fit(train, model, state, epochs=4, initial_epoch=1)
-assert weights(model) == weights(undisturbed)
-print(train.state()["epoch"])
-"""
-
-
-@pytest.mark.parametrize(
-    ("backend", "chain"),
-    [("tensorflow", "workers"), ("jax", "shuffle"), ("torch", "shuffle")],
-    ids=["tensorflow", "jax", "torch"],
-)
-def test_to_keras_resumes_after_the_last_batch_trained_on(backend: str, chain: str) -> None:
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, chain],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["4"]
 
 
 class Places(keras.callbacks.Callback):  # type: ignore[misc]  # untyped

@@ -193,7 +193,8 @@ try:
     list(ds.batch(8).to_jax(sharding=rows, prefetch=0))
 except rm.OptionError as e:
     assert "drop_last=True" in str(e) and "int32[5]" in str(e), e
-    print("refused")
+else:
+    raise AssertionError("not refused")
 """
     flags = "--xla_force_host_platform_device_count=4"
     run = subprocess.run(
@@ -203,7 +204,7 @@ except rm.OptionError as e:
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         check=False,
     )
-    assert run.stdout.strip() == "refused", run.stderr[-2000:]
+    assert run.returncode == 0, run.stderr[-2000:]
     assert len(ds) == ROWS
 
 
@@ -234,4 +235,4 @@ except rm.MissingPackageError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout.strip() == "to_jax() needs JAX: pip install recmap[jax]"
+    assert run.stdout.startswith('to_jax() needs JAX: pip install "recmap[jax]"')

@@ -412,4 +412,5 @@ for call in (lambda: ds.to_tf(), lambda: rm.tf.feature_spec({"x": "int64"})):
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout.splitlines() == ["this needs TensorFlow: pip install recmap[tf]"] * 2
+    wording = 'this needs TensorFlow: pip install "recmap[tf]" (in a clone: pip install ".[tf]")'
+    assert run.stdout.splitlines() == [wording] * 2

@@ -279,7 +279,7 @@ except rm.MissingPackageError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout.strip() == "to_torch() needs PyTorch: pip install recmap[torch]"
+    assert run.stdout.startswith('to_torch() needs PyTorch: pip install "recmap[torch]"')
 
 
 @pytest.mark.parametrize("option", ["features", "label"])

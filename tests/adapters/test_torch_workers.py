@@ -18,7 +18,6 @@ from tests.numbered import double, flat, ids, numbered
 pytestmark = pytest.mark.usefixtures("frozen")  # loaders fork
 
 ROWS = 103
-METHODS = ["fork", "spawn"]
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def ds() -> rm.Dataset:
     return numbered(ROWS)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, method: str) -> None:
     chain = ds.shuffle(seed=1).batch(10)
     epochs = 2 if method == "fork" else 1
@@ -208,7 +207,8 @@ def test_a_restored_pipeline_continues_in_the_workers_of_a_loader(ds: rm.Dataset
     assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
 
 
-@pytest.mark.parametrize("method", METHODS)
+# Workers of a fork server get pickled work, as spawned ones do, but need not import PyTorch.
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_restore_after_to_torch_reaches_the_workers(ds: rm.Dataset, method: str) -> None:
     chain, whole, batches = begun(ds, epochs=4)
     middle = chain.state()

@@ -1,8 +1,8 @@
-"""Runs the programs of one question and the code of its page, and prints their output as JSON.
+"""Runs the programs of questions and the code of their pages, and prints their output as JSON.
 
 They share one process, because importing TensorFlow takes long.
 
-    python example_scripts.py q0
+    python example_scripts.py q0 q1
 """
 
 from __future__ import annotations
@@ -57,16 +57,20 @@ def run_page(page: Path) -> None:
                 exec(code, {"np": np, "rm": rm})
 
 
-def main() -> None:
-    question = sys.argv[1]
+def run_question(question: str) -> dict[str, str]:
+    """Run all programs and the page of a question; return what each program prints."""
     scripts = sorted(EXAMPLES.glob(f"{question}_*.py")) + sorted(
         (EXAMPLES / "usual").glob(f"{question}_*.py")
     )
     printed = {str(script.relative_to(EXAMPLES)): run_script(script) for script in scripts}
     for page in PAGES.glob(f"{question}-*.md"):
         run_page(page)
-    json.dump(printed, sys.stdout)
-    assert not os.listdir(".")
+    assert not os.listdir("."), f"{question} leaves files"
+    return printed
+
+
+def main() -> None:
+    json.dump({question: run_question(question) for question in sys.argv[1:]}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -17,23 +17,24 @@ from tests.docs.example_scripts import BLOCK, EXAMPLES, PAGES
 QUESTIONS = ["q0", "q1", "q2", "q3", "q4"]
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_programs_and_pages_run_without_an_error(question: str) -> None:
+def test_programs_and_pages_run_without_an_error() -> None:
     os.mkdir("elsewhere")
     os.mkdir("temporary")
     runner = str(Path(__file__).parent / "example_scripts.py")
     done = subprocess.run(
-        [sys.executable, runner, question], capture_output=True, text=True, check=False,
+        [sys.executable, runner, *QUESTIONS], capture_output=True, text=True, check=False,
         cwd="elsewhere", env={**os.environ, "TMPDIR": os.path.abspath("temporary")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    printed: dict[str, str] = json.loads(done.stdout)
-    assert printed
-    assert all(printed.values())
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    assert list(found) == QUESTIONS
     assert os.listdir("temporary") == []
-    for script, lines in shown(question):
-        missing = set(lines) - set(printed[script].splitlines())
-        assert not missing, f"{script} does not print {missing}, which its page shows"
+    for question, printed in found.items():
+        assert printed
+        assert all(printed.values())
+        for script, lines in shown(question):
+            missing = set(lines) - set(printed[script].splitlines())
+            assert not missing, f"{script} does not print {missing}, which its page shows"
 
 
 def shown(question: str) -> list[tuple[str, list[str]]]:

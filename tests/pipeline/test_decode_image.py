@@ -459,7 +459,10 @@ except ImportError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout == f"MissingPackageError images need {package}: pip install recmap[images]\n"
+    assert run.stdout == (
+        f'MissingPackageError images need {package}: pip install "recmap[images]" '
+        '(in a clone: pip install ".[images]")\n'
+    )
 
 
 def test_a_broken_image_in_a_pipeline_is_black_skipped_or_an_error() -> None:

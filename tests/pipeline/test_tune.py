@@ -9,7 +9,13 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
+from recmap.pipeline import tune
 from recmap.pipeline.tune import Choice, Measurement, _choose
+
+
+@pytest.fixture(autouse=True)
+def _short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_SHORTEST", 0.01)
 
 
 def _write(rows: int = 3000) -> None:

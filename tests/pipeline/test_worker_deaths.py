@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -171,6 +172,31 @@ def test_a_program_that_ends_without_closing_ends_its_workers(kind: str, then: s
         _, told = parent.communicate()
         assert (parent.returncode, told) == (0, "")
         assert not any(map(jobs.alive, workers))
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])  # the pipe to a new process holds 64 KB
+def test_a_program_without_a_guard_is_told_so(size: int) -> None:
+    unguarded = """
+import sys
+import numpy as np, recmap as rm
+from tests.jobs import who
+ds = rm.from_arrays({"x": np.arange(int(sys.argv[1]))})
+next(iter(ds.map(who, workers="spawn:2").batch(5)))
+"""
+    with running(unguarded, str(size)) as parent:
+        _, told = parent.communicate()
+        assert parent.returncode == 1
+    last = told.splitlines()[-1]
+    assert "WorkerDiedError" in last
+    assert "while it started" in last
+    assert 'if __name__ == "__main__":' in last
+
+
+@pytest.mark.parametrize("code", [1, 3])
+def test_a_worker_that_exits_at_work_is_not_told_of_a_guard(code: int) -> None:
+    with pytest.raises(rm.WorkerDiedError, match=f"exit code {code} while it worked") as info:
+        next(pool_of(partial(jobs.leave_with, code), "spawn:1").run(jobs.requests(), ahead=0))
+    assert "__main__" not in str(info.value)
 
 
 def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:

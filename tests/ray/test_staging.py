@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,43 +16,37 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.ray.staging import StagedOutput
-
-# Replaces the existing files, and is killed before the `nth` change to the folder.
-PROGRAM = """
-import os, signal, sys
-import numpy as np
-import recmap as rm
 from recmap.ray.staging import StagedOutput, StagedShard
 
-dst, format, count, nth = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-output = StagedOutput(dst, format, overwrite=True, durable=False)
-with output.staged() as stage:
-    staged = []
-    for i in range(count):
-        path = f"{stage}/{i}.{format}"
-        rm.from_arrays({"x": np.full(3, i)}).save(path)
-        staged.append(StagedShard(i, path, 3, rm.Schema({"x": "int64"})))
-    seen = 0
 
-    def killed(event, arguments):
-        global seen
-        if event in ("os.rename", "os.mkdir", "os.remove"):
-            seen += 1
-            if seen == nth:
+def replace(folder: str, dst: str, format: str, count: int, nth: int) -> None:
+    """Replace the existing files, and be killed before the ``nth`` change to the folder."""
+    os.chdir(folder)
+    output = StagedOutput(dst, format, overwrite=True, durable=False)
+    with output.staged() as stage:
+        staged = []
+        for i in range(count):
+            path = f"{stage}/{i}.{format}"
+            rm.from_arrays({"x": np.full(3, i)}).save(path)
+            staged.append(StagedShard(i, path, 3, rm.Schema({"x": "int64"})))
+        changes = itertools.count(1)
+
+        def kill(event: str, _: object) -> None:
+            if event in {"os.rename", "os.mkdir", "os.remove"} and next(changes) == nth:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.addaudithook(killed)
-    output.publish(staged, stage)
-"""
+        sys.addaudithook(kill)
+        output.publish(staged, stage)
 
 
 def killed_at(dst: str, format: str, count: int, nth: int) -> bool:
     """Return whether the process was killed before its ``nth`` change, or finished first."""
-    arguments = [sys.executable, "-c", PROGRAM, dst, format, str(count), str(nth)]
-    ended = subprocess.run(arguments, check=False).returncode
-    assert ended in (0, -signal.SIGKILL)
-    return ended != 0
+    server = multiprocessing.get_context("forkserver")
+    process = server.Process(target=replace, args=(os.getcwd(), dst, format, count, nth))
+    process.start()
+    process.join()
+    assert process.exitcode in {0, -signal.SIGKILL}
+    return process.exitcode != 0
 
 
 def content(folder: str) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from recmap.model.schema import Batch
 try:
     import jax
 except ImportError as e:
-    raise MissingPackageError("to_jax() needs JAX: pip install recmap[jax]") from e
+    raise MissingPackageError("to_jax() needs JAX", extra="jax") from e
 
 __all__ = ["JaxBatches", "to_jax"]
 

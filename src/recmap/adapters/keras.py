@@ -24,7 +24,7 @@ try:
     import keras
 except ImportError as e:
     raise MissingPackageError(
-        "to_keras() needs Keras 3 and one of its backends: pip install recmap[keras]"
+        "to_keras() needs Keras 3 and one of its backends", extra="keras"
     ) from e
 
 __all__ = ["Follow", "KerasBatches", "to_keras"]

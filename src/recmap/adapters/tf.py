@@ -27,7 +27,7 @@ from recmap.tfrecord.encoder import Parsing, choose_encoding, parsing_of
 try:
     import tensorflow as tf
 except ImportError as e:
-    raise MissingPackageError("this needs TensorFlow: pip install recmap[tf]") from e
+    raise MissingPackageError("this needs TensorFlow", extra="tf") from e
 
 __all__ = ["aligned", "feature_spec", "tf", "to_tf"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 try:
     import torch
 except ImportError as e:
-    raise MissingPackageError("to_torch() needs PyTorch: pip install recmap[torch]") from e
+    raise MissingPackageError("to_torch() needs PyTorch", extra="torch") from e
 
 __all__ = ["Device", "Parts", "TorchBatches", "TorchRows", "TorchStream", "to_torch"]
 

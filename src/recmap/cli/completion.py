@@ -26,7 +26,9 @@ def add(verbs: Any) -> None:
         description="Prints a script that completes verbs, options and paths in a shell.",
         examples=_EXAMPLES,
     )
-    parser.add_argument("shell", choices=_SHELLS)
+    parser.add_argument(
+        "shell", choices=_SHELLS, help="the shell the script is for: bash, zsh or fish"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -97,7 +97,7 @@ class Format:
             return getattr(import_module(f"recmap.formats.{module}"), name)
         except ModuleNotFoundError as e:
             raise MissingPackageError(
-                f"{self.name} files need the package {e.name}: pip install recmap[{self.name}]"
+                f"{self.name} files need the package {e.name}", extra=self.name
             ) from e
 
 

@@ -72,7 +72,7 @@ class Timings:
         elif self.workers < thread_count():
             advice = f"try workers={thread_count()}"
         else:
-            advice = "all processors are busy"
+            advice = "all CPUs are busy"
         return f"input-bound {share}: {slow.name} is the slow stage; {advice}"
 
     def __str__(self) -> str:

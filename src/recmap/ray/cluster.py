@@ -48,7 +48,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError as e:
-        raise MissingPackageError("this needs Ray: pip install recmap[ray]") from e
+        raise MissingPackageError("this needs Ray", extra="ray") from e
     return ray
 
 

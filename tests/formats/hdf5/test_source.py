@@ -362,4 +362,5 @@ def test_without_h5py_the_error_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["HDF5 files need h5py: pip install recmap[hdf5]"] * 2
+    wording = 'HDF5 files need h5py: pip install "recmap[hdf5]" (in a clone: pip install ".[hdf5]")'
+    assert done.stdout.splitlines() == [wording] * 2

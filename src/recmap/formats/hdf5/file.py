@@ -21,7 +21,7 @@ from recmap.files.threads import Threads
 try:
     import h5py
 except ImportError as e:
-    raise MissingPackageError("HDF5 files need h5py: pip install recmap[hdf5]") from e
+    raise MissingPackageError("HDF5 files need h5py", extra="hdf5") from e
 
 __all__ = ["Hdf5File", "Hdf5Output", "h5py", "limit_metadata_cache"]
 

@@ -1,4 +1,4 @@
-"""``decode_image``: turn a column of encoded images into pixels, on all processors."""
+"""``decode_image``: turn a column of encoded images into pixels, on all CPUs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ImageDecoder:
     larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``), is
     marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
-    At most ``threads`` processors work at a time; None uses all.
+    At most ``threads`` CPUs work at a time; None uses all.
 
     ``device`` is where images are decoded instead, when a batch is placed there: see
     ``recmap.adapters.device_images``.

@@ -172,7 +172,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image, WebPImagePlugin  # noqa: F401  # which Pillow loads late
     except ImportError as e:
-        raise MissingPackageError("images need Pillow: pip install recmap[images]") from e
+        raise MissingPackageError("images need Pillow", extra="images") from e
     Image.preinit()  # here, rather than in several threads at once
     return Image
 
@@ -182,5 +182,5 @@ def _simplejpeg() -> Any:
     try:
         import simplejpeg
     except ImportError as e:
-        raise MissingPackageError("images need simplejpeg: pip install recmap[images]") from e
+        raise MissingPackageError("images need simplejpeg", extra="images") from e
     return simplejpeg

@@ -50,9 +50,21 @@ def rebuild(data: bytes, worker: str) -> RecmapError:
     return error
 
 
-def death_error(worker: str, code: int | None, *, working: bool) -> WorkerDiedError:
-    """Return the error for a worker that died; ``code`` is its exit code, if known."""
-    if code is None:
+def death_error(
+    worker: str, code: int | None, *, working: bool, began: bool = True
+) -> WorkerDiedError:
+    """Return the error for a worker that died; ``code`` is its exit code, if known.
+
+    One that has not ``began`` was still importing modules, the main module first.
+    """
+    if not began and code == 1:
+        # Python refuses to start processes while it imports the main module in another.
+        how = "ended with exit code 1"
+        advice = (
+            "it imports the main program, which must start workers only under "
+            'if __name__ == "__main__": (the terminal shows what happened)'
+        )
+    elif code is None:
         how, advice = "closed its connection", "does the function close files it did not open?"
     elif code >= 0:
         how, advice = f"ended with exit code {code}", "it may have said why on the terminal"
@@ -64,6 +76,8 @@ def death_error(worker: str, code: int | None, *, working: bool) -> WorkerDiedEr
         if code == -signal.SIGKILL:
             advice = "memory may have run out; use fewer workers or smaller batches"
     doing = "while it worked" if working else "while it waited for work"
+    if not began:
+        doing = "while it started"
     return WorkerDiedError(f"{worker} {how} {doing}: {advice}", exitcode=code)
 
 

@@ -1,7 +1,7 @@
 """A pool of worker processes that share memory with the consumer.
 
 The life of a worker: the pool starts it with two sockets, one for requests and results and
-one for its stack, and with the work, which it inherits (fork) or unpickles (spawn). It then
+one for its stack, and with the work, which it inherits (fork) or receives pickled (spawn). It
 runs ``worker_main.serve``: it waits for a request, does the work, and sends the result or the
 error. A worker answers in the order it was asked and has up to two requests: one to work on,
 and one to continue with. Columns travel both ways in slots of shared memory.
@@ -35,6 +35,7 @@ from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import death_error, rebuild
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
+from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import ProcessStack, StallTimer
 from recmap.pipeline.workers.worker_main import serve
 
@@ -192,9 +193,10 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     channel = Channel(our_end, limit=max(_HELD // count, _IN_FLIGHT))
     stack = ProcessStack(our_stack)
     close_in_forks(stack)
+    given = work if method == "fork" else SpawnedWork(work)
     process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
         target=serve,
-        args=(worker_end, worker_stack, os.getpid(), method == "fork", work),
+        args=(worker_end, worker_stack, os.getpid(), given),
         name=f"recmap {name}",
         daemon=True,
     )
@@ -214,6 +216,13 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     finally:
         worker_end.close()
         worker_stack.close()
+    if isinstance(given, SpawnedWork):
+        try:
+            given.send(our_end)
+        except ConnectionError as e:
+            error = _died(worker)
+            worker.hang_up()
+            raise error from e
     return worker
 
 
@@ -231,7 +240,12 @@ def _died(worker: _Worker) -> WorkerDiedError:
     # The socket closes a moment before the exit code is known.
     worker.process.join(_GRACE)
     name = f"{worker.name} (process {worker.process.pid})"
-    return death_error(name, worker.process.exitcode, working=bool(worker.in_flight))
+    return death_error(
+        name,
+        worker.process.exitcode,
+        working=bool(worker.in_flight),
+        began=worker.stack.ready,
+    )
 
 
 def _end(workers: list[_Worker], process: int) -> None:

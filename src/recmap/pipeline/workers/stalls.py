@@ -79,10 +79,15 @@ class ProcessStack:
         self._end = end
         self._ready = False
 
+    @property
+    def ready(self) -> bool:
+        """Whether the process has got as far as its loop, and can answer."""
+        self._ready = self._ready or _READY in self._read(0, 0)
+        return self._ready
+
     def request(self, process: int) -> None:
         """Ask the process for its stack, if it is ready to answer."""
-        self._ready = self._ready or _READY in self._read(0, 0)
-        if self._ready:
+        if self.ready:
             with suppress(ProcessLookupError):
                 os.kill(process, _SIGNAL)
 

@@ -18,6 +18,7 @@ from recmap.pipeline.workers.channel import Channel, Message, MessageKind
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
 from recmap.pipeline.workers.pool import Request, Work
+from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import show_stack_on_signal
 
 __all__ = ["serve"]
@@ -25,14 +26,19 @@ __all__ = ["serve"]
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 
 
-def serve(end: socket.socket, stack: socket.socket, parent: int, forked: bool, work: Work) -> None:
+def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | SpawnedWork) -> None:
     """Answer requests until the other end of the socket is closed or the parent is gone."""
     # A killed parent cannot close anything, and the function may run for hours.
     _core.end_with_parent(parent)
     _set_signals()
-    show_stack_on_signal(stack)
-    if forked:
+    if isinstance(work, SpawnedWork):
+        try:
+            work = work.receive(end)
+        except (EOFError, ConnectionResetError):
+            return
+    else:
         _use_one_thread()
+    show_stack_on_signal(stack)
     end.set_inheritable(False)
     channel = Channel(end)
     busy = 0.0
