@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from recmap.adapters.columns import as_native
 from recmap.adapters.feed import ImagesOnDevice
 from recmap.errors import MissingPackageError, OptionError
 from recmap.model.ragged import Ragged
@@ -64,7 +65,8 @@ class DeviceImages:
         others = [row for row in range(len(data)) if decoded.get(row) is None]
         if others:
             pixels = self._images.decode_rows(strings, np.array(others))
-            out[torch.tensor(others, device=self._device)] = copy(torch.from_numpy(pixels))
+            where = torch.tensor(others, device=self._device)
+            out[where] = copy(torch.from_numpy(as_native(pixels)))
         return out
 
     def _decoded(self, jpegs: Sequence[bytes]) -> list[Any]:
