@@ -79,14 +79,14 @@ def on_host(ds: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", ">f4"])
 def test_images_are_those_of_the_cpu(decoder: FakeDecoder, channels: int, dtype: str) -> None:
-    ds = dataset(*photos())
+    ds = dataset(*photos(), encoded(picture(), "PNG"))
     scale = None if dtype == "uint8" else "0-1"
     options: dict[str, Any] = {"channels": channels, "dtype": dtype, "scale": scale}
     got = next(iter(on_device(ds, **options)))
-    assert got["id"].tolist() == list(range(6))
-    assert got["image"].dtype == getattr(torch, dtype)
+    assert got["id"].tolist() == list(range(7))
+    assert got["image"].dtype == getattr(torch, np.dtype(dtype).name)
     expected = on_host(ds, **options)
     level = 1 if scale is None else 1.01 / 255
     assert got["image"].shape == expected.shape
@@ -194,6 +194,8 @@ def test_options_that_a_device_cannot_follow_are_refused() -> None:
     ]:
         with pytest.raises(rm.OptionError, match=message):
             ds.decode_image("image", device="cpu", **options)  # type: ignore[arg-type]
+    with pytest.raises(rm.OptionError, match="'image' is decoded already"):
+        ds.decode_image("image", device="cpu").decode_image("image")
     with pytest.raises(rm.OptionError, match="give both the same device"):
         ds.decode_image("image", device="cuda").batch(2).to_torch(device="cpu")
     with pytest.raises(rm.OptionError, match="'id' is int64, not bytes"):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from recmap.adapters.columns import as_native
 from recmap.adapters.feed import ImagesOnDevice
 from recmap.errors import MissingPackageError, OptionError
 from recmap.model.ragged import Ragged
@@ -23,6 +24,7 @@ __all__ = ["DeviceImages", "check_devices"]
 
 # Takes encoded images, the name of a colour mode and a device; returns (channels, height, width).
 _DecodeJpegs: TypeAlias = Callable[[list[Any], str, Any], list[Any]]
+_MARKER, _START_OF_SCAN, _EXIF = 0xFF, 0xDA, b"Exif\0\0"
 # Images that are resized together.
 _TOGETHER = 64
 
@@ -42,7 +44,6 @@ class DeviceImages:
     """Decodes a column of images on a device."""
 
     def __init__(self, images: ImagesOnDevice, device: Any) -> None:
-
         self._images, self._device = images, device
         self._decode_jpegs = _jpeg_decoder()
         self._dtype = getattr(torch, images.field.dtype.name)
@@ -55,7 +56,6 @@ class DeviceImages:
 
         ``copy`` copies a tensor there.
         """
-
         shape = (len(strings), self._height, self._width, self._channels)
         out = torch.empty(shape, dtype=self._dtype, device=self._device)
         data = list(strings)
@@ -65,7 +65,8 @@ class DeviceImages:
         others = [row for row in range(len(data)) if decoded.get(row) is None]
         if others:
             pixels = self._images.decode_rows(strings, np.array(others))
-            out[torch.tensor(others, device=self._device)] = copy(torch.from_numpy(pixels))
+            where = torch.tensor(others, device=self._device)
+            out[where] = copy(torch.from_numpy(as_native(pixels)))
         return out
 
     def _decoded(self, jpegs: Sequence[bytes]) -> list[Any]:
@@ -116,7 +117,6 @@ class DeviceImages:
 
     def _resized(self, images: Any) -> Any:
         """Resize images like the CPU does, to whole levels."""
-
         size = (self._height, self._width)
         if tuple(images.shape[2:]) == size:
             return images.float()
@@ -168,8 +168,10 @@ def _torchvision() -> _DecodeJpegs:
 
 def _without_orientation(jpeg: Any) -> Any:
     """Hide the EXIF data from TorchCodec, which would rotate the image."""
-    data = jpeg.numpy()
-    at = data[:65536].tobytes().find(b"Exif\0\0")
-    if at >= 0:
-        data[at : at + 4] = 0
+    data = memoryview(jpeg.numpy())
+    at = 2
+    while at + 10 <= len(data) and data[at] == _MARKER and data[at + 1] != _START_OF_SCAN:
+        if data[at + 4 : at + 10] == _EXIF:
+            data[at + 4] = 0
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return jpeg

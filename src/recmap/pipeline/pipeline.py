@@ -236,6 +236,8 @@ class Verbs(Frameworks):
             column, size, channels, dtype, scale, errors, fast=fast, device=device
         )
         given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
+        if any(images.column == column for images in self._plan.images_on_device):
+            raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
         verb = record("decode_image", *given)
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
