@@ -113,7 +113,8 @@ def _expand_one(path: str) -> list[str]:
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
         return files
-    matches = sorted(file for file in glob.glob(path, recursive=True) if _is_data(file))
+    # A set, because "**/**" finds a file several times.
+    matches = sorted(file for file in set(glob.glob(path, recursive=True)) if _is_data(file))
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
