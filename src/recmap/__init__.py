@@ -34,6 +34,7 @@ from recmap.errors import (
     StalledWorkersWarning,
     UnknownFeatureWarning,
     UnknownFormatError,
+    UnknownSchemeError,
     VerificationError,
     WorkerDiedError,
 )
@@ -142,6 +143,7 @@ __all__ = [
     "TFRecordWriter",
     "UnknownFeatureWarning",
     "UnknownFormatError",
+    "UnknownSchemeError",
     "VerificationError",
     "WorkerDiedError",
     "convert",

@@ -4,7 +4,8 @@ RecmapError
 ├── OptionError (ValueError)             an argument has an invalid value
 │   ├── OptionTypeError (TypeError)      an argument has the wrong type
 │   ├── FieldTextError                   a field such as "float32[10" cannot be parsed
-│   └── MemoryLimitError                 a row needs more memory than the limit allows
+│   ├── MemoryLimitError                 a row needs more memory than the limit allows
+│   └── UnknownSchemeError               a URL that recmap does not read or write
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
 ├── OutputError (OSError)                the output could not be written (disk full)
@@ -67,6 +68,7 @@ __all__ = [
     "StalledWorkersWarning",
     "UnknownFeatureWarning",
     "UnknownFormatError",
+    "UnknownSchemeError",
     "VerificationError",
     "WorkerDiedError",
 ]
@@ -173,6 +175,14 @@ class MemoryLimitError(OptionError):
         super().__init__(message)
         self.size = size
         self.limit = limit
+
+
+class UnknownSchemeError(OptionError):
+    """A path is a URL with a ``scheme`` that recmap does not read or write."""
+
+    def __init__(self, message: str, *, scheme: str | None = None) -> None:
+        super().__init__(message)
+        self.scheme = scheme
 
 
 class PathNotFoundError(RecmapError, FileNotFoundError):

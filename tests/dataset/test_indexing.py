@@ -176,6 +176,13 @@ def test_more_files_than_a_process_may_open_can_be_read() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
+def test_a_pattern_finds_each_file_once() -> None:
+    os.makedirs("a/b")
+    np.save("a/b/x.npy", np.arange(3))
+    assert rm.open("**/**/*.npy").files == ["a/b/x.npy"]
+    assert len(rm.open("**/**/*.npy")) == 3
+
+
 def test_a_file_name_may_look_like_a_pattern() -> None:
     wire.write("a[1].tfrecord", wire.example(a=wire.int64_list(1)))
     assert len(rm.open("a[1].tfrecord")) == 1

@@ -59,13 +59,13 @@ WHOLE = "whole number"
 WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     # Paths.
     "open an int": (opened(3), rm.OptionTypeError, "give a path"),
-    "open a URL": (opened("s3://bucket/x.tfrecord"), rm.PathNotFoundError, "not URLs"),
-    "open URLs": (opened(["https://x.org/x.npy"]), rm.PathNotFoundError, "not URLs"),
-    "write to a URL": (to("gs://bucket/out/"), rm.PathNotFoundError, "not URLs"),
+    "open a URL": (opened("s3://bucket/x.tfrecord"), rm.UnknownSchemeError, "local or mounted"),
+    "open URLs": (opened(["https://x.org/x.npy"]), rm.UnknownSchemeError, "local or mounted"),
+    "write to a URL": (to("gs://bucket/out/"), rm.UnknownSchemeError, "local or mounted"),
     "a writer of a URL": (
         lambda: rm.TFRecordWriter("s3://bucket/x.tfrecord"),
-        rm.PathNotFoundError,
-        "not URLs",
+        rm.UnknownSchemeError,
+        "local or mounted",
     ),
     "open a dataset": (lambda: rm.open(data()), rm.OptionTypeError, "already open"),
     "open a pipeline": (lambda: rm.open(data().batch(2)), rm.OptionTypeError, "from_batches"),

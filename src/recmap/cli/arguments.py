@@ -13,6 +13,7 @@ from typing import Any
 from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open as open_dataset
 from recmap.errors import OptionError
+from recmap.files.urls import is_url
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_dtype
 
@@ -140,10 +141,16 @@ def workers(text: str | None) -> int | str | None:
 
 
 def _paths(given: list[str]) -> list[str] | dict[str, str]:
-    named = [path for path in given if "=" in path and not os.path.exists(path)]
+    named = [path for path in given if _is_named(path)]
     if len(named) != len(given):
         return given
     return pairs(given, "")
+
+
+def _is_named(path: str) -> bool:
+    """Return whether this is NAME=PATH. A path may hold an equals sign, too: year=2026/x.npy."""
+    name, equals, _ = path.partition("=")
+    return bool(equals) and not is_url(name) and not os.path.exists(path)
 
 
 def _fields(args: argparse.Namespace) -> dict[str | EllipsisType, str | None] | None:

@@ -60,7 +60,7 @@ def open(
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:
     ``{"image": "images.npy", "label": "labels.npy"}``. Here and everywhere else, a path is a
-    ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~``.
+    ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~`` or ``file://``.
 
     ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``. By
     default, recmap detects it from the file.

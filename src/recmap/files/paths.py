@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import reprlib
 import stat
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
+from recmap.files.urls import is_url, local_path, refuse_flattened_url
 from recmap.model.arguments import is_iterable
 
 __all__ = [
@@ -38,7 +38,10 @@ _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
 def as_path(path: Any, name: str = "path") -> str:
-    """Return a path as text, with ``~`` expanded. ``name`` is the option it came from."""
+    """Return a path as text, with ``~`` expanded. ``name`` is the option it came from.
+
+    A ``file://`` URL is a path, too. Other URLs are refused.
+    """
     if not isinstance(path, str | bytes | os.PathLike):
         file = " (a file object has one, its .name)" if hasattr(path, "fileno") else ""
         raise OptionTypeError(
@@ -54,12 +57,11 @@ def as_path(path: Any, name: str = "path") -> str:
         os.fsencode(text)
     except UnicodeEncodeError as e:
         raise OptionError(f"{name}={text!r}: not the name of a file: {e}") from None
-    if re.match(r"[A-Za-z][\w+.-]*://", text) and not os.path.lexists(text):
+    if is_url(text):
         # Otherwise an output would go to a new folder called "s3:".
-        raise PathNotFoundError(
-            f"{name}={text!r}: recmap reads and writes local or mounted files, not URLs; copy the "
-            "file, or mount the bucket"
-        )
+        return local_path(text, name)
+    if isinstance(path, os.PathLike):
+        refuse_flattened_url(text, name)
     # A file may really be called "~".
     return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
 
@@ -111,7 +113,8 @@ def _expand_one(path: str) -> list[str]:
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
         return files
-    matches = sorted(file for file in glob.glob(path, recursive=True) if _is_data(file))
+    # A set, because "**/**" finds a file several times.
+    matches = sorted(file for file in set(glob.glob(path, recursive=True)) if _is_data(file))
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")

@@ -11,7 +11,7 @@ from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
-from recmap.ray.cluster import Driver, check_visible, connect, cpu_count
+from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_ray
 from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
 
@@ -58,11 +58,12 @@ def read(
     Rows of one shape become tensors of the same dtype, ragged rows become lists, and byte
     strings become binary. All workers must see the files under the same path.
     """
-    # The connection stays open, because the dataset is read later.
-    ray, driver = connect(None).ray, Driver.here()
+    load_ray()
     from recmap.ray.ray_data import RecmapDatasource, read_datasource
 
     source, reopen, skip = _opened(src, fields, options)
+    # The connection stays open, because the dataset is read later.
+    ray, driver = connect(None).ray, Driver.here()
     check_visible(ray, driver, source.files)
     find_records(ray, driver, source)
     schema = _select(source.schema, columns)
