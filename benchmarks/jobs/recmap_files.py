@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import threading
@@ -120,6 +121,26 @@ def read(
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def read_again(path: str, batch: int, check: bool = False) -> Measure:
+    """Read all of a file in slices. It was opened before, and read once."""
+    dataset = _opened(path, batch)
+    total = 0.0
+    with Clock() as clock:
+        for start in range(0, len(dataset), batch):
+            columns = dataset[start : start + batch]
+            if check:
+                total += sum(_sum(column) for column in columns.values())
+    return Measure(clock.seconds, len(dataset), total if check else None)
+
+
+@functools.cache
+def _opened(path: str, batch: int) -> rm.Dataset:
+    dataset = rm.open(path)
+    for _ in dataset.batches(batch):
+        pass
+    return dataset
+
+
 def _sum(column: Any) -> float:
     if isinstance(column, rm.Ragged):
         return float(column.lengths.sum() if column.is_bytes else np.sum(np.asarray(column.flat)))
@@ -187,6 +208,7 @@ JOBS = {
     "make": make,
     "peak_memory": peak_memory,
     "read": read,
+    "read_again": read_again,
     "scan": scan,
     "verify": verify,
     "write": write,

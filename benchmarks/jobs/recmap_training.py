@@ -43,6 +43,21 @@ def pad(path: str, batch: int, column: str | None = None, check: bool = False) -
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def pad_again(path: str, batch: int, check: bool = False) -> Measure:
+    """Do the same with a file that was opened before, and read once."""
+    pipeline = _padded(path, batch)
+    with Clock() as clock:
+        rows, total = _consume(pipeline, "tokens", check)
+    return Measure(clock.seconds, rows, total if check else None)
+
+
+@functools.cache
+def _padded(path: str, batch: int) -> rm.Pipeline:
+    pipeline = rm.open(path).batch(batch, pad="longest")
+    _consume(pipeline, "tokens", check=False)
+    return pipeline
+
+
 def pad_shuffled(path: str, batch: int, check: bool = False) -> Measure:
     """Do the same with many files, all rows in random order."""
     with Clock() as clock:
@@ -161,6 +176,7 @@ JOBS = {
     "images": images,
     "make_images": make_images,
     "pad": pad,
+    "pad_again": pad_again,
     "pad_shuffled": pad_shuffled,
     "plain_iterator": plain_iterator,
     "to_tf": to_tf,

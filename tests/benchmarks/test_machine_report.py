@@ -54,7 +54,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_every_case_is_measured_on_each_number_of_cpus(bench: Bench) -> None:
     found = cores.measure(bench, [1, 2], size=2 * MB)
     assert [each["case"] for each in found] == [
-        "read 40 B rows", "read 4 KB rows", "verify 4 KB rows", "read sequences",
+        "read 40 B rows", "open and read 40 B rows", "read 4 KB rows", "open and read 4 KB rows",
+        "verify 4 KB rows", "read sequences",
         "padded batches of 256", "shuffle 40 B rows, .npy", "shuffle 40 B rows, TFRecord",
         "shuffle 4 KB rows, .npy", "shuffle 4 KB rows, TFRecord", "images, 500x375 to 224x224",
     ]  # fmt: skip
