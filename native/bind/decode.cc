@@ -151,8 +151,15 @@ class Outputs {
     return product(longest / pad.multiple + (longest % pad.multiple != 0), pad.multiple);
   }
 
-  static nb::object make_offsets(uint64_t size, std::span<int64_t>& out) {
-    return size == 0 ? nb::none() : new_array<int64_t>(size, "int64", out);
+  nb::object make_offsets(uint64_t size, std::span<int64_t>& out) const {
+    if (size == 0) return nb::none();
+    std::span<uint8_t> contents;
+    const nb::object array = target_.make(product(size, sizeof(int64_t)), contents);
+    if (reinterpret_cast<uintptr_t>(contents.data()) % alignof(int64_t) != 0) {
+      throw nb::value_error("allocate() makes arrays that are aligned");
+    }
+    out = {reinterpret_cast<int64_t*>(contents.data()), size};
+    return array.attr("view")("int64");
   }
 
   const Decoder& decoder_;

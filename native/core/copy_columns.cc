@@ -12,7 +12,7 @@ namespace {
 // The C library's copy is made for longer rows than these.
 constexpr size_t kMaxByLines = 16 << 10;
 // Records of a gather that are not longer than this end before the CPU notices that they are read
-// in order, so all lines of the record this far ahead are prefetched.
+// in order, so all their lines are prefetched, this many records ahead.
 constexpr size_t kMaxPrefetched = 16 << 10;
 constexpr size_t kPrefetchDistance = 2;
 
@@ -26,7 +26,8 @@ void prefetch(Bytes data) {
 
 // Whether a record does not follow another in the file.
 bool apart(Bytes record, Bytes next) {
-  return next.data() != record.data() + record.size() + kFrameSize;
+  const auto address = [](Bytes data) { return reinterpret_cast<uintptr_t>(data.data()); };
+  return address(next) != address(record) + record.size() + kFrameSize;
 }
 
 void make_copy(const Copy& copy) {

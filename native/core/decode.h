@@ -28,7 +28,7 @@ namespace recmap {
 class Decoder {
  public:
   // What the arguments refer to must outlive the object. Every `rows_per_array` rows of a padded
-  // column become one array; 0 if none is padded.
+  // column become one array. Pass 0 if no column is padded.
   Decoder(const Records& records, std::span<const Column> columns, const ReadOptions& options,
           size_t rows_per_array = 0);
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -195,6 +196,44 @@ def test_ragged_batches_that_are_too_large_together_are_read_one_by_one(saved: b
     # Batches of short rows share memory, those of long ones do not.
     assert not saved or held[0] is held[1] is not None
     assert held[16] is None or held[16] is not held[17]
+
+
+def test_the_offsets_of_many_empty_strings_count_as_memory() -> None:
+    strings = [1 if row < 200 else 40_000 for row in range(300)]
+    values = rm.Ragged(rm.Ragged.from_bytes([b""] * sum(strings)), np.cumsum([0, *strings]))
+    with rm.TFRecordWriter("d.tfrecord", {"x": "bytes[*]"}) as writer:
+        writer.write({"x": values})
+    train = rm.open("d.tfrecord").batch(4).prefetch(memory="32MB")
+    ready = train._feed().ready
+    assert ready.batches_per_block > 1
+    assert ready.block_memory < ready.batches_per_block * 4 * 40_000 * 8
+    kept = [batch["x"] for batch in train]
+    assert sum(map(len, kept)) == 300
+    assert _whole_size(kept[0].offsets) == _whole_size(kept[1].offsets) == 8 * (len(kept[0]) + 1)
+    assert max(_whole_size(column.values.offsets) for column in kept) <= ready.block_memory
+
+
+def _whole_size(array: Any) -> int:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return int(array.nbytes)
+
+
+def test_strings_beside_other_columns_stay_within_the_memory() -> None:
+    lengths = [5] * 2000 + [20_000] * 2000
+    with h5py.File("s.h5", "w") as file:
+        strings = [b"x" * n for n in lengths]
+        file.create_dataset("text", data=strings, dtype=h5py.string_dtype("ascii"))
+    np.save("y.npy", np.arange(4000))
+    train = rm.open({"text": "s.h5", "y": "y.npy"}).batch(16).prefetch(memory="16MB")
+    ready = train._feed().ready
+    assert ready.batches_per_block > 1
+    assert ready.block_memory < ready.batches_per_block * 16 * 20_000
+    most = 0
+    for number, batch in enumerate(train):
+        assert batch["text"].lengths.tolist() == lengths[16 * number : 16 * number + 16]
+        most = max(most, _whole_size(batch["text"].values))
+    assert most <= ready.block_memory
 
 
 @pytest.mark.parametrize("threads", [1, 3, 8])

@@ -148,8 +148,8 @@ class SideBySideSource(_Combined):
 
     @property
     def can_pad(self) -> bool:
-        ragged = [s for s in self._sources if any(field.ragged for field in s.schema.values())]
-        return all(source.can_pad for source in ragged)
+        varying = [source for source in self._sources if not _has_fixed_size(source)]
+        return bool(varying) and all(source.can_pad for source in varying)
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -157,7 +157,7 @@ class SideBySideSource(_Combined):
         read = PaddedRows({}, {})
         for source in self._sources:
             mine = {name: pad for name, pad in pads.items() if name in source.schema}
-            if not source.can_pad:
+            if _has_fixed_size(source):
                 read.others.update(_read_rows(source, rows))
                 continue
             some = source.read_padded(rows, mine, size, allocate)
@@ -197,6 +197,11 @@ class SideBySideSource(_Combined):
 
     def row_bytes(self) -> int:
         return sum(source.row_bytes() for source in self._sources)
+
+
+def _has_fixed_size(source: Source) -> bool:
+    """Return whether all rows take the same number of bytes."""
+    return all(field.row_bytes is not None for field in source.schema.values())
 
 
 def _read_rows(source: Source, rows: RowNumbers) -> Batch:

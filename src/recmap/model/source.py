@@ -233,7 +233,8 @@ class Source(ABC):
     ) -> PaddedRows | None:
         """Return rows by number, padding the columns of ``pads`` while they are decoded.
 
-        Each padded column is a list of arrays of ``size`` rows, in memory from ``allocate``.
+        Each padded column is a list of arrays of ``size`` rows. ``allocate`` allocates all
+        columns whose rows differ in size, padded or not, with their offsets.
         Return None if these rows have to be read first and padded afterwards.
         """
         del rows, pads, size, allocate

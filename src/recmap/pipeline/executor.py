@@ -5,7 +5,7 @@ Follow one padded batch: ``rm.open(path).batch(32, pad={"tokens": 128})`` in a l
 and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
 (feed.py), which keeps the cursor, for the next batch, and the feed calls ``plain_batches``
 in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,
-and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has the transform
+and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has a ``BatchReader``
 (transforms/pad.py) read padded rows from ``SourceRows`` (row_source.py). That asks the
 format's source (formats/tfrecord_source.py), where tfrecord/decoder.py decodes each record
 straight into the padded array. (Rows are padded after reading if they come from compressed
@@ -389,10 +389,8 @@ class BlockTask:
         batches, transforms = list[Batch](), self.batch_transforms
         if reader is not None:
             batches = reader.read(positions, epoch, self.size, self.max_bytes)
-        if batches and reader is not None:
-            transforms = reader.transforms
-        else:
-            batches = self._read_in_turn(positions, epoch)
+            transforms = reader.transforms if batches else transforms
+        batches = batches or self._read_in_turn(positions, epoch)
         # How much of that was padding is unknown.
         padding = [0.0] * (len(self.batch_transforms) - len(transforms))
         seconds = [time.perf_counter() - begun, *padding]

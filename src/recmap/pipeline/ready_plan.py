@@ -29,8 +29,8 @@ _TOGETHER_BYTES = 1 << 24
 # Rows for each CPU, so that all of them have work.
 _TOGETHER_ROWS = 1 << 13
 _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
-# Batches for each CPU that are padded while they are read. They have their own memory, and its
-# size is known before it is allocated.
+# Batches for each CPU that are padded while they are read: the size of their memory is known
+# before it is allocated.
 _TOGETHER_READ_PADDED = 4
 # Batches to make ahead of the loop, unless ``prefetch`` gives the number.
 _PREFETCH = 2
@@ -90,8 +90,12 @@ class ReadyPlan:
 
     @property
     def block_memory(self) -> int:
-        """Bytes that a block of several batches may take."""
-        return self.plan.memory // (self.blocks_ahead + 2)
+        """Bytes that a block of several batches may take.
+
+        More than was estimated, because rows differ, but not so much that a small batch that
+        is kept alive holds much of the memory.
+        """
+        return min(self.plan.memory // (self.blocks_ahead + 2), 4 * _TOGETHER_BYTES)
 
 
 def ready(plan: Plan) -> ReadyPlan:

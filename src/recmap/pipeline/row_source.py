@@ -207,10 +207,7 @@ class SourceRows:
             return None
         run = _run(positions)
         rows = positions if run is None else run
-        read = self.source.read_padded(rows, pads, size, memory)
-        if read is not None and not self._owns_rows:
-            read.others.update({name: _owned(column) for name, column in read.others.items()})
-        return read
+        return self.source.read_padded(rows, pads, size, memory)
 
     def select(self, columns: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(columns))

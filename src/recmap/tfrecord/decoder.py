@@ -306,7 +306,8 @@ class PaddedDecoder:
     ) -> None:
         self.schema, self.error = decoder.schema, decoder.error
         self._decoder, self._size, self._memory = decoder, size, memory
-        self._pads = [_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema if pads]
+        each = (_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema)
+        self._pads = list(each) if pads else []
 
     def decode(
         self, records: Records, verify: bool, threads: int, where: Where

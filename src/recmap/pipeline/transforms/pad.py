@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
@@ -164,26 +165,29 @@ class Padding:
     def read(
         self, rows: SourceRows, positions: Positions, size: int, max_bytes: int, schema: Schema
     ) -> list[Batch]:
-        """Read rows in batches of ``size``, padded while they are read, which share memory.
+        """Read rows in batches of ``size``, padded while they are read. The batches share memory.
 
         Return no batches if the source cannot do that. Raise MemoryLimitError if several
         batches together take more than ``max_bytes``.
         """
         pads = self._pads(schema)
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
-        bounded = len(positions) > size
-        memory = _BoundedBuffers(max_bytes).bytes if bounded else empty_bytes
-        read = rows.gather_padded(positions, native, size, memory)
+        buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
+        read = rows.gather_padded(positions, native, size, buffers.bytes)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
         for name in schema:
             if name in read.padded:
-                columns |= self._parts(name, pads[name], read.padded[name], size)
+                made = self._parts(name, pads[name], read.padded[name], size)
+                added = [parts for part_of, parts in made.items() if part_of != name]
+                buffers.count(sum(part.nbytes for parts in added for part in parts))
+                columns |= made
                 continue
             parts = cut(read.others[name], size)
             if name in pads:  # lists of lists
                 done = [self.apply({name: part}, schema) for part in parts]
+                buffers.count(sum(part.nbytes for each in done for part in each.values()))
                 columns |= {made: [each[made] for each in done] for made in done[0]}
             else:
                 columns[name] = parts
@@ -279,7 +283,7 @@ class PadBatches(Transform):
 
 @dataclass(frozen=True)
 class BatchReader:
-    """Reads several batches at once, padded or not, in memory of a known size.
+    """Reads several batches at once, padded or not, into one buffer for each column.
 
     ``transforms`` are those left to apply to the batches.
     """
@@ -329,10 +333,14 @@ class _BoundedBuffers:
         self._left = max_bytes
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
+        self.count(size)
+        return empty_bytes(size)
+
+    def count(self, size: int) -> None:
+        """Count memory that was allocated elsewhere."""
         self._left -= size
         if self._left < 0:
             raise MemoryLimitError("these batches are too large to be read together")
-        return empty_bytes(size)
 
 
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
