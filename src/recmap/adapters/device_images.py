@@ -123,7 +123,7 @@ class DeviceImages:
         for row, image in decoded.items():
             by_size[image.shape].append(row)
         for shape, rows in by_size.items():
-            most = max(shape.numel(), self._height * self._width * self._channels)
+            most = max(shape.numel(), out.shape[1:].numel())
             together = max(1, _LEVELS_TOGETHER // most)
             for start in range(0, len(rows), together):
                 some = rows[start : start + together]
