@@ -1,5 +1,8 @@
 #include "resize.h"
 
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "bind.h"
@@ -23,6 +26,10 @@ void resize_image(const Image& pixels, const Result& out, const std::optional<Va
              : out.dtype() != nb::dtype<uint8_t>()) {
     throw nb::value_error("there must be 256 values of the dtype of out");
   }
+  const size_t item = out.itemsize();
+  if (item != 1 && item != 2 && item != 4 && item != 8) {
+    throw nb::value_error("values have 1, 2, 4 or 8 bytes");
+  }
   const nb::gil_scoped_release release;
   auto* bytes = static_cast<uint8_t*>(out.data());
   const bool same = image.height == out.shape(0) && image.width == out.shape(1);
@@ -34,14 +41,14 @@ void resize_image(const Image& pixels, const Result& out, const std::optional<Va
   }
   if (values) {
     const std::span levels(same ? image.data : resized.data(), out.size());
-    look_up(levels, values->data(), out.itemsize(), bytes);
+    look_up(levels, values->data(), item, bytes);
   }
 }
 
 }  // namespace
 
 void bind_resize(nb::module_& m) {
-  m.def("resize_image", &resize_image, nb::arg("pixels"), nb::arg("out"),
+  m.def("resize_image", &resize_image, nb::arg("pixels"), nb::arg("out").noconvert(),
         nb::arg("values") = nb::none(),
         nb::sig("def resize_image(pixels: numpy.typing.NDArray[numpy.uint8], "
                 "out: numpy.typing.NDArray[typing.Any], "

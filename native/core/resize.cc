@@ -3,27 +3,51 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 namespace recmap {
 namespace {
 
-// Which of the `from` pixels of a side make each of the `to` pixels, and how much each counts. All
-// are made of equally many, some of which count nothing: loops of one length are predicted well.
+// The pixels of a side, `from` long, that make pixel `i` of the `to` pixels it becomes, and how
+// much each counts before they are scaled to add up to 1. Some count nothing.
+class Triangle {
+ public:
+  Triangle(size_t from, size_t to, size_t i) {
+    const double scale = static_cast<double>(from) / static_cast<double>(to);
+    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    reach_ = std::max(scale, 1.0);
+    taps_ = std::min(from, static_cast<size_t>(std::ceil(2 * reach_)));
+    first_ = std::min(static_cast<size_t>(std::max(centre - reach_ + 0.5, 0.0)), from - taps_);
+    centre_ = centre - static_cast<double>(first_);
+  }
+
+  size_t first() const { return first_; }
+  size_t taps() const { return taps_; }
+  double weight(size_t tap) const {
+    return std::max(1 - std::abs(static_cast<double>(tap) + 0.5 - centre_) / reach_, 0.0);
+  }
+
+ private:
+  size_t first_, taps_;
+  double centre_, reach_;
+};
+
+// The triangles of all pixels of a side. All have equally many taps: loops of one length are
+// predicted well.
 class Weights {
  public:
-  Weights(size_t from, size_t to) : first_(to) {
-    const double scale = static_cast<double>(from) / static_cast<double>(to);
-    const double reach = std::max(scale, 1.0);
-    taps_ = std::min(from, static_cast<size_t>(std::ceil(2 * reach)));
+  Weights(size_t from, size_t to) : first_(to), taps_(Triangle(from, to, 0).taps()) {
     values_.resize(taps_ * to);
     for (size_t i = 0; i < to; ++i) {
-      const double centre = (static_cast<double>(i) + 0.5) * scale;
-      const auto low = static_cast<size_t>(std::max(centre - reach + 0.5, 0.0));
-      first_[i] = std::min(low, from - taps_);
-      fill(std::span(values_).subspan(i * taps_, taps_), centre - static_cast<double>(first_[i]),
-           reach);
+      const Triangle triangle(from, to, i);
+      first_[i] = triangle.first();
+      double sum = 0;
+      for (size_t tap = 0; tap < taps_; ++tap) sum += triangle.weight(tap);
+      for (size_t tap = 0; tap < taps_; ++tap) {
+        values_[i * taps_ + tap] = static_cast<float>(triangle.weight(tap) / sum);
+      }
     }
   }
 
@@ -32,21 +56,28 @@ class Weights {
   std::span<const float> of(size_t i) const { return {values_.data() + i * taps_, taps_}; }
 
  private:
-  static void fill(std::span<float> values, double centre, double reach) {
-    const auto weight = [&](size_t at) {
-      return std::max(1 - std::abs(static_cast<double>(at) + 0.5 - centre) / reach, 0.0);
-    };
-    double sum = 0;
-    for (size_t at = 0; at < values.size(); ++at) sum += weight(at);
-    for (size_t at = 0; at < values.size(); ++at) {
-      values[at] = static_cast<float>(weight(at) / sum);
-    }
-  }
-
   std::vector<size_t> first_;
   size_t taps_;
   std::vector<float> values_;
 };
+
+// Images with a side shorter than kThin and the other longer than kLong: weights, or lines of
+// floats, could take many times the memory of the image.
+constexpr size_t kThin = 24;
+constexpr size_t kLong = 4096;
+
+// Adds up items of `size` values, up to kThin pixels of 4 channels, as a triangle says. Slow, but
+// takes no memory.
+void add_items(const uint8_t* items, size_t size, const Triangle& triangle, float* out) {
+  double sums[kThin * 4] = {}, weights = 0;
+  const uint8_t* item = items + triangle.first() * size;
+  for (size_t tap = 0; tap < triangle.taps(); ++tap, item += size) {
+    const double weight = triangle.weight(tap);
+    weights += weight;
+    for (size_t i = 0; i < size; ++i) sums[i] += weight * item[i];
+  }
+  for (size_t i = 0; i < size; ++i) out[i] = static_cast<float>(sums[i] / weights);
+}
 
 // Adds up lines, each times its weight.
 template <typename Value>
@@ -137,46 +168,81 @@ void round_levels(const float* values, size_t count, uint8_t* out) {
   }
 }
 
+// Makes every line of `out` from lines of floats, `length` long.
+void resize_down(const std::vector<float>& lines, size_t length, const Weights& down, size_t height,
+                 uint8_t* out) {
+  std::vector<float> made(length);
+  for (size_t y = 0; y < height; ++y, out += length) {
+    add_lines(lines.data() + down.first(y) * length, length, down.of(y), made.data());
+    round_levels(made.data(), length, out);
+  }
+}
+
+template <size_t kChannels>
+void resize_wide(const Pixels& image, size_t height, size_t width, uint8_t* out) {
+  std::vector<float> narrow(image.height * width * kChannels);
+  float* made = narrow.data();
+  for (size_t y = 0; y < image.height; ++y) {
+    const uint8_t* line = image.data + y * image.width * kChannels;
+    for (size_t x = 0; x < width; ++x, made += kChannels) {
+      add_items(line, kChannels, Triangle(image.width, width, x), made);
+    }
+  }
+  resize_down(narrow, width * kChannels, Weights(image.height, height), height, out);
+}
+
+template <size_t kChannels>
+void resize_tall(const Pixels& image, size_t height, size_t width, uint8_t* out) {
+  const Weights across(image.width, width);
+  const size_t from = image.width * kChannels, to = width * kChannels;
+  std::vector<float> line(from + kBehind), made(to + kBehind);
+  for (size_t y = 0; y < height; ++y, out += to) {
+    add_items(image.data, from, Triangle(image.height, height, y), line.data());
+    resize_lines<kChannels, 1>(line.data(), 0, across, width, made.data(), 0);
+    round_levels(made.data(), to, out);
+  }
+}
+
 template <size_t kChannels>
 void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
+  if (image.height < kThin && image.width > std::max(kLong, width)) {
+    return resize_wide<kChannels>(image, height, width, out);
+  }
+  if (image.width < kThin && image.height > std::max(kLong, height)) {
+    return resize_tall<kChannels>(image, height, width, out);
+  }
   const Weights down(image.height, height), across(image.width, width);
   const size_t from = image.width * kChannels, to = width * kChannels;
-  const auto resize_to = [&](size_t count, const std::vector<float>& lines, float* made,
-                             size_t stride) {
+  // The order that keeps what lies between the two steps small.
+  if (height > image.height) {
+    std::vector<float> line(from + kBehind), narrow(image.height * to + kBehind);
+    for (size_t y = 0; y < image.height; ++y) {
+      std::copy_n(image.data + y * from, from, line.data());
+      resize_lines<kChannels, 1>(line.data(), 0, across, width, narrow.data() + y * to, 0);
+    }
+    return resize_down(narrow, to, down, height, out);
+  }
+  const auto add = down.taps() <= kMostShortTaps ? add_bytes : add_lines<uint8_t>;
+  const size_t stride = from + kBehind, made_stride = to + kBehind;
+  const size_t most = std::min(kLines, height);
+  std::vector<float> lines(most * stride), made(most * made_stride);
+  for (size_t y = 0; y < height; y += kLines) {
+    const size_t count = std::min(kLines, height - y);
+    for (size_t i = 0; i < count; ++i) {
+      add(image.data + down.first(y + i) * from, from, down.of(y + i), lines.data() + i * stride);
+    }
     if (count == kLines) {
-      resize_lines<kChannels, kLines>(lines.data(), from + kBehind, across, width, made, stride);
+      resize_lines<kChannels, kLines>(lines.data(), stride, across, width, made.data(),
+                                      made_stride);
     } else {
       for (size_t i = 0; i < count; ++i) {
-        resize_lines<kChannels, 1>(lines.data() + i * (from + kBehind), 0, across, width,
-                                   made + i * stride, 0);
+        resize_lines<kChannels, 1>(lines.data() + i * stride, 0, across, width,
+                                   made.data() + i * made_stride, 0);
       }
     }
-  };
-  std::vector<float> lines(kLines * (from + kBehind)), made(kLines * (to + kBehind));
-  // The order that keeps what lies between the two steps small.
-  if (height <= image.height) {
-    const auto add = down.taps() <= kMostShortTaps ? add_bytes : add_lines<uint8_t>;
-    for (size_t y = 0; y < height; y += kLines) {
-      const size_t count = std::min(kLines, height - y);
-      for (size_t i = 0; i < count; ++i) {
-        add(image.data + down.first(y + i) * from, from, down.of(y + i),
-            lines.data() + i * (from + kBehind));
-      }
-      resize_to(count, lines, made.data(), to + kBehind);
-      for (size_t i = 0; i < count; ++i, out += to) {
-        round_levels(made.data() + i * (to + kBehind), to, out);
-      }
+    for (size_t i = 0; i < count; ++i, out += to) {
+      round_levels(made.data() + i * made_stride, to, out);
     }
-    return;
-  }
-  std::vector<float> narrow(image.height * to + kBehind);
-  for (size_t y = 0; y < image.height; ++y) {
-    std::copy_n(image.data + y * from, from, lines.data());
-    resize_to(1, lines, narrow.data() + y * to, 0);
-  }
-  for (size_t y = 0; y < height; ++y, out += to) {
-    add_lines(narrow.data() + down.first(y) * to, to, down.of(y), made.data());
-    round_levels(made.data(), to, out);
   }
 }
 

@@ -15,8 +15,8 @@ struct Pixels {
 };
 
 // Fills `out` with `height` lines of `width` pixels of as many channels, rounded to whole levels,
-// half a level up. All sides must be at least 1. Throws std::bad_alloc. Safe to call from any
-// thread.
+// half a level up. All sides must be at least 1. Takes at most twice the memory of the image, and
+// that of a few dozen lines of `out`. Throws std::bad_alloc. Safe to call from any thread.
 void resize(const Pixels& image, size_t height, size_t width, uint8_t* out);
 
 // Looks every level up in a table of 256 values of `size` bytes, 1, 2, 4 or 8.

@@ -70,6 +70,19 @@ TEST(ResizedLevelsAreTheNearest) {
   }
 }
 
+TEST(LongAndThinImagesAreResizedAlike) {
+  constexpr size_t kSizes[][4] = {
+      {1, 5000, 7, 9}, {5000, 1, 9, 7},  {23, 4097, 4, 3},   {4097, 23, 3, 4},   {2, 5000, 2, 1},
+      {5000, 2, 1, 2}, {3, 4100, 1, 80}, {4100, 3, 80, 1},   {24, 4097, 2, 3},   {4097, 24, 3, 2},
+      {5000, 1, 5, 1}, {1, 5000, 1, 5},  {1, 4097, 1, 4099}, {4097, 1, 4099, 1},
+  };
+  for (const auto& [h, w, height, width] : kSizes) {
+    for (const size_t channels : {1U, 3U, 4U}) {
+      CHECK(largest_difference(channels, h, w, height, width) < 0.6);
+    }
+  }
+}
+
 TEST(ResizingAnImageOfOneLevelKeepsIt) {
   for (const int level : {0, 1, 127, 254, 255}) {
     for (const size_t side : {1U, 10U, 33U, 100U, 700U}) {

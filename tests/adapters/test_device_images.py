@@ -32,10 +32,11 @@ class FakeDecoder:
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.unable: set[int] = set()  # the lengths of JPEGs that it cannot decode
+        self.works = True
 
     def decode_jpeg(self, jpegs: list[Any], mode: ImageReadMode, device: Any) -> list[Any]:
         self.calls.append(len(jpegs))
-        if any(len(jpeg) in self.unable for jpeg in jpegs):
+        if not self.works or any(len(jpeg) in self.unable for jpeg in jpegs):
             raise RuntimeError("nvjpegDecode failed: 5")
         return [self._decoded(jpeg, mode).to(device) for jpeg in jpegs]
 
@@ -91,7 +92,7 @@ def test_images_are_those_of_the_cpu(decoder: FakeDecoder, channels: int, dtype:
     level = 1 if scale is None else 1.01 / 255
     assert got["image"].shape == expected.shape
     assert np.abs(got["image"].numpy().astype(float) - expected).max() <= level
-    assert decoder.calls == [6]
+    assert decoder.calls == [1, 6]  # the first is a trial
 
 
 def test_other_formats_and_odd_jpegs_are_decoded_on_the_cpu(decoder: FakeDecoder) -> None:
@@ -105,9 +106,9 @@ def test_other_formats_and_odd_jpegs_are_decoded_on_the_cpu(decoder: FakeDecoder
     ds = dataset(*images)
     got = next(iter(on_device(ds, dtype="uint8")))["image"].numpy()
     assert np.abs(got.astype(int) - on_host(ds, dtype="uint8")).max() <= 1
-    assert decoder.calls == [1]
+    assert decoder.calls == [1, 1]
     assert next(iter(on_device(dataset(images[0]), dtype="uint8")))["image"].shape == (1, *SIZE, 3)
-    assert decoder.calls == [1]
+    assert decoder.calls == [1, 1, 1]
 
 
 def test_jpegs_that_the_device_cannot_decode_are_decoded_on_the_cpu(decoder: FakeDecoder) -> None:
@@ -116,13 +117,62 @@ def test_jpegs_that_the_device_cannot_decode_are_decoded_on_the_cpu(decoder: Fak
     ds = dataset(*images)
     got = next(iter(on_device(ds, dtype="uint8")))["image"].numpy()
     assert np.abs(got.astype(int) - on_host(ds, dtype="uint8")).max() <= 1
-    assert decoder.calls == [6, 1, 1, 1, 1, 1, 1]
+    assert decoder.calls == [1, 6, 1, 1, 1, 1, 1, 1]
 
 
-def test_a_device_that_decodes_nothing_is_an_error(decoder: FakeDecoder) -> None:
-    decoder.unable = {len(each) for each in photos()}
+def test_a_device_that_cannot_decode_is_an_error(decoder: FakeDecoder) -> None:
+    decoder.works = False
     with pytest.raises(rm.OptionError, match="cannot be decoded there: nvjpegDecode failed"):
         next(iter(on_device(dataset(*photos()))))
+
+
+def test_a_first_batch_that_the_device_cannot_decode_is_left_to_the_cpu(
+    decoder: FakeDecoder,
+) -> None:
+    data = photos()[0]
+    broken = data.replace(b"\xff\xdb", b"\xff\xe5")  # no quantization tables
+    decoder.unable = {len(data)}
+    got = next(iter(on_device(dataset(broken), errors="zero")))["image"]
+    assert not got.any()
+    with pytest.raises(rm.ImageError, match=r"row 0 of the batch: .*\(errors='zero' leaves such"):
+        next(iter(on_device(dataset(broken))))
+    got = next(iter(on_device(dataset(data), dtype="uint8")))["image"]
+    assert np.array_equal(got, on_host(dataset(data), dtype="uint8"))
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize(("most", "together"), [(1, [1] * 6), (2 * 48 * 64 * 3, [2, 1, 1, 1, 1])])
+def test_images_are_resized_a_few_at_a_time(
+    most: int, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds = dataset(*photos())
+    expected = next(iter(on_device(ds)))["image"]
+    counts: list[int] = []
+    resized = device_images.DeviceImages._resized
+
+    def counted(self: Any, images: Any) -> Any:
+        counts.append(len(images))
+        return resized(self, images)
+
+    monkeypatch.setattr(device_images.DeviceImages, "_resized", counted)
+    monkeypatch.setattr(device_images, "_LEVELS_TOGETHER", most)
+    assert torch.equal(next(iter(on_device(ds)))["image"], expected)
+    assert counts == together
+
+
+@pytest.mark.usefixtures("decoder")
+@pytest.mark.parametrize("device", ["nonsense", object(), 1.5])
+def test_what_is_not_a_device_is_refused(device: Any) -> None:
+    ds = dataset(*photos()).decode_image("image", SIZE, device=device).batch(2)
+    with pytest.raises(rm.OptionError, match=r"decode_image\('image', device=.*: not a device of"):
+        ds.to_torch(device="cpu")
+
+
+def test_the_device_is_part_of_the_repr() -> None:
+    ds = dataset(*photos())
+    text = repr(ds.decode_image("image", SIZE, device="cuda:1").batch(2))
+    assert text.endswith(" > batch 2 > decode_image on cuda:1)")
+    assert " on " not in repr(ds.decode_image("image", SIZE).batch(2))
 
 
 @pytest.mark.usefixtures("decoder")
@@ -210,25 +260,63 @@ def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
         on_device(dataset(*photos()))
 
 
-def test_torchcodec_does_not_see_orientations(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bytes] = []
+class FakeTorchCodec:
+    """Keeps the JPEGs that it is given."""
 
-    def decode_jpeg(jpegs: list[Any], *, mode: str, device: Any) -> list[Any]:
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def decode_jpeg(self, jpegs: list[Any], *, mode: str, device: Any) -> list[Any]:
         assert mode == "RGB"
-        seen.extend(jpeg.numpy().tobytes() for jpeg in jpegs)
+        assert jpegs
+        self.seen.extend(jpeg.numpy().tobytes() for jpeg in jpegs)
         return [torch.zeros(3, *SIZE, dtype=torch.uint8, device=device) for _ in jpegs]
 
+
+@pytest.fixture
+def torchcodec(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorchCodec]:
+    made = FakeTorchCodec()
     module: Any = types.ModuleType("torchcodec.decoders")
-    module.decode_jpeg = decode_jpeg
+    module.decode_jpeg = made.decode_jpeg
     monkeypatch.setitem(sys.modules, "torchcodec", types.ModuleType("torchcodec"))
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", module)
     device_images._jpeg_decoder.cache_clear()
+    yield made
+    device_images._jpeg_decoder.cache_clear()
+
+
+def rotated() -> tuple[bytes, int]:
+    """Make a JPEG with an orientation; return it, and where its EXIF segment begins."""
     exif = Image.Exif()
     exif[0x0112] = 6
     image = encoded(picture(), "JPEG", exif=exif)
-    try:
-        next(iter(on_device(dataset(image))))
-    finally:
-        device_images._jpeg_decoder.cache_clear()
     assert Image.open(io.BytesIO(image)).getexif()
-    assert not Image.open(io.BytesIO(seen[0])).getexif()
+    return image, image.index(b"Exif\0\0") - 4
+
+
+@pytest.mark.parametrize("before", [b"", b"\xff", b"\xff\xff\xff", b"\xff\x01", b"\xff\xd0\xff"])
+def test_torchcodec_does_not_see_orientations(torchcodec: FakeTorchCodec, before: bytes) -> None:
+    image, at = rotated()
+    image = image[:at] + before + image[at:]
+    next(iter(on_device(dataset(image))))
+    assert len(torchcodec.seen) == 2  # a trial before
+    assert b"Exif\0\0" in image
+    assert torchcodec.seen[1] == image.replace(b"Exif\0\0", b"\0xif\0\0")
+
+
+def test_headers_that_cannot_be_followed_are_left_to_the_cpu(torchcodec: FakeTorchCodec) -> None:
+    image, at = rotated()
+    odd = image[:at] + b"\0" + image[at:]  # libjpeg skips what is no marker
+    ds = dataset(odd, image)
+    got = next(iter(on_device(ds, dtype="uint8", errors="zero")))["image"].numpy()
+    assert len(torchcodec.seen) == 2
+    assert np.array_equal(got[0], on_host(ds, dtype="uint8", errors="zero")[0])
+    assert not got[1].any()
+
+
+@pytest.mark.parametrize("cut", range(2, 40))
+def test_headers_that_end_early_are_left_to_the_cpu(cut: int) -> None:
+    image, _ = rotated()
+    assert device_images._hide_exif(torch.frombuffer(bytearray(image), dtype=torch.uint8))
+    for data in (image[:cut], image[:cut] + b"\xff\xe1\0\1" * 9, image[:2] + b"\xff" * cut):
+        assert not device_images._hide_exif(torch.frombuffer(bytearray(data), dtype=torch.uint8))

@@ -7,7 +7,10 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import recmap as rm
-from recmap.pipeline.transforms.decode_image import ImageDecoder
+from recmap.pipeline.transforms.decode_image import ImageDecoder, _Rows
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 EVERY = ["JPEG", "GIF", *LOSSLESS]
@@ -396,6 +399,35 @@ def test_the_pixels_do_not_depend_on_the_threads() -> None:
     one = decode(*files, size=(32, 32), threads=1)
     assert np.array_equal(one, decode(*files, size=(32, 32)))
     assert np.array_equal(one, decode(*files, size=(32, 32), threads=64))
+
+
+def test_threads_share_rows_that_only_one_may_take_at_a_time() -> None:
+    def slow() -> Iterator[int]:  # a generator refuses to be entered twice
+        for row in range(50):
+            time.sleep(0.001)
+            yield row
+
+    rows = _Rows(slow())
+    with ThreadPoolExecutor(4) as pool:
+        taken = [task.result() for task in [pool.submit(list, rows) for _ in range(4)]]
+    assert sorted(row for some in taken for row in some) == list(range(50))
+    rows = _Rows(range(9))
+    assert next(rows) == 0
+    rows.stop()
+    assert list(rows) == []
+
+
+@pytest.mark.parametrize("size", [(8, 8), None])
+def test_rows_that_no_thread_took_are_not_good(
+    size: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Rows, "__next__", lambda rows: next(rows._rows) and next(rows._rows))
+    for _ in range(3):  # memory that was in use before
+        pixels, good = ImageDecoder("image", size, threads=1).decode(
+            rm.Ragged.from_bytes([GOOD, GOOD])
+        )
+        assert good.tolist() == [True, False]
+        assert not np.asarray(pixels[1].pad() if isinstance(pixels, rm.Ragged) else pixels[1]).any()
 
 
 @pytest.mark.parametrize("threads", [1, None])

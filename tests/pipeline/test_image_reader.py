@@ -109,6 +109,9 @@ def test_what_libjpeg_turbo_is_not_to_decide_goes_to_pillow() -> None:
         assert reader()._with_turbo(each) is None
         assert not reader().is_sound_jpeg(each)
     assert reader().is_sound_jpeg(data)
+    assert reader().is_sound_jpeg(encoded(detailed(40, 50)[..., 0], "JPEG"))
+    # Decoders that ignore the marker would give other colours.
+    assert not reader().is_sound_jpeg(encoded(detailed(40, 50), "JPEG", keep_rgb=True))
     assert np.array_equal(reader().read(others[0]), reader()._with_pillow(others[0]))
 
 
@@ -213,6 +216,35 @@ def test_resizing_refuses_arrays_that_do_not_fit() -> None:
             _core.resize_image(pixels, out, table)
     with pytest.raises(ValueError, match="1, 3 or 4 channels"):
         _core.resize_image(np.zeros((4, 5, 2), np.uint8), np.zeros((4, 5, 2), np.uint8))
+    with pytest.raises(ValueError, match="1, 2, 4 or 8 bytes"):
+        _core.resize_image(pixels, np.zeros((4, 5, 3), np.complex128), values.astype(np.complex128))
+
+
+def test_resizing_never_writes_into_a_copy() -> None:
+    out = np.zeros((4, 10, 3), np.uint8)[:, ::2]
+    with pytest.raises(TypeError):
+        _core.resize_image(np.ones((8, 9, 3), np.uint8), out)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("size", ["(224, 224)", "(1, 1)"])
+@pytest.mark.parametrize("sides", ["(1, 8_000_000)", "(8_000_000, 1)", "(23, 400_000)"])
+def test_resizing_takes_little_memory(sides: str, size: str, channels: int) -> None:
+    program = f"""
+import resource
+import numpy as np
+from recmap.native import _core
+pixels = np.full((*{sides}, {channels}), 7, np.uint8)
+out = np.zeros((*{size}, {channels}), np.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+_core.resize_image(pixels, out)
+assert (out == 7).all()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * UNIT / pixels.nbytes)
+""".replace("UNIT", "1" if sys.platform == "darwin" else "1024")
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert float(run.stdout) < 1.5
 
 
 def test_big_endian_values_are_written() -> None:

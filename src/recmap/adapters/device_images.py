@@ -22,17 +22,26 @@ from recmap.model.ragged import Ragged
 
 __all__ = ["DeviceImages", "check_devices"]
 
-# Takes encoded images, the name of a colour mode and a device; returns (channels, height, width).
+# Takes encoded images, the name of a colour mode and a device; returns (channels, height, width),
+# or None for an image to be left to the CPU.
 _DecodeJpegs: TypeAlias = Callable[[list[Any], str, Any], list[Any]]
 _MARKER, _START_OF_SCAN, _EXIF = 0xFF, 0xDA, b"Exif\0\0"
-# Images that are resized together.
-_TOGETHER = 64
+_WITHOUT_LENGTH = (0x01, *range(0xD0, 0xD8))
+_NOT_IN_HEADERS = (0x00, 0xD8, 0xD9)  # an escaped byte, and the start and end of an image
+# Levels that are resized together, as floats of four bytes.
+_LEVELS_TOGETHER = 64 << 20
 
 
 def check_devices(images: Mapping[str, ImagesOnDevice], device: Any) -> None:
     """Refuse to place a batch on another device than its images are decoded on."""
     for name, decoder in images.items():
-        wanted = torch.device(decoder.device)
+        try:
+            wanted = torch.device(decoder.device)
+        except (RuntimeError, TypeError, ValueError) as e:
+            raise OptionError(
+                f"decode_image({name!r}, device={decoder.device!r}): not a device of PyTorch, "
+                f"such as 'cuda': {str(e).splitlines()[0]}"
+            ) from e
         if wanted.type != device.type or wanted.index not in (None, device.index):
             raise OptionError(
                 f"decode_image({name!r}, device={decoder.device!r}) with "
@@ -49,7 +58,7 @@ class DeviceImages:
         self._dtype = getattr(torch, images.field.dtype.name)
         self._height, self._width, self._channels = images.field.shape
         self._mode = "GRAY" if self._channels == 1 else "RGB"
-        self._works = False  # whether the device has decoded anything
+        self._check_device()
 
     def decode(self, strings: Ragged, copy: Callable[[Any], Any]) -> Any:
         """Return a tensor of (rows, height, width, channels) on the device.
@@ -69,46 +78,55 @@ class DeviceImages:
             out[where] = copy(torch.from_numpy(as_native(pixels)))
         return out
 
+    def _check_device(self) -> None:
+        """Refuse a device that cannot decode JPEGs. Later failures are those of an image."""
+        try:
+            self._decode_together([_as_tensor(self._images.sample_jpeg())])
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as e:
+            raise OptionError(
+                f"decode_image(device={self._images.device!r}): JPEGs cannot be decoded "
+                f"there: {e}. Leave out device= in decode_image"
+            ) from e
+
     def _decoded(self, jpegs: Sequence[bytes]) -> list[Any]:
         """Decode JPEGs on the device. Those that it cannot decode are None."""
         if not jpegs:
             return []
-        # A writable copy, since PyTorch has no tensors that are only read.
-        tensors = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in jpegs]
-        if self._device.type == "cuda":
-            # torchvision decodes on a stream of its own, which does not wait for what this
-            # one still does with memory that it uses again.
-            torch.cuda.current_stream(self._device).synchronize()
+        tensors = [_as_tensor(each) for each in jpegs]
         try:
-            decoded = self._decode_jpegs(tensors, self._mode, self._device)
+            return self._decode_together(tensors)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as e:  # it does not say which one it cannot decode
-            decoded = [self._decoded_alone(each) for each in tensors]
-            if not self._works and all(image is None for image in decoded):
-                raise OptionError(
-                    f"decode_image(device={self._images.device!r}): JPEGs cannot be decoded "
-                    f"there: {e}. Leave out device= in decode_image"
-                ) from e
-        self._works = True
-        return decoded
+        except RuntimeError:  # it does not say which one it cannot decode
+            return [self._decoded_alone(each) for each in tensors]
 
     def _decoded_alone(self, jpeg: Any) -> Any:
         try:
-            return self._decode_jpegs([jpeg], self._mode, self._device)[0]
+            return self._decode_together([jpeg])[0]
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             return None  # the CPU tells what is wrong with it
+
+    def _decode_together(self, jpegs: list[Any]) -> list[Any]:
+        if self._device.type == "cuda":
+            # torchvision decodes on a stream of its own, which does not wait for what this
+            # one still does with memory that it uses again.
+            torch.cuda.current_stream(self._device).synchronize()
+        return self._decode_jpegs(jpegs, self._mode, self._device)
 
     def _put(self, decoded: Mapping[int, Any], out: Any) -> None:
         """Resize images, those of one size together, and put them into their rows."""
         by_size: dict[Any, list[int]] = defaultdict(list)
         for row, image in decoded.items():
             by_size[image.shape].append(row)
-        for rows in by_size.values():
-            for start in range(0, len(rows), _TOGETHER):
-                some = rows[start : start + _TOGETHER]
+        for shape, rows in by_size.items():
+            most = max(shape.numel(), out.shape[1:].numel())
+            together = max(1, _LEVELS_TOGETHER // most)
+            for start in range(0, len(rows), together):
+                some = rows[start : start + together]
                 levels = self._resized(torch.stack([decoded[row] for row in some]))
                 if self._channels == 4:
                     levels = torch.nn.functional.pad(levels, (0, 0, 0, 0, 0, 1), value=255)
@@ -151,8 +169,10 @@ def _torchcodec() -> _DecodeJpegs:
     from torchcodec.decoders import decode_jpeg
 
     def decode(jpegs: list[Any], mode: str, device: Any) -> list[Any]:
-        upright = [_without_orientation(jpeg) for jpeg in jpegs]
-        return list(decode_jpeg(upright, mode=mode, device=device))
+        upright = [_hide_exif(jpeg) for jpeg in jpegs]
+        usual = [jpeg for jpeg, hidden in zip(jpegs, upright, strict=True) if hidden]
+        decoded = iter(decode_jpeg(usual, mode=mode, device=device) if usual else [])
+        return [next(decoded) if hidden else None for hidden in upright]
 
     return decode
 
@@ -166,12 +186,33 @@ def _torchvision() -> _DecodeJpegs:
     return decode
 
 
-def _without_orientation(jpeg: Any) -> Any:
-    """Hide the EXIF data from TorchCodec, which would rotate the image."""
+def _as_tensor(jpeg: bytes) -> Any:
+    # A writable copy, since PyTorch has no read-only tensors.
+    return torch.frombuffer(bytearray(jpeg), dtype=torch.uint8)
+
+
+def _hide_exif(jpeg: Any) -> bool:
+    """Hide the EXIF data from TorchCodec, which would rotate the image.
+
+    Return False if the headers are unusual, so that some may be left.
+    """
     data = memoryview(jpeg.numpy())
     at = 2
-    while at + 10 <= len(data) and data[at] == _MARKER and data[at + 1] != _START_OF_SCAN:
-        if data[at + 4 : at + 10] == _EXIF:
-            data[at + 4] = 0
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return jpeg
+    while at + 4 <= len(data) and data[at] == _MARKER:
+        marker = data[at + 1]
+        if marker == _START_OF_SCAN:
+            return True
+        if marker == _MARKER:  # a fill byte
+            at += 1
+        elif marker in _WITHOUT_LENGTH:
+            at += 2
+        elif marker in _NOT_IN_HEADERS:
+            return False
+        else:
+            if data[at + 4 : at + 10] == _EXIF:
+                data[at + 4] = 0
+            length = int.from_bytes(data[at + 2 : at + 4], "big")
+            if length < 2:
+                return False
+            at += 2 + length
+    return False

@@ -167,7 +167,11 @@ class ImagesOnDevice(Protocol):
         ...
 
     def is_sound_jpeg(self, data: bytes) -> bool:
-        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        """Return whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        ...
+
+    def sample_jpeg(self) -> bytes:
+        """Make a JPEG that every decoder reads."""
         ...
 
     def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -217,8 +217,9 @@ class Plan:
         """Refuse a verb that would see encoded images."""
         for images in self.images_on_device:
             raise OptionError(
-                f"{verb} comes before decode_image({images.column!r}, device={images.device!r}): "
-                "images are decoded when to_torch(device=...) places a batch"
+                f"{verb} must come before decode_image({images.column!r}, "
+                f"device={images.device!r}): images are decoded when to_torch(device=...) places "
+                "a batch"
             )
 
     def check_no_bucket(self) -> None:
@@ -391,6 +392,7 @@ class Plan:
         names += [each.name for each in self.batch_transforms]
         if self.rank is not None:
             names.append(f"shard {self.rank.rank} of {self.rank.world}")
+        names += [f"decode_image on {images.device}" for images in self.images_on_device]
         return names
 
     def digest_of_0_1(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
@@ -21,7 +22,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.base import Block, Transform
-from recmap.pipeline.transforms.image_reader import ImageReader, reason_of
+from recmap.pipeline.transforms.image_reader import ImageReader, reason_of, sample_jpeg
 
 __all__ = ["DecodeImages", "ImageDecoder"]
 
@@ -156,8 +157,12 @@ class ImageDecoder:
         return out, good
 
     def is_sound_jpeg(self, data: bytes) -> bool:
-        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        """Return whether this looks like a whole JPEG, of a kind that every decoder reads."""
         return self._reader.is_sound_jpeg(data)
+
+    def sample_jpeg(self) -> bytes:
+        """Make a JPEG that every decoder reads."""
+        return sample_jpeg()
 
     def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Decode some images of a batch."""
@@ -189,10 +194,11 @@ class ImageDecoder:
     ) -> npt.NDArray[np.bool_]:
         reasons: dict[int, str] = {}
         which = range(len(strings)) if which is None else which
-        rows = iter(which)
+        rows = _Rows(which)
+        good = np.zeros(len(strings), np.bool_)
 
         def work() -> None:
-            for row in rows:  # each thread takes the next one
+            for row in rows:
                 try:
                     pixels = self._reader.read(strings[row])
                 except MemoryError:
@@ -200,9 +206,10 @@ class ImageDecoder:
                 except Exception as e:
                     reasons[row] = reason_of(e)
                     if self._errors == "raise":
-                        _exhaust(rows)
+                        rows.stop()
                 else:
                     put(row, pixels)
+                    good[row] = True
 
         threads = min(self._threads or thread_count(), thread_count(), len(which))
         if threads <= 1:
@@ -213,18 +220,18 @@ class ImageDecoder:
                 for task in [pool.submit(work) for _ in range(threads)]:
                     task.result()
             finally:
-                _exhaust(rows)  # stops the threads after an interrupt
+                rows.stop()  # after an interrupt, the threads still run
         if reasons and self._errors == "raise":
             # Rows are started in order, so every row before the first of these is done.
             raise self._error(min(reasons), reasons[min(reasons)])
-        good = np.ones(len(strings), np.bool_)
-        good[list(reasons)] = False
         return good
 
     def _error(self, row: int, reason: str) -> ImageError:
+        hint = "errors='skip' drops such rows, 'zero' leaves them black"
+        if self.device is not None:
+            hint = "errors='zero' leaves such images black"
         error = ImageError(
-            f"field {self.column!r}: row {row:,} of the batch: {reason} "
-            "(errors='skip' drops such rows, 'zero' leaves them black)",
+            f"field {self.column!r}: row {row:,} of the batch: {reason} ({hint})",
             field=self.column,
         )
         error.row = row
@@ -267,16 +274,28 @@ def _check_for_device(size: tuple[int, int] | None, errors: BadImages, fast: boo
         )
     if errors == "skip":
         raise OptionError(
-            "decode_image(errors='skip', device=...): rows cannot be dropped from a batch that is "
-            "made; use errors='zero'"
+            "decode_image(errors='skip', device=...): rows cannot be dropped from a finished "
+            "batch; use errors='zero'"
         )
     if fast:
         raise OptionError("decode_image(fast=True, device=...): fast=True is for the CPU")
 
 
-def _exhaust(rows: Iterator[int]) -> None:
-    for _ in rows:
-        pass
+class _Rows(Iterator[int]):
+    """Rows that several threads share: each takes the next one."""
+
+    def __init__(self, rows: Iterable[int]) -> None:
+        self._rows = iter(rows)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> int:
+        with self._lock:
+            return next(self._rows)
+
+    def stop(self) -> None:
+        """Give no more rows."""
+        with self._lock:
+            self._rows = iter(())
 
 
 @lru_cache(maxsize=1)

@@ -1,8 +1,8 @@
-"""Reads one encoded image into an array of pixels.
+"""Read one encoded image into an array of pixels.
 
 libjpeg-turbo decodes ordinary JPEGs. It only warns of damage, and pads what is missing with grey,
-so whatever it has a doubt about goes to Pillow, as do other formats: Pillow gives the claimed size
-of an image before it allocates memory, and says why it refuses one. OpenCV allocates up to 2**30
+so anything unusual goes to Pillow, as do other formats: Pillow gives the claimed size of an image
+before it allocates memory, and says why it refuses one. OpenCV allocates up to 2**30
 pixels because a header says so, prints errors instead of raising them, and is four times as large.
 """
 
@@ -19,13 +19,15 @@ import numpy.typing as npt
 
 from recmap.errors import MissingPackageError
 
-__all__ = ["ImageReader", "reason_of"]
+__all__ = ["ImageReader", "reason_of", "sample_jpeg"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
 _TURBO_FORMATS = {1: "Gray", 3: "RGB", 4: "RGBA"}
 _TURBO_COLOURS = ("Gray", "YCbCr", "RGB")
+# JPEGs stored as RGB say so in a marker that some decoders ignore.
+_COMMON_COLOURS = ("Gray", "YCbCr")
 # A block of 64 pixels takes a bit or more, so no whole JPEG claims more pixels than this.
 _MOST_PIXELS_PER_BYTE = 512
 _BLOCK_SIDE = 8
@@ -58,7 +60,7 @@ class ImageReader:
         return self._with_pillow(data) if pixels is None else pixels
 
     def _with_turbo(self, data: bytes) -> npt.NDArray[np.uint8] | None:
-        """Decode a JPEG that raises no doubt. Return None for all others."""
+        """Decode an ordinary JPEG; return None if anything is unusual."""
         size = _jpeg_size(data)
         if size is None:
             return None
@@ -72,8 +74,8 @@ class ImageReader:
         return pixels
 
     def is_sound_jpeg(self, data: bytes) -> bool:
-        """Whether this looks like a whole JPEG, of a kind that every decoder reads."""
-        return data.endswith(_END_OF_IMAGE) and _jpeg_size(data) is not None
+        """Return whether this looks like a whole JPEG, of a kind that every decoder reads."""
+        return data.endswith(_END_OF_IMAGE) and _jpeg_size(data, _COMMON_COLOURS) is not None
 
     def _reduced(self, height: int, width: int) -> tuple[int, int]:
         """Return the size to decode an image at, or (0, 0) to decode all of it."""
@@ -110,8 +112,15 @@ class ImageReader:
         return (height, width) if turn in _SIDEWAYS else (width, height)  # Pillow's order
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """Return the height and width of a JPEG in a usual colour space, if they are plausible."""
+def sample_jpeg() -> bytes:
+    """Make a small JPEG of the most common kind."""
+    levels = np.arange(64 * 64 * 3, dtype=np.uint32).reshape(64, 64, 3) // 64
+    made: bytes = _simplejpeg().encode_jpeg(levels.astype(np.uint8), colorsubsampling="420")
+    return made
+
+
+def _jpeg_size(data: bytes, kinds: tuple[str, ...] = _TURBO_COLOURS) -> tuple[int, int] | None:
+    """Return the height and width of a JPEG in such a colour space, if they are plausible."""
     if not data.startswith(_START_OF_IMAGE):
         return None
     try:
@@ -119,7 +128,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     except (KeyError, ValueError):  # KeyError: kinds of JPEG that simplejpeg has no name for
         return None
     limit = min(_pillow().MAX_IMAGE_PIXELS or np.inf, _MOST_PIXELS_PER_BYTE * len(data))
-    return (height, width) if colours in _TURBO_COLOURS and height * width <= limit else None
+    return (height, width) if colours in kinds and height * width <= limit else None
 
 
 def reason_of(error: Exception) -> str:
