@@ -198,7 +198,9 @@ class OutputError(RecmapError, OSError):
 
 
 class MissingPackageError(RecmapError, ImportError):
-    """A package that is needed is not installed; the ``extra`` of recmap that has it, if any.
+    """A package that is needed is not installed.
+
+    ``extra`` names the recmap extra that installs it.
 
     >>> print(MissingPackageError("HDF5 files need h5py", extra="hdf5"))
     HDF5 files need h5py: pip install "recmap[hdf5]" (in a clone: pip install ".[hdf5]")

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.conversion import verify
+from recmap.conversion.budget import Budget
 from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.npz.members import Deflated
@@ -72,6 +74,43 @@ def test_arrays_that_recmap_maps_wrongly_do_not_pass(
     with pytest.raises(rm.VerificationError, match="are not those that were read"):
         rm.open(name, fields=["x", "y"]).save("y.h5", verify="full")
     assert not Path("y.h5").exists()
+
+
+@pytest.mark.parametrize("together", [1, 3, 7])
+@pytest.mark.parametrize("output", ["y.h5", "y.npz", "y.zarr"])
+def test_every_value_is_compared_however_few_columns_are_compared_at_a_time(
+    output: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(together)
+    rows, format = 50, output.partition(".")[2].replace("h5", "hdf5")
+    lengths = rng.integers(0, 5, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    columns: dict[str, Any] = {f"x{i}": rng.random((rows, 2)) for i in range(4)}
+    columns |= {f"y{i}": rm.Ragged(rng.random(offsets[-1]), offsets) for i in range(3)}
+    rm.from_arrays(columns).save("x.npz")
+    source = open_source("x.npz", None, OpenOptions())
+    budget = Budget(10**5, 1, 4, source.row_bytes(), "")
+    monkeypatch.setattr(verify, "_COLUMN_SIZE", budget.limit // together)
+    compared, compare = [], verify._compare
+
+    def noted(name: str, original: Any, written: Any, names: Any, *rest: Any) -> None:
+        compared.append(list(names))
+        assert list(original.schema) == list(names)
+        compare(name, original, written, names, *rest)
+
+    monkeypatch.setattr(verify, "_compare", noted)
+    rm.from_arrays(columns).save(output)
+    verify.check_values(output, output, format, source, 0, rows, budget)
+    assert [name for names in compared for name in names] == list(columns)
+    assert max(map(len, compared)) == together
+    for changed in columns:
+        values = columns[changed].flat if changed[0] == "y" else columns[changed].reshape(-1)
+        at = rng.integers(len(values))
+        before, values[at] = values[at], 2
+        rm.from_arrays(columns).save(output, overwrite=True)
+        values[at] = before
+        with pytest.raises(rm.VerificationError, match=f"column '{changed}'"):
+            verify.check_values(output, output, format, source, 0, rows, budget)
 
 
 def array_file(name: str) -> None:

@@ -185,9 +185,34 @@ def test_a_url_is_refused_even_if_it_exists_as_a_local_path() -> None:
     assert len(rm.open("./s3:/bucket/x.npy")) == 4
 
 
-@pytest.mark.parametrize("url", [URL, "gs://b/x", "https://host/x.npy", "file:///x.npy"])
-def test_a_url_made_into_a_path_object_is_refused(url: str) -> None:
-    for call in (rm.open, rm.TFRecordWriter, lambda path: data().save(path, format="npy")):
-        with pytest.raises(rm.UnknownSchemeError, match="give a URL as text"):
+TAKING_PATHS: list[Callable[[Any], Any]] = [
+    rm.open,
+    rm.TFRecordWriter,
+    lambda path: data().save(path, format="npy"),
+]
+
+
+@pytest.mark.parametrize("url", [URL, "gs://b/x", "https://host/x.npy", "S3://b/x"])
+def test_a_url_made_into_a_path_object_is_refused_like_its_text(url: str) -> None:
+    for call in TAKING_PATHS:
+        with pytest.raises(rm.UnknownSchemeError) as of_text:
+            call(url)
+        with pytest.raises(rm.UnknownSchemeError) as of_path:
             call(Path(url))
+        assert str(of_path.value) == str(of_text.value)
+        assert of_path.value.scheme == of_text.value.scheme == url.partition(":")[0].lower()
     assert names() == []
+
+
+def test_a_file_url_made_into_a_path_object_is_refused_with_its_path(tmp_path: Path) -> None:
+    for url in ("file:///data/x.npy", "FILE:///data/x.npy", "file:///data/%78.npy"):
+        for call in TAKING_PATHS:
+            with pytest.raises(rm.OptionError, match="the path '/data/x.npy'") as caught:
+                call(Path(url))
+            assert not isinstance(caught.value, rm.UnknownSchemeError)
+            assert "://" not in str(caught.value)
+    np.save("a b.npy", np.arange(4))
+    with pytest.raises(rm.OptionError) as caught:
+        rm.open(Path((tmp_path / "a b.npy").as_uri()))
+    assert repr(str(tmp_path / "a b.npy")) in str(caught.value)
+    assert names() == ["a b.npy"]

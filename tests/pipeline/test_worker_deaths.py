@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 
 import recmap as rm
 from recmap.model.schema import Batch
+from recmap.pipeline.workers import worker_main
 from recmap.pipeline.workers.pool import Request
 from tests import jobs
 from tests.jobs import pool_of
@@ -197,6 +198,91 @@ def test_a_worker_that_exits_at_work_is_not_told_of_a_guard(code: int) -> None:
     with pytest.raises(rm.WorkerDiedError, match=f"exit code {code} while it worked") as info:
         next(pool_of(partial(jobs.leave_with, code), "spawn:1").run(jobs.requests(), ahead=0))
     assert "__main__" not in str(info.value)
+
+
+UNIMPORTABLE = """
+import numpy as np, recmap as rm
+exec('def f(row): return row', globals())
+ds = rm.from_arrays({"x": np.arange(9)})
+next(iter(ds.map(f, workers="spawn:2").batch(5)))
+"""
+
+
+def test_a_function_that_a_spawned_worker_cannot_import_is_named() -> None:
+    # As in a REPL: there is no main module for the workers to import.
+    with running(f"import sys\ndel sys.modules['__main__'].__file__\n{UNIMPORTABLE}") as parent:
+        _, told = parent.communicate()
+        assert parent.returncode == 1
+    last = next(line for line in told.splitlines() if "OptionError: " in line)
+    assert "Can't get attribute 'f'" in last
+    assert "define the function in a module" in last
+    assert "fork:N" in last
+    assert "WorkerDiedError" not in told
+    assert "if __name__" not in told
+
+
+class _Picky:
+    """Work that can be unpickled only where an exception is no obstacle."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __call__(self, request: Request) -> Batch:
+        return {"x": request.positions}
+
+    def __reduce__(self) -> tuple[Callable[[type[BaseException]], None], tuple[object, ...]]:
+        return raise_it, (self.error,)
+
+
+def raise_it(error: type[BaseException]) -> None:
+    raise error("not here")
+
+
+@pytest.mark.parametrize("error", [ImportError, EOFError, SystemExit, ConnectionResetError])
+def test_any_exception_while_the_work_is_unpickled_reaches_the_consumer(
+    error: type[BaseException],
+) -> None:
+    with pytest.raises(rm.OptionError, match=f"cannot import.*{error.__name__}: not here"):
+        next(pool_of(_Picky(error), "spawn:2").run(jobs.requests(), ahead=3))
+
+
+def test_a_fork_that_exits_early_is_not_told_of_a_guard() -> None:
+    parent = os.getpid()
+
+    def leave_early(*_: object) -> None:
+        if os.getpid() != parent:
+            os._exit(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_main, "_set_signals", leave_early)
+        with pytest.raises(rm.WorkerDiedError, match="exit code 1 while it started") as info:
+            next(pool_of(jobs.process, "fork:1").run(jobs.requests(), ahead=0))
+    assert "__main__" not in str(info.value)
+
+
+def test_an_interrupt_while_spawned_workers_start_ends_them() -> None:
+    # The main module takes forever in a worker, and the work does not fit into the socket.
+    program = """
+import os, sys, time
+from functools import partial
+if __name__ != "__main__":
+    open(f"starting-{os.getpid()}", "w").close()
+    time.sleep(600)
+from tests import jobs
+from tests.jobs import pool_of
+pool_of(partial(jobs.echo, bytes(1 << 22)), "spawn:2")
+"""
+
+    def starting() -> list[int]:
+        return [int(n.partition("-")[2]) for n in os.listdir() if n.startswith("starting-")]
+
+    with running(program) as parent:
+        jobs.until(lambda: len(starting()) == 2)
+        os.killpg(parent.pid, signal.SIGINT)
+        _, told = parent.communicate()
+        assert parent.returncode == -signal.SIGINT
+        assert told.count("KeyboardInterrupt") == 1
+        assert not any(map(jobs.alive, starting()))
 
 
 def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:

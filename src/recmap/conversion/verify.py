@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
+from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
 from recmap.model.ragged import Column, Ragged
@@ -24,6 +27,8 @@ __all__ = ["RecordCheck", "check_values", "check_written"]
 # Bytes to check at a time while the file grows, and to compare at a time.
 _FOLLOW_SIZE = 16 << 20
 _COMPARED_SIZE = 1 << 18
+# Bytes of a slab for each column below which fewer columns are compared at a time.
+_COLUMN_SIZE = 1 << 11
 _CUT_OFF = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 
 
@@ -99,9 +104,36 @@ def check_values(
     """Compare every value of a file with the rows of the source."""
     # Read both with the libraries of their formats: recmap's own readers would repeat their
     # own mistakes.
+    original = source.reference()
     written = _reopened(path, format, source.schema).reference()
     names = dict(zip(source.schema, written.schema, strict=True))
-    reader = BoundedReader(source.reference(), budget, start, stop)
+    columns = list(names)
+    together = max(1, len(columns))
+    if isinstance(original, ColumnsSource) and isinstance(written, ColumnsSource):
+        # Slabs of thousands of columns may have a single row, and each of its values would be
+        # read on its own. Compare a few columns at a time instead.
+        together = max(1, min(together, budget.limit // _COLUMN_SIZE))
+    if together >= len(columns):
+        _compare(name, original, written, names, start, stop, budget)
+        return
+    slab = replace(budget, slab_rows=max(1, budget.slab_rows * len(columns) // together))
+    for at in range(0, len(columns), together):
+        some = {column: names[column] for column in columns[at : at + together]}
+        parts = original.select(list(some)), written.select(list(some.values()))
+        _compare(name, *parts, some, start, stop, slab)
+
+
+def _compare(
+    name: str,
+    original: Source,
+    written: Source,
+    names: Mapping[str, str],
+    start: int,
+    stop: int,
+    budget: Budget,
+) -> None:
+    """Compare columns of the source with those of the file; ``names`` are their names there."""
+    reader = BoundedReader(original, budget, start, stop)
     row = start
     while (wanted := reader.next()) is not None:
         first = row
@@ -109,8 +141,8 @@ def check_values(
             budget.release_freed()
             found = _read_back(written, row - start, reader.row - start, budget.read_back_limit)
             end = row + max(1, measure(found)[0])
-            for column in source.schema:
-                if not _equal(wanted[column][row - first : end - first], found[names[column]]):
+            for column, written_as in names.items():
+                if not _equal(wanted[column][row - first : end - first], found[written_as]):
                     raise VerificationError(
                         f"{name}: column {column!r}: rows {row - start:,} to {end - start:,} are "
                         f"not those that were read ({row:,} to {end:,} of the source)"

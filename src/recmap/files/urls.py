@@ -59,12 +59,15 @@ def local_path(url: str, name: str = "path") -> str:
 def refuse_flattened_url(path: str, name: str) -> None:
     """Refuse a ``pathlib.Path`` made from a URL, unless there is such a local folder."""
     found = _FLATTENED.match(path)
-    if found is not None and not os.path.lexists(f"{found[1]}:"):
-        url = shown_url(path.replace(":/", "://", 1))
-        raise UnknownSchemeError(
-            f"{name}={url!r}: pathlib turns URLs into local paths; give a URL as text",
-            scheme=found[1].lower(),
-        )
+    if found is None or os.path.lexists(f"{found[1]}:"):
+        return
+    if found[1].lower() != "file":
+        local_path(path.replace(":/", "://", 1), name)  # which raises
+    url = f"file:///{path[found.end() :]}"
+    raise OptionError(
+        f"{name}={path!r}: a file URL does not survive in a pathlib.Path; give the URL as text, "
+        f"or the path {local_path(url, name)!r}"
+    )
 
 
 def shown_url(url: str) -> str:

@@ -51,13 +51,13 @@ def rebuild(data: bytes, worker: str) -> RecmapError:
 
 
 def death_error(
-    worker: str, code: int | None, *, working: bool, began: bool = True
+    worker: str, code: int | None, *, working: bool, started: bool = True, spawned: bool = False
 ) -> WorkerDiedError:
     """Return the error for a worker that died; ``code`` is its exit code, if known.
 
-    One that has not ``began`` was still importing modules, the main module first.
+    If it has not ``started``, a ``spawned`` worker was still importing the main module.
     """
-    if not began and code == 1:
+    if spawned and not started and code == 1:
         # Python refuses to start processes while it imports the main module in another.
         how = "ended with exit code 1"
         advice = (
@@ -76,7 +76,7 @@ def death_error(
         if code == -signal.SIGKILL:
             advice = "memory may have run out; use fewer workers or smaller batches"
     doing = "while it worked" if working else "while it waited for work"
-    if not began:
+    if not started:
         doing = "while it started"
     return WorkerDiedError(f"{worker} {how} {doing}: {advice}", exitcode=code)
 

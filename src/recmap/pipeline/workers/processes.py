@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 
 import numpy as np
@@ -58,11 +59,18 @@ class _Worker:
 
     name: str
     process: BaseProcess
+    end: socket.socket
     channel: Channel
     stack: ProcessStack
+    spawned_work: SpawnedWork | None = None
     in_flight: deque[Answer] = field(default_factory=deque)
     given: int = 0
     busy: float = 0.0
+
+    def send_work(self) -> None:
+        """Send the work to a spawned process. Raise ConnectionError if it is gone."""
+        if self.spawned_work is not None:
+            self.spawned_work.send(self.end)
 
     def send(self, request: Request, answer: Answer) -> None:
         sections = [[("positions", request.positions)], (request.batch or {}).items()]
@@ -107,9 +115,16 @@ class ProcessPool(OrderedPool):
         self._advice = _advice(count, method)
         super().__init__(_end, self._workers, os.getpid())
         try:
+            if method != "fork":
+                # Starting the tracker unblocks interrupts, so do it first.
+                resource_tracker.ensure_running()
             with _interrupts_delayed():
                 for index in range(count):
                     self._workers.append(_start(work, index, count, method))
+            # Each waits until its process has imported its modules, so let all begin first.
+            for worker in self._workers:
+                with self._talking_to(worker):
+                    worker.send_work()
         except BaseException:
             self.close()
             raise
@@ -193,14 +208,14 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     channel = Channel(our_end, limit=max(_HELD // count, _IN_FLIGHT))
     stack = ProcessStack(our_stack)
     close_in_forks(stack)
-    given = work if method == "fork" else SpawnedWork(work)
+    spawned_work = None if method == "fork" else SpawnedWork(work)
     process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
         target=serve,
-        args=(worker_end, worker_stack, os.getpid(), given),
+        args=(worker_end, worker_stack, os.getpid(), spawned_work or work),
         name=f"recmap {name}",
         daemon=True,
     )
-    worker = _Worker(name, process, channel, stack)
+    worker = _Worker(name, process, our_end, channel, stack, spawned_work)
     try:
         process.start()
     except (pickle.PicklingError, AttributeError, TypeError) as e:
@@ -216,13 +231,6 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     finally:
         worker_end.close()
         worker_stack.close()
-    if isinstance(given, SpawnedWork):
-        try:
-            given.send(our_end)
-        except ConnectionError as e:
-            error = _died(worker)
-            worker.hang_up()
-            raise error from e
     return worker
 
 
@@ -244,7 +252,8 @@ def _died(worker: _Worker) -> WorkerDiedError:
         name,
         worker.process.exitcode,
         working=bool(worker.in_flight),
-        began=worker.stack.ready,
+        started=worker.stack.ready,
+        spawned=worker.spawned_work is not None,
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
+import traceback
 from multiprocessing.reduction import ForkingPickler
 
-from recmap.pipeline.workers.pool import Work
+from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
 __all__ = ["SpawnedWork"]
 
@@ -21,7 +22,7 @@ _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class SpawnedWork:
-    """Work that is pickled along with its process, and travels on its own."""
+    """Work that is pickled when its process starts and sent through the socket."""
 
     def __init__(self, work: Work | None = None) -> None:
         self._work = work
@@ -33,16 +34,38 @@ class SpawnedWork:
         return SpawnedWork, ()
 
     def send(self, end: socket.socket) -> None:
-        """Send the work. Raise ConnectionError if the process is gone."""
-        end.sendall(_SIZE.pack(len(self._pickled)), _NO_SIGNAL)
-        end.sendall(self._pickled, _NO_SIGNAL)
+        """Send the work, once. Raise ConnectionError if the process is gone."""
+        pickled, self._pickled = self._pickled, b""
+        end.sendall(_SIZE.pack(len(pickled)), _NO_SIGNAL)
+        end.sendall(pickled, _NO_SIGNAL)
 
     @staticmethod
     def receive(end: socket.socket) -> Work:
-        """Wait for the work. Raise EOFError if the parent is gone."""
+        """Wait for the work. Raise EOFError if the parent is gone.
+
+        If the work cannot be unpickled, return work that raises the reason.
+        """
         (size,) = _SIZE.unpack(_receive_exactly(end, _SIZE.size))
-        work: Work = pickle.loads(_receive_exactly(end, size))  # noqa: S301  # from the parent
+        pickled = _receive_exactly(end, size)
+        try:
+            work: Work = pickle.loads(pickled)  # noqa: S301  # from the parent
+        except BaseException as e:  # raised again in the consumer's process
+            return _Failed(e)
         return work
+
+
+class _Failed:
+    """Stands in for work that could not be unpickled."""
+
+    def __init__(self, cause: BaseException) -> None:
+        self._cause = cause
+
+    def __call__(self, _: Request) -> Result:
+        reason = "".join(traceback.format_exception_only(self._cause)).strip()
+        raise UnpicklableError(
+            f"a new process cannot import what the work needs: {reason} (define the function in "
+            'a module that can be imported, or use workers="fork:N" or "threads:N")'
+        ) from self._cause
 
 
 def _receive_exactly(end: socket.socket, size: int) -> bytearray:
