@@ -16,7 +16,7 @@ from PIL import Image
 
 import recmap as rm
 from recmap.adapters import device_images
-from tests.pipeline.test_decode_image import detailed, encoded, picture
+from tests.pictures import detailed, encoded, picture
 
 SIZE = (32, 40)
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from recmap.native import _core
 from recmap.pipeline.transforms.image_reader import ImageReader
-from tests.pipeline.test_decode_image import detailed, encoded, picture
+from tests.pictures import detailed, encoded, picture
 
 SUBSAMPLINGS = ["444", "422", "420", "440", "411"]
 SIZES = [(1, 1), (1, 9), (7, 9), (8, 8), (16, 17), (33, 21), (64, 120)]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import recmap as rm
-from tests.pipeline.test_decode_image import encoded, picture
+from tests.pictures import encoded, picture
 
 
 def mixed_sizes() -> tuple[rm.Dataset, list[npt.NDArray[Any]]]:
