@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from benchmarks.machine import IdleWait
 
@@ -19,8 +19,11 @@ __all__ = [
     "Measure",
     "Runner",
     "Timing",
+    "fastest",
     "race",
 ]
+
+_Choice = TypeVar("_Choice")
 
 # How far the sums of the same values may differ, relative to them.
 SAME_VALUES = 1e-6
@@ -106,6 +109,11 @@ class Timing:
     @property
     def bytes_per_second(self) -> float:
         return self.rows_per_second * self.row_bytes
+
+
+def fastest(choices: Iterable[_Choice], run: Callable[[_Choice], Measure]) -> _Choice:
+    """Return the choice that is fastest, in the better of two runs each."""
+    return min(choices, key=lambda choice: min(run(choice).seconds for _ in range(2)))
 
 
 def race(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import Clock, Measure
+from benchmarks.timing import Clock, Measure, fastest
 
 # Imported by name, because it has no types.
 array_record: Any = importlib.import_module("array_record.python.array_record_module")
@@ -36,10 +36,7 @@ def read(path: str, batch: int, width: int, check: bool = False) -> Measure:
 
 @functools.cache
 def _best_read_ahead(path: str, batch: int, width: int) -> str:
-    def seconds(option: str) -> float:
-        return min(_read(path, batch, width, option, check=False).seconds for _ in range(2))
-
-    return min(_READ_AHEAD, key=seconds)
+    return fastest(_READ_AHEAD, lambda option: _read(path, batch, width, option, check=False))
 
 
 def _read(path: str, batch: int, width: int, option: str, check: bool) -> Measure:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import Clock, Measure
+from benchmarks.timing import Clock, Measure, fastest
 
 # Imported by name, because they have no types.
 lance: Any = importlib.import_module("lance")
@@ -36,10 +36,7 @@ def read(path: str, batch: int, width: int, check: bool = False) -> Measure:
 
 @functools.cache
 def _best_multiple(path: str, batch: int, width: int) -> int:
-    def seconds(multiple: int) -> float:
-        return min(_scan(path, batch, width, multiple, check=False).seconds for _ in range(2))
-
-    return min(_MULTIPLES, key=seconds)
+    return fastest(_MULTIPLES, lambda multiple: _scan(path, batch, width, multiple, check=False))
 
 
 def _scan(path: str, batch: int, width: int, multiple: int, check: bool) -> Measure:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import Clock, Measure
+from benchmarks.timing import Clock, Measure, fastest
 from benchmarks.workloads import FEATURES, Data, load
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -129,10 +129,7 @@ def _tuned(path: str, form: str, width: int, batch: int, compression: str) -> Ca
         for buffer in (None, _BUFFER)
         for parallel in (None, tf.data.AUTOTUNE)
     ]
-    trials = [
-        (min(_consume(plan(batch * _TRIAL)).seconds for _ in range(2)), plan) for plan in plans
-    ]
-    return min(trials, key=lambda trial: trial[0])[1]
+    return fastest(plans, lambda plan: _consume(plan(batch * _TRIAL)))
 
 
 def _plan(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tasks import CROP, augment
-from benchmarks.timing import Clock, Measure
+from benchmarks.timing import Clock, Measure, fastest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -92,10 +92,7 @@ def _tuned(path: str, batch: int, shuffled: bool = False) -> Callable[[int], Any
         for buffer in (None, _BUFFER)
         for parallel in (None, tf.data.AUTOTUNE)
     ]
-    trials = [
-        (min(_padded_pass(plan(batch * _TRIAL)).seconds for _ in range(2)), plan) for plan in plans
-    ]
-    return min(trials, key=lambda trial: trial[0])[1]
+    return fastest(plans, lambda plan: _padded_pass(plan(batch * _TRIAL)))
 
 
 def _padded(

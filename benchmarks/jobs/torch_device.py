@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 import recmap as rm
-from benchmarks.jobs.torch_training import MappedBatches
+from benchmarks.jobs.torch_training import MappedBatches, batch_loader
 from benchmarks.tasks import batch_hash, hash_weights
-from benchmarks.timing import Clock, DifferentDataError, Measure
+from benchmarks.timing import Clock, DifferentDataError, Measure, fastest
 
 # Imported by name, so that type checkers do not need it.
 torch: Any = importlib.import_module("torch")
-data: Any = importlib.import_module("torch.utils.data")
 
 __all__ = ["JOBS"]
 
@@ -99,25 +98,14 @@ def _best_workers(path: str, batch: int, device: str) -> int:
     most = min(cpus, int(shutil.disk_usage(_SHARED_MEMORY).free / needed))
     choices = [0, *(n for n in (2, 4, 8) if n <= most)]
 
-    def seconds(workers: int) -> float:
-        loader = _loader(path, batch, workers, device)
-        return min(_epoch(_copied(loader, device), device, False).seconds for _ in range(2))
+    def run(workers: int) -> Measure:
+        return _epoch(_copied(_loader(path, batch, workers, device), device), device, False)
 
-    return min(choices, key=seconds)
+    return fastest(choices, run)
 
 
-@functools.cache
 def _loader(path: str, batch: int, workers: int, device: str) -> Any:
-    dataset = MappedBatches(path, None)
-    sampler = data.BatchSampler(data.RandomSampler(dataset), batch, drop_last=False)
-    return data.DataLoader(
-        dataset,
-        batch_size=None,
-        sampler=sampler,
-        num_workers=workers,
-        persistent_workers=workers > 0,
-        pin_memory=device != "cpu",
-    )
+    return batch_loader(path, batch, None, workers, pin_memory=device != "cpu")
 
 
 def _copied(loader: Any, device: str) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from benchmarks.timing import Clock, Measure
 torch: Any = importlib.import_module("torch")
 data: Any = importlib.import_module("torch.utils.data")
 
-__all__ = ["JOBS"]
+__all__ = ["JOBS", "MappedBatches", "batch_loader"]
 
 
 class MappedRows:
@@ -63,7 +63,10 @@ def _row_loader(path: str, batch: int, rows: int, workers: int) -> Any:
 
 
 @functools.cache
-def _batch_loader(path: str, batch: int, rows: int, workers: int) -> Any:
+def batch_loader(
+    path: str, batch: int, rows: int | None, workers: int, *, pin_memory: bool = False
+) -> Any:
+    """Make a loader that gathers whole batches, of all rows or of the first."""
     dataset = MappedBatches(path, rows)
     sampler = data.BatchSampler(data.RandomSampler(dataset), batch, drop_last=False)
     return data.DataLoader(
@@ -72,6 +75,7 @@ def _batch_loader(path: str, batch: int, rows: int, workers: int) -> Any:
         sampler=sampler,
         num_workers=workers,
         persistent_workers=workers > 0,
+        pin_memory=pin_memory,
     )
 
 
@@ -99,7 +103,7 @@ def train_rows(path: str, batch: int, rows: int, workers: int, check: bool = Fal
 
 def train_batches(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
     """Run an epoch of a loader that reads whole batches."""
-    return _consume(_batch_loader(path, batch, rows, workers), check)
+    return _consume(batch_loader(path, batch, rows, workers), check)
 
 
 def _consume(loader: Any, check: bool) -> Measure:

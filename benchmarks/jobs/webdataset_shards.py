@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tasks import resized
-from benchmarks.timing import Clock, Measure
+from benchmarks.timing import Clock, Measure, fastest
 
 # Imported by name, because it has no types.
 wds: Any = importlib.import_module("webdataset")
@@ -101,8 +101,7 @@ _best: dict[Any, int] = {}
 def _fastest(make_loader: functools.partial[Any], check: bool) -> Measure:
     """Run an epoch, with the faster number of workers."""
     if make_loader.args not in _best:
-        trials = [(min(_epoch(make_loader(n)).seconds for _ in range(2)), n) for n in _WORKERS]
-        _best[make_loader.args] = min(trials)[1]
+        _best[make_loader.args] = fastest(_WORKERS, lambda n: _epoch(make_loader(n)))
     return _epoch(make_loader(_best[make_loader.args]), check)
 
 

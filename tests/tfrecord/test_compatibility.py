@@ -237,3 +237,29 @@ print(json.dumps([{{name: row[name].tolist() for name in kinds}} for row in rows
     for name in ("float32[3,2]", "int64"):
         column = FIXED[name][0]
         assert np.array_equal([np.reshape(row[name], column.shape[1:]) for row in rows], column)
+
+
+def test_records_of_many_columns_equal_what_tensorflow_parses() -> None:
+    # Most records repeat the layout of the one before. A large integer takes more bytes, so
+    # that its record does not.
+    rng = np.random.default_rng(0)
+    rows, count = 60, 700
+    columns: dict[str, Any] = {}
+    for number in range(count):
+        if number % 2:
+            columns[f"float {number}"] = rng.random(rows, np.float32)
+        else:
+            large = rng.random(rows) < 0.0005
+            columns[f"int {number}"] = np.where(large, 1 << 40, rng.integers(0, 100, rows))
+    with rm.TFRecordWriter("d.tfrecord", index=False) as writer:
+        writer.write(columns)
+    records = list(tf.data.TFRecordDataset("d.tfrecord").as_numpy_iterator())
+    assert 2 < len({len(record) for record in records}) < rows / 2
+    kinds = {name: tf.io.FixedLenFeature([], values.dtype) for name, values in columns.items()}
+    parsed = tf.io.parse_example(records, kinds)
+    ds, order = rm.open("d.tfrecord"), rng.permutation(rows)
+    for name, values in columns.items():
+        assert np.array_equal(parsed[name], values)
+    for batch, expected in ((ds[:], slice(None)), (ds[order], order)):
+        assert set(batch) == set(columns)
+        assert all(np.array_equal(batch[name], columns[name][expected]) for name in columns)

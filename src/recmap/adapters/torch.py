@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -237,7 +235,9 @@ class TorchBatches(PlacedBatches):
         super().__init__(feed, chosen, prefetch, device.index if device.type == "cuda" else None)
         self._ragged = ragged
         self._images = _device_images(feed, chosen, device)
-        self._copies = _CudaCopies(device) if device.type == "cuda" else _Copies(device)
+        from recmap.adapters.device_copies import copies_to
+
+        self._copies = copies_to(device)
         weakref.finalize(self, self._copies.wait).atexit = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -282,90 +282,6 @@ def _as_device(device: Device) -> Any:
     if found.type == "cuda" and found.index is None:
         found = torch.device("cuda", torch.cuda.current_device())
     return found
-
-
-class _Copies:
-    """Copies tensors to a device other than an NVIDIA GPU."""
-
-    def __init__(self, device: Any) -> None:
-        self.device = device
-
-    @contextmanager
-    def of_batch(self) -> Iterator[_Copy]:
-        """Copy the tensors of a batch in this context, with the object it gives."""
-        yield _Copy(self.device)
-
-    def wait(self) -> None:
-        """Wait until all copies are made."""
-
-
-class _Copy:
-    """Copies the tensors of one batch."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def __call__(self, tensor: Any) -> Any:
-        """Begin to copy a tensor."""
-        return tensor.to(self._device)
-
-    def made(self, tensor: Any) -> Any:
-        """Return a tensor that was made on the device, to be part of the batch."""
-        return tensor
-
-    def finish(self) -> None:
-        """Make the copies usable for what the caller does next."""
-
-
-class _CudaCopies(_Copies):
-    """Copies tensors to a GPU on a stream of its own."""
-
-    def __init__(self, device: Any) -> None:
-        super().__init__(device)
-        self._stream = torch.cuda.Stream(device)
-        # The memory that the GPU reads from, until the event.
-        self._read: deque[tuple[Any, list[Any]]] = deque()
-
-    @contextmanager
-    def of_batch(self) -> Iterator[_Copy]:
-        while self._read and self._read[0][0].query():
-            self._read.popleft()
-        copy = _CudaCopy(self.device, self._stream)
-        try:
-            with torch.cuda.stream(self._stream):
-                yield copy
-        finally:
-            copy.event.record(self._stream)
-            self._read.append((copy.event, copy.sources))
-
-    def wait(self) -> None:
-        self._stream.synchronize()
-        self._read.clear()
-
-
-class _CudaCopy(_Copy):
-    def __init__(self, device: Any, stream: Any) -> None:
-        super().__init__(device)
-        self._stream = stream
-        self.event = torch.cuda.Event()
-        self.sources: list[Any] = []
-        self._tensors: list[Any] = []
-
-    def __call__(self, tensor: Any) -> Any:
-        tensor = tensor.pin_memory()  # does nothing if it is
-        self.sources.append(tensor)
-        return self.made(tensor.to(self._device, non_blocking=True))
-
-    def made(self, tensor: Any) -> Any:
-        self._tensors.append(tensor)
-        return tensor
-
-    def finish(self) -> None:
-        current = torch.cuda.current_stream(self._device)
-        current.wait_event(self.event)
-        # The memory belongs to the other stream, and must not be used again before this one.
-        for tensor in self._tensors:
-            tensor.record_stream(current)
 
 
 def _check_workers(state: Mapping[str, Any], workers: int) -> None:
