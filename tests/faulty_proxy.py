@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -24,9 +25,10 @@ class Status:
 
 @dataclass(frozen=True)
 class Cut:
-    """Close the connection after this many bytes of the body."""
+    """Close the connection after this many bytes of the body, and call ``then`` before that."""
 
     after: int
+    then: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class FaultyProxy:
             with self._lock:
                 self.body_bytes += len(part)
         request.wfile.flush()
+        if isinstance(fault, Cut) and fault.then is not None:
+            fault.then()
         if isinstance(fault, Stall):
             self.closed.wait()
         if fault is not None:

@@ -108,6 +108,7 @@ class FileServer:
         self.files: dict[str, bytes] = {}
         self.etag: str | None = '"1"'
         self.dated = self.ranges = True
+        self.modified = "Wed, 21 Oct 2020 07:28:00 GMT"
         self.url = ""
 
 
@@ -128,7 +129,7 @@ def file_server() -> Iterator[FileServer]:
                 return
             headers = [("ETag", state.etag)] if state.etag is not None else []
             if state.dated:
-                headers.append(("Last-Modified", "Wed, 21 Oct 2020 07:28:00 GMT"))
+                headers.append(("Last-Modified", state.modified))
             wanted = self.headers.get("If-Match")
             asked = self.headers.get("Range")
             if wanted is not None and wanted != state.etag:

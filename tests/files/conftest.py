@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -48,6 +49,15 @@ class Bucket:
     def store(self, **options: object) -> ObjectStore:
         url = parse_url(f"s3://{self.name}")
         return ObjectStore(url, Storage({**self.storage, **options}))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "missing")
 
 
 @pytest.fixture(scope="session")

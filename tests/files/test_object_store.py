@@ -16,7 +16,7 @@ import pytest
 import recmap as rm
 from recmap.files.object_store import ObjectStore
 from recmap.files.storage import Storage, parse_url
-from tests.faulty_proxy import Cut, Drop, Late, Stall, Status
+from tests.faulty_proxy import Cut, Drop, FaultyProxy, Late, Stall, Status
 from tests.store_servers import SECRET_KEY, file_server
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def test_nothing_is_written_after_an_error(bucket: Bucket) -> None:
     store = bucket.store(retries=0)
     info = store.head("x.bin")
     target = np.zeros(len(DATA), np.uint8)
+    bucket.proxy.delay = 1  # until all requests are under way
     bucket.proxy.faults.extend([Status(403), Late(2), Late(2)])
     with pytest.raises(rm.AccessDeniedError):
         store.read_many(info, [(0, len(DATA))], [target])
@@ -184,6 +185,46 @@ def test_a_changed_object_is_an_error(bucket: Bucket) -> None:
     bucket.delete("x.bin")
     with pytest.raises(rm.PathNotFoundError, match="no such object"):
         store.read(info, 0, 10)
+
+
+def test_an_object_that_changes_during_a_read_is_an_error(bucket: Bucket) -> None:
+    bucket.put("x.bin", SMALL)
+    store = bucket.store()
+    info = store.head("x.bin")
+    bucket.proxy.faults.append(Cut(1000, then=lambda: bucket.put("x.bin", SMALL[::-1])))
+    with pytest.raises(rm.ObjectChangedError):
+        store.read(info, 0, 2000)
+
+
+@pytest.mark.parametrize("etag", ['"%d"', 'W/"%d"', None])
+def test_a_file_that_changes_during_a_read_is_never_mixed(etag: str | None) -> None:
+    with file_server() as server, FaultyProxy(server.url) as proxy:
+
+        def change() -> None:
+            server.files["/x.bin"] = SMALL[::-1]
+            server.modified = "Thu, 22 Oct 2020 07:28:00 GMT"
+            server.etag = None if etag is None else etag % 2
+
+        server.files["/x.bin"] = SMALL
+        server.etag = None if etag is None else etag % 1
+        store = ObjectStore(parse_url(f"{proxy.url}/x.bin"), Storage({"retries": 2}))
+        info = store.head("x.bin")
+        proxy.faults.append(Cut(1000, then=change))
+        with pytest.raises(rm.StoreError):
+            store.read(info, 0, 2000)
+
+
+@pytest.mark.parametrize("etag", ['"1"', None])
+def test_a_broken_read_of_a_file_is_repeated(etag: str | None) -> None:
+    with file_server() as server, FaultyProxy(server.url) as proxy:
+        server.files["/x.bin"], server.etag = SMALL, etag
+        store = ObjectStore(parse_url(f"{proxy.url}/x.bin"), Storage({"retries": 2}))
+        info = store.head("x.bin")
+        proxy.faults.extend([Cut(1000), Cut(10)])
+        assert store.read(info, 5, 5000).tobytes() == SMALL[5:5000]
+        proxy.faults.extend([Cut(1000)] * 9)
+        with pytest.raises(rm.StoreError, match="cannot reach"):
+            store.read(info, 5, 500_000)
 
 
 def test_wrong_credentials_are_denied_and_not_shown(bucket: Bucket) -> None:

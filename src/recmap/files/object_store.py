@@ -8,7 +8,9 @@ never shown, because they may contain signed URLs.
 from __future__ import annotations
 
 import os
+import random
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field, replace
@@ -29,6 +31,7 @@ from recmap.errors import (
     StoreError,
     StoreTimeoutError,
 )
+from recmap.files.aws_profile import profile_options
 from recmap.files.storage import ObjectUrl, Storage
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_whole
@@ -45,6 +48,8 @@ _REQUESTS = 16
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
+# Variables with the address of a server of one's own.
+_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "", "az": "AZURE_STORAGE_ENDPOINT"}
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -194,7 +199,7 @@ class ObjectStore:
             answer = self._obstore.get(self._store, info.key, options=options)
             return _info(answer.meta), answer.bytes()
 
-        found, data = self._ask(info.key, get)
+        found, data = self._with_retries(info, get)
         same = found.size == info.size and (
             found.etag == info.etag if info.etag else found.modified == info.modified
         )
@@ -203,6 +208,18 @@ class ObjectStore:
         with piece.lock:
             if piece.target is not None:
                 piece.target[:] = np.frombuffer(data, np.uint8)
+
+    def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
+        """Repeat a read whose body broke off, where obstore does not: without an ETag."""
+        repeats = 0 if info.etag is not None else _retries(self._storage)
+        for attempt in range(repeats):
+            try:
+                return self._ask(info.key, get)
+            except StoreError as e:
+                if type(e) is not StoreError or e.status is not None:
+                    raise
+            time.sleep(min(0.1 * 2**attempt, 10) * random.uniform(0.5, 1))  # noqa: S311
+        return self._ask(info.key, get)
 
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
@@ -310,10 +327,10 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    retries = as_whole("storage: retries", options.pop("retries", _RETRIES))
+    options.pop("retries", None)
     common: dict[str, Any] = {
         "client_options": seconds,
-        "retry_config": {"max_retries": retries, "retry_timeout": timedelta(minutes=3)},
+        "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
     }
     if options.pop("anonymous", False):
         options["skip_signature"] = True
@@ -322,14 +339,20 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
             raise OptionError(f"storage: {next(iter(options))} is no option of {url.scheme}://")
         common["client_options"]["allow_http"] = url.scheme == "http"
         return stores.HTTPStore.from_url(url.root, **common)
-    endpoint = options.get("endpoint")
-    common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
+    if url.scheme == "s3" and not options.get("skip_signature"):
+        options = {**profile_options(options.pop("profile", None), options), **options}
     kinds: Mapping[str, Any] = {
         "s3": stores.S3Store,
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
+    endpoint = options.get("endpoint") or os.environ.get(_ENDPOINTS[url.scheme], "")
+    common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
     return kinds[url.scheme](url.bucket, **options, **common)
+
+
+def _retries(storage: Storage) -> int:
+    return as_whole("storage: retries", storage.get("retries", _RETRIES))
 
 
 def _number(options: dict[str, Any], name: str) -> float:
