@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from recmap import errors as errors
 from recmap.errors import (
+    AccessDeniedError,
     ColumnError,
     CompressionError,
     CorruptRecordError,
@@ -19,6 +20,7 @@ from recmap.errors import (
     MemoryLimitError,
     MissingPackageError,
     NotExampleError,
+    ObjectChangedError,
     OldStateWarning,
     OptionError,
     OptionTypeError,
@@ -32,6 +34,8 @@ from recmap.errors import (
     SlowOrderWarning,
     StaleIndexWarning,
     StalledWorkersWarning,
+    StoreError,
+    StoreTimeoutError,
     UnknownFeatureWarning,
     UnknownFormatError,
     UnknownSchemeError,
@@ -106,6 +110,7 @@ else:
 
 
 __all__ = [
+    "AccessDeniedError",
     "ColumnError",
     "ColumnView",
     "CompressionError",
@@ -123,6 +128,7 @@ __all__ = [
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
+    "ObjectChangedError",
     "OldStateWarning",
     "OptionError",
     "OptionTypeError",
@@ -140,6 +146,8 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "StalledWorkersWarning",
+    "StoreError",
+    "StoreTimeoutError",
     "TFRecordWriter",
     "UnknownFeatureWarning",
     "UnknownFormatError",

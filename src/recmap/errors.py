@@ -9,6 +9,10 @@ RecmapError
 ├── PathNotFoundError (FileNotFoundError)
 ├── OutputExistsError (FileExistsError)
 ├── OutputError (OSError)                the output could not be written (disk full)
+├── StoreError (OSError)                 a request to an object store failed
+│   ├── AccessDeniedError (PermissionError)
+│   ├── StoreTimeoutError (TimeoutError)
+│   └── ObjectChangedError               an object changed while it was open
 ├── MissingPackageError (ImportError)    a package that is needed is not installed
 ├── FieldNotFoundError (KeyError)        no such column
 ├── RowNotFoundError (IndexError)        no such row, or an index that does not fit
@@ -39,6 +43,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 __all__ = [
+    "AccessDeniedError",
     "ColumnError",
     "CompressionError",
     "CorruptRecordError",
@@ -53,6 +58,7 @@ __all__ = [
     "MemoryLimitError",
     "MissingPackageError",
     "NotExampleError",
+    "ObjectChangedError",
     "OldStateWarning",
     "OptionError",
     "OptionTypeError",
@@ -66,6 +72,8 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "StalledWorkersWarning",
+    "StoreError",
+    "StoreTimeoutError",
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
@@ -195,6 +203,27 @@ class OutputExistsError(RecmapError, FileExistsError):
 
 class OutputError(RecmapError, OSError):
     """The output could not be written."""
+
+
+class StoreError(RecmapError, OSError):
+    """A request to an object store failed; ``status`` is the HTTP status of the answer, if any."""
+
+    def __init__(self, message: str, *, url: str | None = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+        self.status = status
+
+
+class AccessDeniedError(StoreError, PermissionError):
+    """A store refuses access, or there are no credentials."""
+
+
+class StoreTimeoutError(StoreError, TimeoutError):
+    """A store does not answer in time."""
+
+
+class ObjectChangedError(StoreError):
+    """An object changed while it was open."""
 
 
 class MissingPackageError(RecmapError, ImportError):

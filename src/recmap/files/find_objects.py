@@ -1,0 +1,112 @@
+"""Find the objects for a URL, a pattern or a folder, as ``paths.expand`` finds files."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import TypeAlias
+
+from recmap.errors import PathNotFoundError
+from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
+from recmap.files.storage import ObjectUrl
+
+__all__ = ["find_objects"]
+
+_Listing: TypeAlias = Callable[[str], Folder]
+
+# Names of objects beside the data that are not data.
+_DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+
+
+def find_objects(store: ObjectStore, url: ObjectUrl) -> list[ObjectInfo]:
+    """Return the data objects, sorted by key.
+
+    An object that exists is used literally, even if its key looks like a pattern. The objects of
+    a pattern or folder do not include hidden ones.
+    """
+    key = url.key
+    if key and not key.endswith("/"):
+        try:
+            found = store.head(key)
+        except PathNotFoundError:
+            if url.scheme in ("http", "https"):
+                raise
+        else:
+            if not _is_companion(store, key):
+                return [found]
+    listing = cache(lambda folder: _data(store.folder(folder)))
+    if glob.has_magic(key):
+        parts = [part for part in key.split("/") if part]
+        matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
+        what = "no object matches"
+    else:
+        matches = [each for each in listing(key).objects if _name(each)[0] not in "._"]
+        what = "no objects in this folder" if key.endswith("/") else "no such object or folder"
+    if not matches:
+        raise PathNotFoundError(f"{url.at(key)}: {what}")
+    return sorted(matches, key=lambda each: each.key)
+
+
+def _data(folder: Folder) -> Folder:
+    """Leave out what is beside the data: descriptions, and text indexes of other objects."""
+    keys = {each.key for each in folder.objects}
+    data = [
+        each
+        for each in folder.objects
+        if not each.key.endswith(_DESCRIPTION)
+        and not (each.key.endswith(_TEXT_INDEX) and each.key.removesuffix(_TEXT_INDEX) in keys)
+    ]
+    return Folder(data, folder.folders)
+
+
+def _is_companion(store: ObjectStore, key: str) -> bool:
+    if not key.endswith(_TEXT_INDEX):
+        return key.endswith(_DESCRIPTION)
+    try:
+        store.head(key.removesuffix(_TEXT_INDEX))
+    except PathNotFoundError:
+        return False
+    return True
+
+
+def _walk(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[ObjectInfo]:
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        inside = [folder, *_folders_below(listing, folder)]
+        for each in inside:
+            yield from _walk(listing, each, rest or ["*"])
+        return
+    if rest and not glob.has_magic(first):
+        yield from _walk(listing, _joined(folder, first), rest)
+        return
+    names = re.compile(fnmatch.translate(first))
+    listed = listing(folder)
+    if not rest:
+        yield from (each for each in listed.objects if _fits(names, first, _name(each)))
+        return
+    for below in listed.folders:
+        if _fits(names, first, below.rpartition("/")[2]):
+            yield from _walk(listing, below, rest)
+
+
+def _folders_below(listing: _Listing, folder: str) -> Iterator[str]:
+    for below in listing(folder).folders:
+        if not below.rpartition("/")[2].startswith("."):
+            yield below
+            yield from _folders_below(listing, below)
+
+
+def _fits(names: re.Pattern[str], part: str, name: str) -> bool:
+    hidden = name.startswith(".") and not part.startswith(".")
+    return not hidden and names.match(name) is not None
+
+
+def _name(each: ObjectInfo) -> str:
+    return each.key.rpartition("/")[2]
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

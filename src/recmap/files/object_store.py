@@ -1,0 +1,373 @@
+"""Objects in S3, GCS, Azure and on HTTP servers: find them, and read spans of them.
+
+Requests are retried by obstore: with backoff and jitter after 429, 5xx, lost connections and
+time-outs, and a body that breaks off resumes where it stopped. Its messages and tracebacks are
+never shown, because they may contain signed URLs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import (
+    AccessDeniedError,
+    MissingPackageError,
+    ObjectChangedError,
+    OptionError,
+    PathNotFoundError,
+    RecmapError,
+    StoreError,
+    StoreTimeoutError,
+)
+from recmap.files.aws_profile import profile_options
+from recmap.files.storage import ObjectUrl, Storage
+from recmap.files.threads import Threads
+from recmap.model.arguments import as_whole
+
+__all__ = ["Folder", "ObjectInfo", "ObjectStore"]
+
+_T = TypeVar("_T")
+_Bytes = npt.NDArray[np.uint8]
+
+# Longer spans are fetched in pieces of this size, in parallel.
+_PIECE = 8 << 20
+# Requests at a time.
+_REQUESTS = 16
+# Options of our own, with their defaults; the others belong to the store.
+_SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
+_RETRIES = 8
+# Variables with the address of a server of one's own.
+_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "", "az": "AZURE_STORAGE_ENDPOINT"}
+# Modification time of an object whose server tells none.
+_UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object as it was when it was found. Reading it later fails if it has changed."""
+
+    key: str
+    size: int
+    etag: str | None
+    modified: datetime
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a change of the object can be noticed."""
+        return self.etag is not None or self.modified != _UNKNOWN_TIME
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The objects and the names of the folders directly in a folder, sorted."""
+
+    objects: list[ObjectInfo]
+    folders: list[str]
+
+
+@dataclass
+class _Piece:
+    """A part of a span that one request fetches; ``target`` is None if nobody waits for it."""
+
+    begin: int
+    end: int
+    target: _Bytes | None
+    lock: Lock = field(default_factory=Lock)
+
+
+class ObjectStore:
+    """A bucket, or an HTTP server."""
+
+    def __init__(self, url: ObjectUrl, storage: Storage) -> None:
+        self._url, self._storage = url, storage
+        self._obstore = _load()
+        self._store = self._connected()
+        self._threads: Threads | None = None
+        self._lock = Lock()
+
+    def _connected(self) -> Any:
+        """Make the store of obstore. This sends no request."""
+        failure: RecmapError | None = None
+        try:
+            return _connect(self._url, self._storage)
+        except RecmapError:
+            raise
+        except self._obstore.exceptions.UnknownConfigurationKeyError as e:
+            name = re.search(r"key: '(\w{1,60})'", str(e))
+            what = name[1] if name is not None else "one of the names"
+            failure = OptionError(f"storage: {what} is no option of {self._url.scheme}://")
+        except (self._obstore.exceptions.BaseError, TypeError, ValueError):
+            failure = OptionError(
+                f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
+            )
+        raise failure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStore, (self._url, self._storage)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self._url.root!r})"
+
+    def head(self, key: str) -> ObjectInfo:
+        """Look an object up."""
+        return _info(self._ask(key, lambda: self._obstore.head(self._store, key)))
+
+    def folder(self, prefix: str) -> Folder:
+        """List a folder; one that does not exist is empty."""
+        if self._url.scheme in ("http", "https"):
+            raise OptionError(
+                f"{self._url.at(prefix)}: an HTTP server does not list its files; give the URL "
+                "of a file, or a list of them"
+            )
+        prefix = prefix.strip("/")
+        listed = self._ask(
+            prefix, lambda: self._obstore.list_with_delimiter(self._store, prefix or None)
+        )
+        # A folder made in a web console is an empty object with the name of the folder.
+        objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
+        return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
+
+    def read(self, info: ObjectInfo, begin: int, end: int) -> _Bytes:
+        """Read one span."""
+        return self.read_many(info, [(begin, end)])[0]
+
+    def read_many(
+        self,
+        info: ObjectInfo,
+        spans: Sequence[tuple[int, int]],
+        into: Sequence[_Bytes] | None = None,
+    ) -> list[_Bytes]:
+        """Read several spans at once, ``into`` arrays of their sizes if given.
+
+        Besides the result, this takes up to 128 MiB of memory.
+        """
+        for begin, end in spans:
+            if not 0 <= begin <= end <= info.size:
+                raise ValueError(f"span {begin}:{end} of an object of {info.size} bytes")
+        if into is not None and [b.size for b in into] != [e - b for b, e in spans]:
+            raise ValueError("arrays of other sizes than the spans")
+        made = [np.empty(e - b, np.uint8) for b, e in spans] if into is None else list(into)
+        pieces = [
+            _Piece(at, min(at + _PIECE, end), buffer[at - begin : at - begin + _PIECE])
+            for (begin, end), buffer in zip(spans, made, strict=True)
+            for at in range(begin, end, _PIECE)
+        ]
+        if len(pieces) == 1:
+            self._fetch(info, pieces[0])
+        elif pieces:
+            self._fetch_all(info, pieces)
+        return made
+
+    def _fetch_all(self, info: ObjectInfo, pieces: Sequence[_Piece]) -> None:
+        self._refuse_fork(info.key)  # its threads are gone, too
+        with self._lock:
+            if self._threads is None:
+                self._threads = Threads(_REQUESTS, "recmap-fetch")
+        waiting: list[Future[None]] = []
+        try:
+            waiting += [self._threads.submit(self._fetch, info, piece) for piece in pieces]
+            for future in wait(waiting, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            # Requests under way may take minutes to end, but write nothing from here on.
+            for piece in pieces:
+                with piece.lock:
+                    piece.target = None
+            raise
+
+    def _fetch(self, info: ObjectInfo, piece: _Piece) -> None:
+        options: dict[str, Any] = {"range": (piece.begin, piece.end)}
+        # A weak ETag never matches If-Match, so it is compared below.
+        if info.etag is not None and not info.etag.startswith("W/"):
+            options["if_match"] = info.etag
+
+        def get() -> tuple[ObjectInfo, Any]:
+            answer = self._obstore.get(self._store, info.key, options=options)
+            return _info(answer.meta), answer.bytes()
+
+        found, data = self._with_retries(info, get)
+        same = found.size == info.size and (
+            found.etag == info.etag if info.etag else found.modified == info.modified
+        )
+        if not same or len(data) != piece.end - piece.begin:
+            raise self._changed(info.key)
+        with piece.lock:
+            if piece.target is not None:
+                piece.target[:] = np.frombuffer(data, np.uint8)
+
+    def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
+        """Repeat a read whose body broke off, where obstore does not: without an ETag."""
+        repeats = 0 if info.etag is not None else _retries(self._storage)
+        for attempt in range(repeats):
+            try:
+                return self._ask(info.key, get)
+            except StoreError as e:
+                if type(e) is not StoreError or e.status is not None:
+                    raise
+            time.sleep(min(0.1 * 2**attempt, 10) * random.uniform(0.5, 1))  # noqa: S311
+        return self._ask(info.key, get)
+
+    def _ask(self, key: str, request: Callable[[], _T]) -> _T:
+        """Make a request, and translate its errors."""
+        self._refuse_fork(key)
+        failure: RecmapError | None = None
+        try:
+            return request()
+        except RecmapError:
+            raise
+        except (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError) as e:
+            failure = self._translated(key, type(e).__name__, str(e))
+        # Raised here, so that the original is not its context.
+        raise failure
+
+    def _refuse_fork(self, key: str) -> None:
+        global _used  # noqa: PLW0603
+        if _forked:
+            raise StoreError(
+                f"{self._url.at(key)}: this process was forked from one that had read from a "
+                'store, and cannot do so itself; start workers with workers="spawn:N"',
+                url=self._url.at(key),
+            )
+        _used = True
+
+    def _changed(self, key: str) -> ObjectChangedError:
+        url = self._url.at(key)
+        return ObjectChangedError(f"{url}: changed while it was open; open it again", url=url)
+
+    def _translated(self, key: str, kind: str, text: str) -> RecmapError:
+        """Make an error from what obstore says, without repeating it."""
+        url = self._url.at(key)
+        matched = re.search(r"status code: (\d{3})", text)
+        status = int(matched[1]) if matched is not None else None
+        code = re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)
+        reason = code[1] if code is not None else ""
+        told = ", ".join(filter(None, [str(status or ""), reason]))
+        if "169.254.169.254" in text or "metadata.google.internal" in text:
+            return AccessDeniedError(
+                f"{url}: no credentials were found; give them with storage={{...}} or in the "
+                'environment, or storage={"anonymous": True} for public data',
+                url=url,
+                status=status,
+            )
+        if reason in ("NoSuchBucket", "ContainerNotFound"):
+            return PathNotFoundError(f"{self._url.root}: no such bucket")
+        if kind == "FileNotFoundError" or status == 404:
+            return PathNotFoundError(f"{url}: no such object")
+        if kind in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):
+            return AccessDeniedError(
+                f"{url}: access denied ({told}); check the credentials and what they allow",
+                url=url,
+                status=status,
+            )
+        if kind == "PreconditionError" or status in (412, 416):
+            return self._changed(key)
+        if kind == "NotSupportedError":
+            return StoreError(f"{url}: the server does not send parts of files", url=url)
+        if kind in ("InvalidPathError", "ValueError"):
+            return StoreError(
+                f"{url}: a name in this place has an empty part, '.', '..' or a control "
+                "character, which recmap cannot read",
+                url=url,
+            )
+        if status in (301, 307):
+            return StoreError(
+                f'{url}: the bucket is in another region; give storage={{"region": ...}}',
+                url=url,
+                status=status,
+            )
+        if re.search(r"kind: Timeout|TimedOut|timed out", text):
+            return StoreTimeoutError(f"{url}: no answer in time, after several attempts", url=url)
+        if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
+            return StoreError(f"{url}: cannot reach the server, or it hangs up", url=url)
+        return StoreError(
+            f"{url}: the store failed{f' ({told})' if told else ''}, after several attempts",
+            url=url,
+            status=status,
+        )
+
+
+# A process that is forked after a request hangs at its first one: the threads that do the work
+# are not copied.
+_used = _forked = False
+
+
+def _after_fork() -> None:
+    global _forked  # noqa: PLW0603
+    _forked = _used
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _load() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as e:
+        raise MissingPackageError("URLs need obstore: pip install recmap[remote]") from e
+    return obstore
+
+
+def _connect(url: ObjectUrl, storage: Storage) -> Any:
+    stores = _load().store
+    options = dict(storage)
+    seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
+    options.pop("retries", None)
+    common: dict[str, Any] = {
+        "client_options": seconds,
+        "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
+    }
+    if options.pop("anonymous", False):
+        options["skip_signature"] = True
+    if url.scheme in ("http", "https"):
+        if options:
+            raise OptionError(f"storage: {next(iter(options))} is no option of {url.scheme}://")
+        common["client_options"]["allow_http"] = url.scheme == "http"
+        return stores.HTTPStore.from_url(url.root, **common)
+    if url.scheme == "s3" and not options.get("skip_signature"):
+        options = {**profile_options(options.pop("profile", None), options), **options}
+    kinds: Mapping[str, Any] = {
+        "s3": stores.S3Store,
+        "gs": stores.GCSStore,
+        "az": stores.AzureStore,
+    }
+    endpoint = options.get("endpoint") or os.environ.get(_ENDPOINTS[url.scheme], "")
+    common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
+    return kinds[url.scheme](url.bucket, **options, **common)
+
+
+def _retries(storage: Storage) -> int:
+    return as_whole("storage: retries", storage.get("retries", _RETRIES))
+
+
+def _number(options: dict[str, Any], name: str) -> float:
+    value = options.pop(name, _SECONDS[name])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise OptionError(f"storage: {name}: give a number of seconds above 0")
+    return float(value)
+
+
+def _info(meta: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["e_tag"], meta["last_modified"])
+
+
+def _listed(meta: Mapping[str, Any]) -> ObjectInfo:
+    info = _info(meta)
+    if info.etag is None or info.etag.endswith('"'):
+        return info
+    return replace(info, etag=f'"{info.etag}"')  # Azure's listings lack the quotes

@@ -1,0 +1,161 @@
+"""A proxy in front of a store that delays, refuses, cuts and drops what a test asks it to."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+__all__ = ["Cut", "Drop", "FaultyProxy", "Late", "Stall", "Status"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """Answer with this status instead of asking the store."""
+
+    code: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Close the connection after this many bytes of the body, and call ``then`` before that."""
+
+    after: int
+    then: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Close the connection without an answer."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """Answer after this many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Send this many bytes of the body, and then nothing until the proxy is closed."""
+
+    after: int = 0
+
+
+class FaultyProxy:
+    """Forwards to ``target``, and applies ``faults`` to the next requests, one to each.
+
+    A fault of None lets a request pass. ``requests`` are the method, the path and the range of
+    each; ``body_bytes`` is what was sent in answers.
+    """
+
+    def __init__(self, target: str) -> None:
+        parts = urlsplit(target)
+        self._target = (parts.hostname or "", parts.port or 80)
+        self._lock = threading.Lock()
+        self.delay = 0.0
+        self.faults: deque[Any] = deque()
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.body_bytes = 0
+        self.closed = threading.Event()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Headers and body in one packet: otherwise each answer waits for an acknowledgement.
+            wbufsize = -1
+            disable_nagle_algorithm = True
+
+            def log_message(self, *_: object) -> None:
+                return
+
+            def _answer(self) -> None:
+                proxy._answer(self)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_: object) -> None:
+                return  # the client went away, as tests of time-outs make it
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        size = int(request.headers.get("Content-Length") or 0)
+        sent = request.rfile.read(size)
+        with self._lock:
+            self.requests.append((request.command, request.path, request.headers.get("Range")))
+            fault = self.faults.popleft() if self.faults else None
+        late = fault.seconds if isinstance(fault, Late) else 0.0
+        if self.delay + late:
+            self.closed.wait(self.delay + late)
+        if isinstance(fault, Drop):
+            request.close_connection = True
+            return
+        if isinstance(fault, Status):
+            self._send(request, fault.code, list(fault.headers.items()), fault.body, None)
+            return
+        connection = http.client.HTTPConnection(*self._target, timeout=30)
+        try:
+            connection.request(request.command, request.path, sent, dict(request.headers.items()))
+            answer = connection.getresponse()
+            body = answer.read()
+            headers = answer.getheaders()
+        finally:
+            connection.close()
+        self._send(request, answer.status, headers, body, None if late else fault)
+
+    def _send(
+        self,
+        request: BaseHTTPRequestHandler,
+        code: int,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        fault: Cut | Stall | None,
+    ) -> None:
+        request.send_response_only(code)
+        names = {name.lower() for name, _ in headers}
+        for name, value in headers:
+            if name.lower() not in ("connection", "transfer-encoding"):
+                request.send_header(name, value)
+        if "content-length" not in names:
+            request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        part = body if fault is None else body[: fault.after]
+        if request.command != "HEAD":
+            request.wfile.write(part)
+            with self._lock:
+                self.body_bytes += len(part)
+        request.wfile.flush()
+        if isinstance(fault, Cut) and fault.then is not None:
+            fault.then()
+        if isinstance(fault, Stall):
+            self.closed.wait()
+        if fault is not None:
+            request.close_connection = True

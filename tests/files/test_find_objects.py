@@ -1,0 +1,140 @@
+"""Patterns and folders find the same names in a bucket as on a disk."""
+
+from __future__ import annotations
+
+import glob
+import os
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recmap as rm
+from recmap.files.find_objects import find_objects
+from recmap.files.object_store import ObjectStore
+from recmap.files.paths import expand
+from recmap.files.storage import Storage, parse_url
+
+if TYPE_CHECKING:
+    from tests.files.conftest import Bucket
+
+KEYS = [
+    "train-0.npy",
+    "train-1.npy",
+    "train-10.npy",
+    "train-x.tfrecord",
+    "train-x.tfrecord.idx",
+    "alone.idx",
+    "raw.bin",
+    "raw.bin.recmap.json",
+    ".hidden.npy",
+    "_manifest.json",
+    "a/train-2.npy",
+    "a/b/train-3.npy",
+    "a/b/c/train-4.npy",
+    "a/.secret/train-5.npy",
+    "ab/train-6.npy",
+    "s[1]/x.npy",
+    "odd*.npy",
+]
+PATTERNS = [
+    "train-*.npy",
+    "train-?.npy",
+    "train-[0-9].npy",
+    "train-[!0].npy",
+    "train-x*",
+    "*",
+    ".*",
+    "*.idx",
+    "*/*.npy",
+    "a*/*.npy",
+    "a/*/*.npy",
+    "a/.secret/*",
+    "a/.*/*.npy",
+    "**/*.npy",
+    "a/**/*.npy",
+    "a/**",
+    "**/b/*.npy",
+    "**/**/train-4.npy",
+    "s[[]1]/*.npy",
+    "s[1]/x.npy",
+    "odd*.npy",
+    "train-0.npy",
+    "a",
+    "a/",
+    "a/b",
+    "",
+]
+
+
+@pytest.fixture
+def tree(bucket: Bucket) -> Bucket:
+    for key in KEYS:
+        bucket.put(key, b"x")
+        Path(key).parent.mkdir(parents=True, exist_ok=True)
+        Path(key).write_bytes(b"x")
+    return bucket
+
+
+def found(bucket: Bucket, pattern: str) -> list[str]:
+    url = parse_url(f"s3://{bucket.name}/{pattern}")
+    return [each.key for each in find_objects(ObjectStore(url, Storage(bucket.storage)), url)]
+
+
+def test_patterns_and_folders_match_as_on_a_disk(tree: Bucket) -> None:
+    here = os.getcwd()
+    for pattern in PATTERNS:
+        local = [os.path.relpath(path, here) for path in expand(os.path.join(here, pattern))]
+        assert found(tree, pattern) == sorted(local), pattern
+
+
+@pytest.mark.parametrize("pattern", ["nothing-*.npy", "nothing", "nothing/", "a/b/c/train-9.npy"])
+def test_what_does_not_exist_is_an_error(tree: Bucket, pattern: str) -> None:
+    assert not glob.glob(pattern)
+    with pytest.raises(rm.PathNotFoundError, match=f"s3://{tree.name}/"):
+        found(tree, pattern)
+
+
+@pytest.mark.parametrize("key", ["train-x.tfrecord.idx", "raw.bin.recmap.json"])
+def test_companions_of_data_are_not_data(tree: Bucket, key: str) -> None:
+    with pytest.raises(rm.PathNotFoundError):
+        expand(key)
+    with pytest.raises(rm.PathNotFoundError):
+        found(tree, key)
+    assert found(tree, "alone.idx") == expand("alone.idx")
+
+
+def test_folders_made_in_a_web_console_hold_only_their_objects(public: Bucket) -> None:
+    public.put("d/x.npy", b"x")
+    marker = urllib.request.Request(f"{public.proxy.url}/public/d/", b"", method="PUT")
+    urllib.request.urlopen(marker, timeout=30).close()
+    for key in ("d/", "d", "*/x.npy", "*/*", "d/**"):
+        assert found(public, key) == ["d/x.npy"]
+
+
+def test_a_folder_costs_one_listing(tree: Bucket) -> None:
+    tree.proxy.requests.clear()
+    assert len(found(tree, "a/b/")) == 1
+    assert len(tree.proxy.requests) == 1
+    tree.proxy.requests.clear()
+    assert len(found(tree, "train-?.npy")) == 2
+    assert len(tree.proxy.requests) == 2  # it might be the name of an object
+
+
+def test_a_folder_may_have_more_objects_than_a_listing_has_on_a_page(bucket: Bucket) -> None:
+    keys = [f"d/{i:05d}.npy" for i in range(1100)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda key: bucket.put(key, b"x"), keys))
+    assert found(bucket, "d/") == keys
+    assert len(bucket.proxy.requests) == 2
+    assert found(bucket, "d/*9.npy") == keys[9::10]
+
+
+def test_the_size_and_version_come_with_the_listing(tree: Bucket) -> None:
+    url = parse_url(f"s3://{tree.name}/train-0.npy")
+    store = ObjectStore(url, Storage(tree.storage))
+    listed = {each.key: each for each in store.folder("").objects}
+    one = store.head("train-0.npy")
+    assert listed["train-0.npy"] == one
