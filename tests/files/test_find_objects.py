@@ -80,7 +80,9 @@ def tree(bucket: Bucket) -> Bucket:
 
 def found(bucket: Bucket, pattern: str) -> list[str]:
     url = parse_url(f"s3://{bucket.name}/{pattern}")
-    return [each.key for each in find_objects(ObjectStore(url, Storage(bucket.storage)), url)]
+    return [
+        each.key for each in find_objects(ObjectStore(url, Storage(bucket.storage)), url).objects
+    ]
 
 
 def test_patterns_and_folders_match_as_on_a_disk(tree: Bucket) -> None:

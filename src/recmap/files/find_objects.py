@@ -5,15 +5,14 @@ from __future__ import annotations
 import fnmatch
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from recmap.errors import PathNotFoundError
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 
-__all__ = ["find_objects"]
+__all__ = ["Found", "find_objects"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
@@ -21,8 +20,18 @@ _Listing: TypeAlias = Callable[[str], Folder]
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
-def find_objects(store: ObjectStore, url: ObjectUrl) -> list[ObjectInfo]:
-    """Return the data objects, sorted by key.
+class Found(NamedTuple):
+    """Data objects, sorted by key, and all objects in the folders that were listed, by key.
+
+    ``beside`` is None if no folder was listed.
+    """
+
+    objects: list[ObjectInfo]
+    beside: Mapping[str, ObjectInfo] | None = None
+
+
+def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
+    """Find the data objects of a URL, a pattern or a folder.
 
     An object that exists is used literally, even if its key looks like a pattern. The objects of
     a pattern or folder do not include hidden ones.
@@ -36,8 +45,14 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> list[ObjectInfo]:
                 raise
         else:
             if not _is_companion(store, key):
-                return [found]
-    listing = cache(lambda folder: _data(store.folder(folder)))
+                return Found([found])
+    known: dict[str, Folder] = {}
+
+    def listing(folder: str) -> Folder:
+        if folder not in known:
+            known[folder] = store.folder(folder)
+        return _data(known[folder])
+
     if glob.has_magic(key):
         parts = [part for part in key.split("/") if part]
         matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
@@ -47,7 +62,8 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> list[ObjectInfo]:
         what = "no objects in this folder" if key.endswith("/") else "no such object or folder"
     if not matches:
         raise PathNotFoundError(f"{url.at(key)}: {what}")
-    return sorted(matches, key=lambda each: each.key)
+    beside = {each.key: each for folder in known.values() for each in folder.objects}
+    return Found(sorted(matches, key=lambda each: each.key), beside)
 
 
 def _data(folder: Folder) -> Folder:

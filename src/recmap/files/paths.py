@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
-from recmap.files.urls import is_url, local_path, refuse_flattened_url
+from recmap.files.object_path import ObjectPath, object_path
+from recmap.files.storage import Storage
+from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
 from recmap.model.arguments import is_iterable
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "PathLike",
     "PathsLike",
     "absolute",
+    "as_location",
     "as_path",
     "as_paths",
     "expand",
@@ -37,8 +40,21 @@ _STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
+def as_location(path: Any, name: str = "path", storage: Storage | None = None) -> str:
+    """Return a path as ``as_path`` does, and a URL of a store as an ``ObjectPath``.
+
+    That keeps the ``storage`` options. ``name`` is the option it came from.
+    """
+    if isinstance(path, ObjectPath):
+        return path
+    text = os.fsdecode(path) if isinstance(path, str | bytes) else ""
+    if is_url(text) and text.partition("://")[0].lower() in SCHEMES:
+        return object_path(text, storage)
+    return as_path(path, name)
+
+
 def as_path(path: Any, name: str = "path") -> str:
-    """Return a path as text, with ``~`` expanded. ``name`` is the option it came from.
+    """Return a local path as text, with ``~`` expanded. ``name`` is the option it came from.
 
     A ``file://`` URL is a path, too. Other URLs are refused.
     """
@@ -66,10 +82,10 @@ def as_path(path: Any, name: str = "path") -> str:
     return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
 
 
-def as_paths(paths: Any) -> str | list[str]:
+def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
     """Return a path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
-        return as_path(paths)
+        return as_location(paths, storage=storage)
     if hasattr(paths, "__array__"):
         # Otherwise, the columns of a table or the rows of an array would be taken for paths.
         table = hasattr(paths, "columns")
@@ -81,7 +97,7 @@ def as_paths(paths: Any) -> str | list[str]:
             )
     if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # raises
-    return [as_path(path) for path in paths]
+    return [as_location(path, storage=storage) for path in paths]
 
 
 def expand(paths: PathsLike) -> list[str]:
@@ -101,10 +117,16 @@ def expand(paths: PathsLike) -> list[str]:
 def absolute(paths: PathsLike) -> PathsLike:
     """Make the paths or patterns absolute, for a process in another folder."""
     given = as_paths(paths)
-    return os.path.abspath(given) if isinstance(given, str) else list(map(os.path.abspath, given))
+    return _absolute(given) if isinstance(given, str) else list(map(_absolute, given))
+
+
+def _absolute(path: str) -> str:
+    return path if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
 def _expand_one(path: str) -> list[str]:
+    if isinstance(path, ObjectPath):
+        return [*path.objects()]
     if _is_data(path):
         return [path]
     if os.path.isdir(path):

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from recmap.errors import OptionError, OptionTypeError, UnknownSchemeError
-from recmap.files.urls import shown_url
+from recmap.files.urls import SCHEMES, shown_url
 
-__all__ = ["SCHEMES", "ObjectUrl", "Storage", "parse_url"]
-
-# The schemes of stores that recmap reads.
-SCHEMES = ("s3", "gs", "az", "http", "https")
+__all__ = ["ObjectUrl", "Storage", "parse_url"]
 
 
 class ObjectUrl(NamedTuple):

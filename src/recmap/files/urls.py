@@ -1,4 +1,4 @@
-"""Tell URLs from paths. ``file://`` URLs are local paths; other schemes are refused."""
+"""Tell URLs from paths. ``file://`` URLs are local paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from urllib.parse import unquote_to_bytes
 
 from recmap.errors import OptionError, UnknownSchemeError
 
-__all__ = ["is_url", "local_path", "refuse_flattened_url", "shown_url"]
+__all__ = ["SCHEMES", "is_url", "local_path", "refuse_flattened_url", "shown_url"]
+
+# The schemes of stores that recmap reads.
+SCHEMES = ("s3", "gs", "az", "http", "https")
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 # What pathlib makes of a URL: Path("s3://bucket/x") is "s3:/bucket/x". Only well-known schemes,
@@ -38,11 +41,13 @@ def local_path(url: str, name: str = "path") -> str:
     found = _URL.match(url)
     assert found is not None
     scheme, host, path = found[1].lower(), found[2], found[3]
+    if scheme in SCHEMES:
+        raise OptionError(f"{name}={shown_url(url)!r}: only a local path can be given here")
     if scheme != "file":
         local = f", and {_literal(url)!r} for that local file" if os.path.lexists(url) else ""
         raise UnknownSchemeError(
-            f"{name}={shown_url(url)!r}: recmap does not read or write {scheme}:// URLs; give the "
-            f"path of a local or mounted file{local}",
+            f"{name}={shown_url(url)!r}: recmap does not read or write {scheme}:// URLs, only "
+            f"{', '.join(SCHEMES)}; or give the path of a local or mounted file{local}",
             scheme=scheme,
         )
     if host.lower() not in ("", "localhost"):
@@ -61,7 +66,13 @@ def refuse_flattened_url(path: str, name: str) -> None:
     found = _FLATTENED.match(path)
     if found is None or os.path.lexists(f"{found[1]}:"):
         return
-    if found[1].lower() != "file":
+    scheme = found[1].lower()
+    if scheme in SCHEMES:
+        raise OptionError(
+            f"{name}={path!r}: a URL does not survive in a pathlib.Path; give it as text, "
+            f"{shown_url(path.replace(':/', '://', 1))!r}"
+        )
+    if scheme != "file":
         local_path(path.replace(":/", "://", 1), name)  # which raises
     url = f"file:///{path[found.end() :]}"
     raise OptionError(

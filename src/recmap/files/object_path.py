@@ -1,0 +1,116 @@
+"""The paths of objects in a store.
+
+A path is text everywhere. That of an object is an ``ObjectPath``: its text is the URL, and it
+also knows the store, with its credentials, and what was found there. So it can be passed
+wherever a path can, also to another process, and nothing secret is in its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from recmap.errors import PathNotFoundError
+from recmap.files.find_objects import find_objects
+from recmap.files.object_store import ObjectInfo, ObjectStore
+from recmap.files.storage import ObjectUrl, Storage, parse_url
+
+__all__ = ["ObjectPath", "object_path"]
+
+
+class ObjectPath(str):
+    """The URL of an object, which may exist or not."""
+
+    __slots__ = ("_beside", "_info", "_store", "_url")
+
+    _url: ObjectUrl
+    _store: ObjectStore
+    # The object as it was when it was found; reading it later fails if it has changed.
+    _info: ObjectInfo | None
+    # All objects in the same folder, if it was listed.
+    _beside: Mapping[str, ObjectInfo] | None
+
+    def __new__(
+        cls,
+        url: ObjectUrl,
+        store: ObjectStore,
+        info: ObjectInfo | None = None,
+        beside: Mapping[str, ObjectInfo] | None = None,
+    ) -> Self:
+        path = super().__new__(cls, url.at(url.key))
+        path._url, path._store, path._info, path._beside = url, store, info, beside
+        return path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectPath, (self._url, self._store, self._info)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The bucket or server that holds the object."""
+        return self._store
+
+    @property
+    def key(self) -> str:
+        """The name of the object in its store."""
+        return self._url.key
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rstrip("/").rpartition("/")[2]
+
+    @property
+    def info(self) -> ObjectInfo:
+        """The object's size and version. Look it up, once; raise if it does not exist."""
+        if self._info is None:
+            found = self._listed()
+            self._info = self._store.head(self.key) if found is None else found
+        return self._info
+
+    @property
+    def exists(self) -> bool:
+        try:
+            return self.info is not None
+        except PathNotFoundError:
+            return False
+
+    def _listed(self) -> ObjectInfo | None:
+        """Return what the listing of the folder says; None if there is no listing."""
+        if self._beside is None:
+            return None
+        if self.key not in self._beside:
+            raise PathNotFoundError(f"{self}: no such object")
+        return self._beside[self.key]
+
+    def beside(self, name: str) -> ObjectPath:
+        """Return the path of another object in the same folder."""
+        folder, slash, _ = self.key.rpartition("/")
+        url = self._url._replace(key=f"{folder}{slash}{name}")
+        return ObjectPath(url, self._store, beside=self._beside)
+
+    def inside(self, name: str) -> ObjectPath:
+        """Return the path of an object below this one, which is a folder."""
+        folder = self.key.rstrip("/")
+        url = self._url._replace(key=f"{folder}/{name}" if folder else name)
+        return ObjectPath(url, self._store)
+
+    def objects(self) -> list[ObjectPath]:
+        """Return the objects that this path, pattern or folder stands for."""
+        found = find_objects(self._store, self._url)
+        return [
+            ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
+            for each in found.objects
+        ]
+
+    def anew(self) -> ObjectPath:
+        """Return the same path, to be looked up again."""
+        return ObjectPath(self._url, self._store)
+
+
+def object_path(url: str, storage: Storage | None = None) -> ObjectPath:
+    """Return the path of an object. This sends no request.
+
+    ``storage`` defaults to what the environment says.
+    """
+    parts = parse_url(url)
+    return ObjectPath(parts, ObjectStore(parts, storage or Storage()))

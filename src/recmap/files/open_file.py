@@ -1,0 +1,143 @@
+"""Ask about files and read parts of them, on disk or in a store.
+
+This is for headers, footers and small files. Rows are read from ``mapped.map_file``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_store import ObjectInfo
+
+__all__ = ["OpenFile", "beside", "file_size", "is_file", "is_folder", "open_file"]
+
+# The beginning of an object, which is asked for several times, is fetched once.
+_HEAD = 1 << 14
+_KEPT_HEADS = 256
+
+
+class OpenFile(Protocol):
+    """A file to read parts of."""
+
+    @property
+    def size(self) -> int: ...
+
+    def pread(self, count: int, at: int) -> bytes:
+        """Return the bytes from ``at``; fewer than ``count`` if the file ends before."""
+        ...
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of several parts, each given as in ``pread``."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def open_file(path: str) -> OpenFile:
+    """Open a file. Leave its context to close it."""
+    return _ObjectFile(path) if isinstance(path, ObjectPath) else _LocalFile(path)
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file in bytes."""
+    return path.info.size if isinstance(path, ObjectPath) else os.path.getsize(path)
+
+
+def is_file(path: str) -> bool:
+    """Return whether there is such a file."""
+    return path.exists if isinstance(path, ObjectPath) else os.path.isfile(path)
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a path is that of a folder. Objects that were found are not."""
+    if isinstance(path, ObjectPath):
+        return path.key.endswith("/") or not path.key
+    return os.path.isdir(path)
+
+
+def beside(path: str, name: str) -> str:
+    """Return the path of another file in the folder of a file."""
+    if isinstance(path, ObjectPath):
+        return path.beside(name)
+    return os.path.join(os.path.dirname(path), name)
+
+
+class _LocalFile:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, count: int, at: int) -> bytes:
+        return os.pread(self._fd, count, at)
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.pread(count, at) for count, at in parts]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+class _ObjectFile:
+    def __init__(self, path: ObjectPath) -> None:
+        self._path, self._info = path, path.info
+
+    @property
+    def size(self) -> int:
+        return self._info.size
+
+    def pread(self, count: int, at: int) -> bytes:
+        return self.pread_many([(count, at)])[0]
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
+        if all(end <= _HEAD for _, end in spans):
+            head = _heads.get(self._path, self._info)
+            return [head[begin:end] for begin, end in spans]
+        read = self._path.store.read_many(self._info, spans)
+        return [each.tobytes() for each in read]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class _Heads:
+    """The beginnings of the objects that were looked at last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, ObjectInfo], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, path: ObjectPath, info: ObjectInfo) -> bytes:
+        key = str(path), info
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        head: npt.NDArray[np.uint8] = path.store.read(info, 0, min(_HEAD, info.size))
+        with self._lock:
+            self._kept[key] = head.tobytes()
+            if len(self._kept) > _KEPT_HEADS:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+
+
+_heads = _Heads()
