@@ -17,6 +17,7 @@ from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError
 from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.open_file import beside, file_size, is_file, open_file
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -51,7 +52,7 @@ class Description:
 
     def mismatch(self, data: str) -> str:
         """Return why this cannot be the description of a file; "" if it can."""
-        size = os.path.getsize(data)
+        size = file_size(data)
         if self.size is not None and size != self.size:
             return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
         if self.crc32 is not None and _sampled_crc32(data) != self.crc32:
@@ -61,13 +62,13 @@ class Description:
 
 def description_path(path: str) -> str:
     """Return the path of the description of a file."""
-    return path + _SUFFIX
+    return beside(path, os.path.basename(path) + _SUFFIX)
 
 
 def load_description(path: str) -> Description | None:
     """Load the description of a file, if there is one."""
     name = description_path(path)
-    if not os.path.isfile(name):
+    if not is_file(name):
         return None
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
@@ -122,10 +123,10 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
 
 def _sampled_crc32(path: str) -> int:
     """Compute the checksum of samples spread over a file."""
-    with open(path, "rb") as file:
-        last = max(os.fstat(file.fileno()).st_size - _SAMPLE_SIZE, 0)
+    with open_file(path) as file:
+        last = max(file.size - _SAMPLE_SIZE, 0)
+        places = [(_SAMPLE_SIZE, last * i // (_SAMPLES - 1)) for i in range(_SAMPLES)]
         crc = 0
-        for i in range(_SAMPLES):
-            place = last * i // (_SAMPLES - 1)
-            crc = zlib.crc32(os.pread(file.fileno(), _SAMPLE_SIZE, place), crc)
+        for sample in file.pread_many(places):
+            crc = zlib.crc32(sample, crc)
         return crc

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from recmap.errors import OutputError, RecmapError
+from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
 __all__ = ["make_folder", "put_in_place", "read_whole", "sync", "write_whole", "writing"]
@@ -78,11 +79,10 @@ def read_whole(path: str, most: int) -> str:
 
     This allocates memory for the file's size. ``file.read(most)`` would allocate ``most`` bytes.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise ValueError(f"{size:,} bytes are too many")
-        return file.read(size).decode()
+    with open_file(path) as file:
+        if file.size > most:
+            raise ValueError(f"{file.size:,} bytes are too many")
+        return file.pread(file.size, 0).decode()
 
 
 def write_whole(path: str, text: str) -> None:

@@ -259,6 +259,31 @@ class Index:
             self._offsets = [np.concatenate(self._offsets or empty)]
         return self._rows[0], self._offsets[0]
 
+    def spans(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return where the bytes begin and end that hold each of these records.
+
+        They are all that ``offsets`` and a decoder read. All of them must have been found.
+        """
+        with self.lock:
+            wanted = rows.astype(np.uint64)
+            if self.stride is not None:
+                begins = self._strided(wanted)
+                return begins, self._strided(wanted + np.uint64(1))
+            anchors, offsets = self.anchors
+            at = np.searchsorted(anchors, wanted, side="right")
+            return offsets[at - 1], np.append(offsets, np.uint64(self.end))[at]
+
+    def fitting(self, start: int, stop: int, size: int) -> int:
+        """Return up to which row about ``size`` bytes reach from ``start``, at least one row."""
+        with self.lock:
+            if self.stride is not None:
+                return min(stop, start + 1 + size // self.stride)
+            anchors, offsets = self.anchors
+            first = max(int(np.searchsorted(anchors, start, side="right")) - 1, 0)
+            last = int(np.searchsorted(offsets, int(offsets[first]) + size))
+            upto = int(anchors[last]) if last < len(anchors) else stop
+            return min(stop, max(upto, start + 1))
+
     def offsets(
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int
     ) -> tuple[Offsets, _core.Fault | None]:
