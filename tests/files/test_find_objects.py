@@ -18,7 +18,7 @@ from recmap.files.paths import expand
 from recmap.files.storage import Storage, parse_url
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import Bucket
 
 KEYS = [
     "train-0.npy",

@@ -20,7 +20,7 @@ from tests.faulty_proxy import Cut, Drop, FaultyProxy, Late, Stall, Status
 from tests.store_servers import SECRET_KEY, file_server
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import Bucket
 
 DATA = np.random.default_rng(1).integers(0, 256, 20 << 20, np.uint8).tobytes()
 SMALL = DATA[: 1 << 20]
@@ -242,6 +242,7 @@ def test_wrong_credentials_are_denied_and_not_shown(bucket: Bucket) -> None:
 
 
 def test_public_data_needs_no_credentials(public: Bucket) -> None:
+    public.put("x.bin", b"x")
     store = public.store()
     assert store.read(store.head("x.bin"), 0, 1).tobytes() == b"x"
 
@@ -321,7 +322,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(bucket: Bucket) -> No
 
 def test_files_of_http_servers_are_read() -> None:
     with file_server() as server:
-        server.files["/d/a%20b.bin"] = SMALL
+        server.files["/d/a b.bin"] = SMALL
         url = parse_url(f"{server.url}/d/a%20b.bin")
         for etag, dated in (('"1"', True), ('W/"1"', True), (None, True), ('"1"', False)):
             server.etag, server.dated = etag, dated

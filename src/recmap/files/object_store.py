@@ -49,7 +49,11 @@ _REQUESTS = 16
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
 # Variables with the address of a server of one's own.
-_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "", "az": "AZURE_STORAGE_ENDPOINT"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -346,8 +350,11 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
-    endpoint = options.get("endpoint") or os.environ.get(_ENDPOINTS[url.scheme], "")
+    variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
+    endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
+    if url.scheme == "gs" and endpoint:
+        options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
 
 
