@@ -23,6 +23,7 @@ __all__ = [
     "ACCESS_KEY",
     "AZURE_ACCOUNT",
     "AZURE_KEY",
+    "GUEST_KEY",
     "SECRET_KEY",
     "FileServer",
     "azurite",
@@ -31,7 +32,7 @@ __all__ = [
     "seaweedfs",
 ]
 
-ACCESS_KEY, SECRET_KEY = "tester", "hunter2-secret"
+ACCESS_KEY, GUEST_KEY, SECRET_KEY = "tester", "guest", "hunter2-secret"
 # The account that Azurite has, as its documentation gives it.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = (
@@ -62,14 +63,16 @@ def free_ports(count: int) -> list[int]:
 def seaweedfs(folder: Path) -> Iterator[str]:
     """Run a SeaweedFS server, and yield the URL of its S3 endpoint.
 
-    Everybody may use the bucket called "public", once it is made.
+    Everybody may use the bucket called "public", once it is made. A guest may use no other.
     """
     config = folder / "s3.json"
     keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     public = [f"{action}:public" for action in actions[1:4]]
+    guest = {"accessKey": GUEST_KEY, "secretKey": SECRET_KEY}
     users = [
         {"name": "tester", "credentials": [keys], "actions": actions},
+        {"name": "guest", "credentials": [guest], "actions": public},
         {"name": "anonymous", "actions": public},
     ]
     config.write_text(json.dumps({"identities": users}))

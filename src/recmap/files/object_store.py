@@ -54,6 +54,10 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+# What obstore says if credentials were given nowhere, and it asked the virtual machine for them.
+_NO_CREDENTIALS = re.compile(
+    r"Error performing (token request|\w+ http://[^/ ]+/latest/(api/token|meta-data/))"
+)
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -229,11 +233,15 @@ class ObjectStore:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
         failure: RecmapError | None = None
+        known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         try:
             return request()
         except RecmapError:
             raise
-        except (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError) as e:
+        except BaseException as e:
+            # A panic in Rust, which has no class that could be named, is no Exception.
+            if not isinstance(e, known) and type(e).__name__ != "PanicException":
+                raise
             failure = self._translated(key, type(e).__name__, str(e))
         # Raised here, so that the original is not its context.
         raise failure
@@ -260,7 +268,7 @@ class ObjectStore:
         code = re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)
         reason = code[1] if code is not None else ""
         told = ", ".join(filter(None, [str(status or ""), reason]))
-        if "169.254.169.254" in text or "metadata.google.internal" in text:
+        if _NO_CREDENTIALS.search(text):
             return AccessDeniedError(
                 f"{url}: no credentials were found; give them with storage={{...}} or in the "
                 'environment, or storage={"anonymous": True} for public data',
@@ -281,6 +289,11 @@ class ObjectStore:
             return self._changed(key)
         if kind == "NotSupportedError":
             return StoreError(f"{url}: the server does not send parts of files", url=url)
+        if kind == "PanicException":
+            return StoreError(
+                f"{url}: the request cannot be sent; look for a line break in the credentials",
+                url=url,
+            )
         if kind in ("InvalidPathError", "ValueError"):
             return StoreError(
                 f"{url}: a name in this place has an empty part, '.', '..' or a control "
