@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import recmap as rm
 from recmap.files.find_objects import find_objects
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import Storage, parse_url
+from tests.faulty_proxy import Cut, Drop, Stall, Status
 
 if TYPE_CHECKING:
     from tests.buckets import Bucket
@@ -29,10 +30,10 @@ ODD_KEYS = [
 ]
 
 
-def at(store: Bucket, key: str) -> tuple[ObjectStore, str]:
+def at(store: Bucket, key: str, **options: Any) -> tuple[ObjectStore, str]:
     """Return the store and the key that recmap makes of a URL."""
     url = parse_url(store.url_of(key))
-    return ObjectStore(url, Storage(store.storage)), url.key
+    return ObjectStore(url, Storage({**store.storage, **options})), url.key
 
 
 def found(store: Bucket, pattern: str) -> list[ObjectInfo]:
@@ -65,6 +66,32 @@ def test_keys_are_literal(any_store: Bucket, key: str) -> None:
         folder = key.rpartition("/")[0]
         assert [each.key for each in store.folder(folder).objects] == [key]
         assert [each.key for each in found(any_store, "**/*.npy")] == [key]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [[Status(503), Status(429)], [Drop()], [Cut(1000), Cut(5000)], [Stall(1000)]],
+    ids=str,
+)
+def test_passing_faults_do_not_show(any_store: Bucket, faults: list[Any]) -> None:
+    any_store.put("x.bin", SMALL)
+    store, key = at(any_store, "x.bin", read_timeout=0.5)
+    info = store.head(key)
+    any_store.proxy.faults.extend(faults)
+    any_store.proxy.reset()
+    assert store.read(info, 10, 900_000).tobytes() == SMALL[10:900_000]
+    assert not any_store.proxy.faults
+    assert any_store.proxy.count("GET") == len(faults) + 1
+
+
+def test_an_object_that_changes_during_a_read_is_an_error(any_store: Bucket) -> None:
+    any_store.put("x.bin", SMALL)
+    store, key = at(any_store, "x.bin")
+    info = store.head(key)
+    change = Cut(1000, then=lambda: any_store.put("x.bin", SMALL[::-1]))
+    any_store.proxy.faults.append(change)
+    with pytest.raises(rm.ObjectChangedError):
+        store.read(info, 0, 2000)
 
 
 def test_a_changed_object_is_an_error(any_store: Bucket) -> None:
