@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tests.http_server import Handler, serve
 
-__all__ = ["Cut", "Drop", "FaultyProxy", "Late", "Stall", "Status"]
+__all__ = ["Cut", "Drop", "FaultyProxy", "Hold", "Stall", "Status"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,11 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Late:
-    """Answer after this many seconds."""
+class Hold:
+    """Call ``until`` before anything else, to wait there, and then apply another fault, if any."""
 
-    seconds: float
+    until: Callable[[], object]
+    then: Any = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Stall:
 class FaultyProxy:
     """Forwards to ``target``, and applies ``faults`` to the next requests, one to each.
 
-    A fault of None lets a request pass. ``requests`` are the method, the path and the range of
-    each; ``body_bytes`` is what was sent in answers, and ``uploaded_bytes`` what came in requests.
+    A fault of None lets a request pass. ``delay`` is added to all, in seconds. ``requests`` are the
+    method, the path and the range of each; ``body_bytes`` is what was sent in answers, and
+    ``uploaded_bytes`` what came in requests.
     """
 
     def __init__(self, target: str) -> None:
@@ -106,9 +108,11 @@ class FaultyProxy:
             self.requests.append((request.command, request.path, request.headers.get("Range")))
             self.uploaded_bytes += len(sent)
             fault = self.faults.popleft() if self.faults else None
-        late = fault.seconds if isinstance(fault, Late) else 0.0
-        if self.delay + late:
-            self.closed.wait(self.delay + late)
+        if self.delay:
+            self.closed.wait(self.delay)
+        if isinstance(fault, Hold):
+            fault.until()
+            fault = fault.then
         if isinstance(fault, Drop):
             request.close_connection = True
             return
@@ -123,7 +127,7 @@ class FaultyProxy:
             headers = answer.getheaders()
         finally:
             connection.close()
-        self._send(request, answer.status, headers, body, None if late else fault)
+        self._send(request, answer.status, headers, body, fault)
 
     def _send(
         self,
@@ -143,9 +147,9 @@ class FaultyProxy:
         request.end_headers()
         part = body if fault is None else body[: fault.after]
         if request.command != "HEAD":
-            request.wfile.write(part)
-            with self._lock:
+            with self._lock:  # before the client can have it
                 self.body_bytes += len(part)
+            request.wfile.write(part)
         request.wfile.flush()
         if isinstance(fault, Cut) and fault.then is not None:
             fault.then()
