@@ -52,7 +52,15 @@ _IN_FLIGHT = 128 << 20
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
 # Variables with the address of a server of one's own.
-_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "", "az": "AZURE_STORAGE_ENDPOINT"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+# What obstore says if credentials were given nowhere, and it asked the virtual machine for them.
+_NO_CREDENTIALS = re.compile(
+    r"Error performing (token request|\w+ http://[^/ ]+/latest/(api/token|meta-data/))"
+)
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -289,11 +297,15 @@ class ObjectStore:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
         failure: RecmapError | None = None
+        known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         try:
             return request()
         except RecmapError:
             raise
-        except (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError) as e:
+        except BaseException as e:
+            # A panic in Rust, which has no class that could be named, is no Exception.
+            if not isinstance(e, known) and type(e).__name__ != "PanicException":
+                raise
             failure = self._translated(key, type(e).__name__, str(e))
         # Raised here, so that the original is not its context.
         raise failure
@@ -320,7 +332,7 @@ class ObjectStore:
         code = re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)
         reason = code[1] if code is not None else ""
         told = ", ".join(filter(None, [str(status or ""), reason]))
-        if "169.254.169.254" in text or "metadata.google.internal" in text:
+        if _NO_CREDENTIALS.search(text):
             return AccessDeniedError(
                 f"{url}: no credentials were found; give them with storage={{...}} or in the "
                 'environment, or storage={"anonymous": True} for public data',
@@ -341,6 +353,11 @@ class ObjectStore:
             return self._changed(key)
         if kind == "NotSupportedError":
             return StoreError(f"{url}: the server does not send parts of files", url=url)
+        if kind == "PanicException":
+            return StoreError(
+                f"{url}: the request cannot be sent; look for a line break in the credentials",
+                url=url,
+            )
         if kind in ("InvalidPathError", "ValueError"):
             return StoreError(
                 f"{url}: a name in this place has an empty part, '.', '..' or a control "
@@ -410,8 +427,11 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
-    endpoint = options.get("endpoint") or os.environ.get(_ENDPOINTS[url.scheme], "")
+    variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
+    endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
+    if url.scheme == "gs" and endpoint:
+        options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
 
 
