@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import recmap as rm
 from recmap.errors import DataError, MemoryLimitError
 from recmap.files.mapped import MappedFile
 from recmap.model.ragged import Ragged
-from recmap.model.schema import Schema
+from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord import index as index_module
 from recmap.tfrecord import plain_file
@@ -28,12 +29,15 @@ PATH = "x.tfrecord"
 
 
 class ScannedFile(PlainFile):
-    """The slow way: every record is found by a scan before it is read."""
+    """The slow way: find every record by a scan before it is read, and look at its size."""
 
     def _read_expected(
         self, file: MappedFile, decoder: Decoder[Any], start: int, stop: int, limit: int | None
     ) -> None:
         return None
+
+    def _uniform_fitting(self, decoder: Decoder[Any], start: int, limit: int | None) -> int:
+        return super()._uniform_fitting(decoder, start, limit) if limit is None else 0
 
 
 @pytest.fixture(autouse=True)
@@ -69,16 +73,15 @@ def disguised(i: int) -> bytes:
 
 def other(rng: random.Random, i: int) -> bytes:
     """Make a record that does not repeat the others."""
-    return rng.choice(
-        [
-            lambda: record(i, b"." * rng.randrange(60)),
-            lambda: record(i, b"." * 19, n=300),  # the same size in another layout
-            lambda: wire.example(s=wire.bytes_list(b"." * rng.randrange(60))),  # without x
-            lambda: disguised(i),
-            lambda: b"",
-            lambda: b"\xff" * (STRIDE - _core.FRAME_SIZE),
-        ]
-    )()
+    kinds: list[Callable[[], bytes]] = [
+        lambda: record(i, b"." * rng.randrange(60)),
+        lambda: record(i, b"." * 19, n=300),  # the same size in another layout
+        lambda: wire.example(s=wire.bytes_list(b"." * rng.randrange(60))),  # without x
+        lambda: disguised(i),
+        lambda: b"",
+        lambda: b"\xff" * (STRIDE - _core.FRAME_SIZE),
+    ]
+    return rng.choice(kinds)()
 
 
 def contents(rng: random.Random) -> bytes:
@@ -156,9 +159,10 @@ def compare(rng: random.Random, content: bytes, monkeypatch: pytest.MonkeyPatch)
     files = [PlainFile(PATH, verify), ScannedFile(PATH, verify)]
 
     def both(action: Callable[[PlainFile], Any], *, limited: bool = False) -> Any:
-        fast, slow = (result(lambda file=file: action(file)) for file in files)
-        if limited and isinstance(fast, dict) and isinstance(slow, dict):
-            # How much of the file has been scanned decides where a limited read ends.
+        fast, slow = (result(partial(action, file)) for file in files)
+        ragged = any(file.index.stride is None for file in files)
+        if limited and ragged and isinstance(fast, dict) and isinstance(slow, dict):
+            # How much of the file has been scanned decides where such a read ends.
             fewest = min(rows_of(fast), rows_of(slow))
             assert fewest or rows_of(fast) == rows_of(slow)
             fast, slow = (head(seen, fewest) for seen in (fast, slow))
@@ -171,17 +175,31 @@ def compare(rng: random.Random, content: bytes, monkeypatch: pytest.MonkeyPatch)
             start = rng.randrange(220)
         stop = start + rng.choice([0, 1, 2, 3, rng.randrange(1, 50), rng.randrange(1, 300)])
         limit = rng.choice([None, rng.randrange(5000), 1 << 20])
-        seen = both(
-            lambda file, a=start, b=stop, c=limit: file.read(decoder, a, b, c),
-            limited=limit is not None,
-        )
+        seen = both(partial(read, decoder, start, stop, limit), limited=limit is not None)
         if isinstance(seen, dict):
             start += rows_of(seen)
         if rng.random() < 0.05:
             both(lambda file: file.row_bytes() > 0)
         if rng.random() < 0.05:
-            both(lambda file, n=start + 10: file.ensure(n))
+            both(partial(found_of, start + 10))
     assert state(files[0]) == state(files[1])
+
+
+def read(
+    decoder: Decoder[Batch], start: int, stop: int, limit: int | None, file: PlainFile
+) -> Batch:
+    return file.read(decoder, start, stop, limit)
+
+
+def found_of(rows: int, file: PlainFile) -> int:
+    return file.ensure(rows)
+
+
+def first_values(file: PlainFile, start: int, stop: int, limit: int | None = None) -> list[float]:
+    """Return the first value of x in each row."""
+    x = np.asarray(file.read(ROW_DECODERS[0], start, stop, limit)["x"])
+    values: list[float] = x[:, 0].tolist()
+    return values
 
 
 def rows_of(seen: dict[str, Any]) -> int:
@@ -211,8 +229,7 @@ def test_records_of_one_size_are_not_scanned(lead: int, limit: int | None) -> No
     file = PlainFile(PATH, verify=True)
     found = file.row_bytes() and file.found_rows()
     for start in range(0, 300, 50):
-        rows = file.read(ROW_DECODERS[0], start, start + 50, limit)
-        assert rows["x"][:, 0].tolist() == list(range(start, start + 50))
+        assert first_values(file, start, start + 50, limit) == list(range(start, start + 50))
         # A scan would have gone on to the end of its piece.
         assert file.found_rows() == max(found, start + 50)
     assert file.known_count() == 300
@@ -224,16 +241,17 @@ def test_a_record_that_hides_another_at_its_place_is_one_record() -> None:
     for step in range(1, 12):
         file = PlainFile(PATH, verify=False)
         seen: list[float] = []
-        while len(rows := file.read(ROW_DECODERS[0], len(seen), len(seen) + step)["x"]):
-            seen += rows[:, 0].tolist()
+        while rows := first_values(file, len(seen), len(seen) + step):
+            seen += rows
         assert seen == list(range(200))
 
 
 def test_a_record_of_another_size_after_a_long_run_is_found() -> None:
     wire.write(PATH, *map(record, range(190)), record(190, b"longer" * 9), record(191))
     file = PlainFile(PATH, verify=True)
-    assert len(file.read(ROW_DECODERS[0], 0, 150)["x"]) == 150
-    assert file.index.stride == STRIDE
+    assert first_values(file, 0, 150) == list(range(150))
+    before = file.index.stride
+    assert before == STRIDE
     assert file.read(ROW_DECODERS[3], 150, 192)["s"][40] == b"longer" * 9
     assert file.index.stride is None
     assert file.count() == 192
@@ -243,11 +261,29 @@ def test_a_record_of_another_size_after_a_long_run_is_found() -> None:
 def test_rows_appended_after_opening_are_not_read() -> None:
     wire.write(PATH, *map(record, range(100)))
     file = PlainFile(PATH, verify=True)
-    assert len(file.read(ROW_DECODERS[0], 0, 60)["x"]) == 60
+    assert first_values(file, 0, 60) == list(range(60))
     with Path(PATH).open("ab") as out:
         out.writelines(wire.frame(record(i)) for i in range(100))
-    assert len(file.read(ROW_DECODERS[0], 60, 170)["x"]) == 40
+    assert first_values(file, 60, 170) == list(range(60, 100))
     assert file.known_count() == 100
+
+
+@pytest.mark.parametrize("size", [20, 21], ids=["damage", "another size"])
+def test_rows_that_another_thread_found_to_be_different_are_not_added(size: int) -> None:
+    wire.write(PATH, *map(record, range(100)))
+    file = PlainFile(PATH, verify=True)
+    assert file.row_bytes() == STRIDE
+    rows = file.index.expect(0, 60, file.size)
+    assert rows is not None
+    with Path(PATH).open("r+b") as out:
+        out.seek(30 * STRIDE)
+        out.write(wire.frame(record(30, b"." * size)) + b"damage")
+    assert file.ensure(30) == 30
+    with pytest.raises(rm.CorruptRecordError):
+        file.ensure(60)
+    found = file.found_rows()
+    assert not file.index.confirm(rows, file.size)
+    assert file.found_rows() == found < 60
 
 
 @pytest.mark.parametrize("change", [False, True])
@@ -259,15 +295,12 @@ def test_threads_that_read_one_file_get_their_rows(change: bool) -> None:
     for round_ in range(20):
         file = PlainFile(PATH, verify=True)
         spans = [(start, start + 90) for start in range(0, 1980, 45)]
-        random.Random(round_).shuffle(spans[round_ % len(spans) :])
-
-        def read(span: tuple[int, int], file: PlainFile = file) -> list[float]:
-            found: list[float] = file.read(ROW_DECODERS[0], *span)["x"][:, 0].tolist()
-            return found
-
+        if round_ % 2:
+            random.Random(round_).shuffle(spans)
         with ThreadPoolExecutor(4) as pool:
-            for (start, stop), rows in zip(spans, pool.map(read, spans), strict=True):
-                assert rows == list(range(start, min(stop, 2000)))
+            found = [pool.submit(first_values, file, *span) for span in spans]
+            for (start, stop), rows in zip(spans, found, strict=True):
+                assert rows.result() == list(range(start, min(stop, 2000)))
         assert file.count() == 2000
         assert (file.index.stride is None) == change
 
