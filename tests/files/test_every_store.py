@@ -38,7 +38,7 @@ def at(store: Bucket, key: str, **options: Any) -> tuple[ObjectStore, str]:
 
 def found(store: Bucket, pattern: str) -> list[ObjectInfo]:
     url = parse_url(store.url_of(pattern))
-    return find_objects(ObjectStore(url, Storage(store.storage)), url)
+    return find_objects(ObjectStore(url, Storage(store.storage)), url).objects
 
 
 def test_spans_are_read_exactly(any_store: Bucket) -> None:

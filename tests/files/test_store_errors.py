@@ -164,7 +164,7 @@ def test_who_may_list_a_folder_finds_objects_in_it(any_bucket: Bucket) -> None:
         # The question for an object of this name is refused, as S3 does without s3:ListBucket.
         any_bucket.proxy.faults.append(Status(403))
         url = parse_url(any_bucket.url_of(key))
-        assert [each.key for each in find_objects(any_bucket.store(), url)] == ["d/x.npy"]
+        assert [each.key for each in find_objects(any_bucket.store(), url).objects] == ["d/x.npy"]
     any_bucket.proxy.faults.append(Status(403))
     with pytest.raises(rm.AccessDeniedError, match="nothing-"):
         find_objects(any_bucket.store(), parse_url(any_bucket.url_of("nothing-*")))
@@ -283,7 +283,7 @@ def test_moto_is_read_like_a_bucket_of_aws(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     url = parse_url("s3://plain/d/*.bin")
     store = ObjectStore(url, Storage({"region": "us-east-1"}))
-    [info] = find_objects(store, url)
+    [info] = find_objects(store, url).objects
     assert store.read(info, 1, 4).tobytes() == b"ell"
     client.put_object(Bucket="plain", Key="d/a b%.bin", Body=b"HELLO")
     with pytest.raises(rm.ObjectChangedError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,15 @@ import numpy.typing as npt
 from recmap.model.source import Skipped
 from recmap.native import _core
 
-__all__ = ["ANCHOR_EVERY", "LARGE_RECORD", "MAX_ANCHORS", "Found", "Index", "Offsets"]
+__all__ = [
+    "ANCHOR_EVERY",
+    "LARGE_RECORD",
+    "MAX_ANCHORS",
+    "ExpectedRows",
+    "Found",
+    "Index",
+    "Offsets",
+]
 
 Offsets = npt.NDArray[np.uint64]
 
@@ -24,6 +32,9 @@ LARGE_RECORD = 4096
 MAX_ANCHORS = 1 << 20
 # Number of anchor arrays to collect before joining them.
 _MAX_ARRAYS = 1024
+# The most bytes of records that are expected to have the size of those found. They are decoded in
+# vain if one has not.
+_MOST_EXPECTED = 256 << 20
 
 
 class Found(Protocol):
@@ -52,6 +63,15 @@ class Found(Protocol):
 
     @property
     def anchor_offsets(self) -> Offsets: ...
+
+
+class ExpectedRows(NamedTuple):
+    """Consecutive rows that have one size if the file goes on as it began."""
+
+    start: int
+    stop: int
+    stride: int
+    lead: int
 
 
 @dataclass
@@ -160,6 +180,36 @@ class Index:
         self._add_length(scan.max_length)
         self.count += scan.records
         self.end = scan.end
+
+    def expect(self, start: int, stop: int, file_size: int) -> ExpectedRows | None:
+        """Return rows of which some are not found yet, as if all records had one size.
+
+        Return None if that is not to be expected, or if ``start`` is not among the rows found
+        or the next. There are fewer rows if the file ends first.
+        """
+        if self.complete or self.fault is not None or self.stride is None:
+            return None
+        more, rest = divmod(file_size - self.end, self.stride)
+        # With a rest, the last record has another size or is cut: a scan has to tell.
+        if not rest:
+            stop = min(stop, self.count + more)
+        most = min(more, _MOST_EXPECTED // self.stride)
+        if not start <= self.count < stop <= self.count + most:
+            return None
+        return ExpectedRows(start, stop, self.stride, self.lead)
+
+    def confirm(self, rows: ExpectedRows, file_size: int) -> bool:
+        """Add those of the rows that are not found yet: all of them have the size expected.
+
+        Return False if the index has come to know otherwise, because the file changed.
+        """
+        if self.count < rows.stop:
+            if self.fault is not None or (self.stride, self.lead) != (rows.stride, rows.lead):
+                return False
+            self.end += (rows.stop - self.count) * rows.stride
+            self.count = rows.stop
+            self.complete = self.end >= file_size
+        return True
 
     def _add_length(self, length: int) -> None:
         self.longest = None if self.longest is None else max(self.longest, length)

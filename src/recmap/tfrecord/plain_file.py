@@ -21,7 +21,13 @@ from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.parallel_scan import find_record
-from recmap.tfrecord.record_file import RecordFile, Window, record_sizes, size_bound
+from recmap.tfrecord.record_file import (
+    RecordFile,
+    Window,
+    record_sizes,
+    size_bound,
+    uniform_fitting,
+)
 
 __all__ = ["PlainFile"]
 
@@ -182,7 +188,11 @@ class PlainFile(RecordFile):
         Return fewer if the file ends first, or if they would take more than ``limit`` bytes of
         memory.
         """
-        file, offsets = self.file, self._offsets_ahead(start, stop, limit)
+        file = self.file
+        rows = self._read_expected(file, decoder, start, stop, limit)
+        if rows is not None:
+            return rows
+        offsets = self._offsets_ahead(start, stop, limit)
         if offsets is None:
             try:
                 stop = self.ensure(stop)
@@ -193,17 +203,22 @@ class PlainFile(RecordFile):
                 stop = self.index.count
             with self.index.lock:  # another thread may find records of another size
                 stride, lead = self.index.stride, self.index.lead
-            if stride is not None and limit is None and start < stop:
-                file.will_read(start * stride, (stop - 1) * stride + lead)
-                records = Records.strided(file.bytes, stride, lead, start, stop - start)
+                most = self._uniform_fitting(decoder, start, limit)
+            if stride is not None and most and start < stop:
+                stop = min(stop, start + most)
+                records = _strided(file, start, stop, stride, lead)
                 with self._hold_span(file, start, stop):
-                    return self._decode(decoder, records, start, thread_share())
-        stop = min(start, stop) if offsets is None and stop < start else stop
+                    return self._decode(
+                        decoder, records, start, thread_share(), partial=limit is not None
+                    )
+            stop = max(start, stop)
+        else:
+            stop = start + len(offsets)
         if limit is not None and not file.whole and start < stop:
             stop = self.index.fitting(start, stop, limit)
         with self._hold_span(file, start, stop):
             if offsets is None:
-                offsets = self._offsets(file, np.arange(min(start, stop), stop, dtype=np.int64))
+                offsets = self._offsets(file, np.arange(start, stop, dtype=np.int64))
             return self._read_records(file, decoder, start, offsets[: stop - start], limit)
 
     def _read_records(
@@ -222,6 +237,40 @@ class PlainFile(RecordFile):
             file.will_read(int(offsets[0]), int(offsets[-1]))
         records = Records.of_file(file.bytes, offsets)
         return self._decode(decoder, records, start, thread_share(), partial=limit is not None)
+
+    def _read_expected(
+        self, file: MappedFile, decoder: Decoder[_T], start: int, stop: int, limit: int | None
+    ) -> _T | None:
+        """Read rows not found yet, if records of one size are expected to go on; else None.
+
+        This saves the scan, because the decoder checks the size of each record. Also return
+        None if one of them has another size or is bad: the slow way reports it.
+        """
+        index = self.index
+        with index.lock:
+            if index.count == 0 and self._must_scan(stop):
+                self._scan_on(_AHEAD_SIZE)
+            most = self._uniform_fitting(decoder, start, limit)
+            rows = index.expect(start, min(stop, start + most), self.size)
+        if rows is None:
+            return None
+        records = _strided(file, *rows)
+        with file.hold(*_strided_span(*rows)):
+            decoded, fault = decoder.decode(
+                records, self.verify, thread_share(), lambda row: (self.path, start + row)
+            )
+        if fault is not None:
+            return None
+        with index.lock:
+            return decoded if index.confirm(rows, self.size) else None
+
+    def _uniform_fitting(self, decoder: Decoder[_T], start: int, limit: int | None) -> int:
+        """Return how many rows from ``start`` fit into ``limit`` if all records have one size.
+
+        Return 0 if they do not, or if each must be looked at.
+        """
+        length, lead = self.index.length, self.index.lead if start == 0 else 0
+        return 0 if length is None else uniform_fitting(decoder.schema, length, lead, limit)
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """Return the offsets of rows that follow those found last, else None.
@@ -476,3 +525,14 @@ class PlainFile(RecordFile):
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
     ) -> Exception:
         return decoder.error(fault, self.path, record)
+
+
+def _strided(file: MappedFile, start: int, stop: int, stride: int, lead: int) -> Records:
+    """Return records of one size that are read next."""
+    file.will_read(start * stride, (stop - 1) * stride + lead)
+    return Records.strided(file.bytes, stride, lead, start, stop - start)
+
+
+def _strided_span(start: int, stop: int, stride: int, lead: int) -> tuple[int, int]:
+    """Return where these records begin and end."""
+    return start * stride + (lead if start else 0), stop * stride + lead
