@@ -3,8 +3,8 @@
 An entry belongs to one version of one object. It appears when the object is first opened, and is
 filled block by block. Nothing is replaced under a scan: once the budget is used up, further
 blocks are refused, so that a dataset larger than the budget keeps a fixed part. (To evict what was
-used least recently would evict what the scan needs next.) Only entries that no process has open
-make room for others, least recently opened first.
+used least recently would evict what the scan needs next.) Only entries of earlier runs that no
+process has open make room for others, least recently opened first.
 
 A block is written before its checksum, and without a lock: processes that write the same block
 write the same bytes. Each process checks a block when it first uses it, because after a power
@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 import warnings
 from functools import cache
 
@@ -107,12 +108,13 @@ class BlockCache:
     """The blocks of objects that are kept on this machine's disk, shared by its processes.
 
     Use it from any thread, and in forked processes. The budget covers everything in the folder.
-    It may be exceeded by what several processes write at the same time.
+    It may be exceeded by what several processes write at the same time. Entries opened ``since``
+    a moment (default: now) are not evicted, even if no process has them open any more.
     """
 
-    def __init__(self, folder: CacheFolder, budget: int) -> None:
+    def __init__(self, folder: CacheFolder, budget: int, since: float | None = None) -> None:
         self.folder = folder
-        self.budget = CacheBudget(folder, budget)
+        self.budget = CacheBudget(folder, budget, time.time() if since is None else since)
 
     def entry(self, name: str, version: str, size: int) -> CacheEntry | None:
         """Open the entry of an object, and create it if necessary.
@@ -132,8 +134,11 @@ class BlockCache:
                     return CacheEntry(self.budget, self.folder.place(key), fd, size)
                 if not self.budget.reserve(_ENTRY_COST):
                     return None
-                if not self._create(key, content, size):
-                    self.folder.give_back(lambda: _ENTRY_COST)
+                created = False
+                try:
+                    created = self._create(key, content, size)
+                finally:
+                    self.budget.give_up(0 if created else _ENTRY_COST)
         except OSError:
             # The cache saves time, and an object can be read without it.
             return None
@@ -156,7 +161,8 @@ class BlockCache:
             if not lock(fd, fcntl.LOCK_SH):
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock", data)
             if is_file(fd, data):
-                os.utime(os.path.join(path, "object.json"))
+                now = time.time()  # by default, the file would get an earlier, coarser time
+                os.utime(os.path.join(path, "object.json"), (now, now))
                 return fd
         except FileNotFoundError:
             pass

@@ -20,11 +20,16 @@ _LOOK_EVERY = 5.0
 class CacheBudget:
     """The bytes that the folder may use, shared by all processes.
 
-    Its methods take no lock but that of the folder's usage, so they work in forked processes, too.
+    An entry makes room for others if no process has it open, and if it was not opened ``since``
+    this moment. Otherwise a scan over more objects than a process keeps open would evict what it
+    needs in the next epoch.
+
+    No lock is taken but that of the folder's usage, so a forked process can use it, too.
     """
 
-    def __init__(self, folder: CacheFolder, size: int) -> None:
+    def __init__(self, folder: CacheFolder, size: int, since: float) -> None:
         self.size = size
+        self.since = since
         self._folder = folder
         self._full = False
         # By descriptor. Then the processes and bytes of reservations that were given up.
@@ -86,7 +91,9 @@ class CacheBudget:
         begin = time.monotonic()
         if begin >= self._look_again or self._folder.used() is None:
             found = self._folder.count(self._pending)
-            self._candidates = sorted(found, key=lambda one: one.opened, reverse=True)
+            now = time.time()
+            old = [one for one in found if not self.since <= one.opened <= now]
+            self._candidates = sorted(old, key=lambda one: one.opened, reverse=True)
             self._look_again = begin + max(_LOOK_EVERY, 20 * (time.monotonic() - begin))
             return True
         while self._candidates:

@@ -36,8 +36,7 @@ class CacheEntry:
     """The blocks of one object, open: no process evicts them.
 
     ``fd`` is a sparse file as long as the object. Map it, but write to it only with ``store``, and
-    never punch holes into it: other processes rely on the blocks. A mapping made from ``fd`` keeps
-    the entry open on Linux, even after ``close``.
+    never punch holes into it: other processes rely on the blocks.
     """
 
     def __init__(self, budget: CacheBudget, path: str, fd: int, size: int) -> None:
@@ -126,7 +125,10 @@ class CacheEntry:
         return os.path.join(self._folder, name)
 
     def close(self) -> None:
-        """Close the file and give up reservations. Other processes may then evict the entry."""
+        """Close the file and give up reservations. Other processes may then evict the entry.
+
+        No other thread may be in ``store``.
+        """
         self._finalizer()
         self.fd = -1
         with suppress(OSError):  # the next count finds it

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from recmap.files.atomic_write import read_whole
 from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
 
 __all__ = ["CacheFolder", "StoredObject", "is_file", "lock"]
@@ -39,6 +41,7 @@ _USAGE = struct.Struct("<QQ")
 _ALL_ONES = (1 << 64) - 1
 # Seconds to wait for a lock. Locks are held for moments, unless a process was stopped.
 _PATIENCE = 5.0
+_LONGEST_DESCRIPTION = 1 << 16
 _DAMAGED = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 
 
@@ -69,9 +72,8 @@ class CacheFolder:
             if not stat.S_ISDIR(facts.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder", self.path) from None
             if facts.st_uid != os.geteuid():
-                raise PermissionError(
-                    errno.EPERM, "it belongs to another user", self.path
-                ) from None
+                reason = "it belongs to another user"
+                raise PermissionError(errno.EPERM, reason, self.path) from None
             if stat.S_IMODE(facts.st_mode) != 0o700:
                 os.chmod(self.path, 0o700)
 
@@ -89,6 +91,18 @@ class CacheFolder:
             elif _is_left_over(name):
                 with suppress(OSError):  # somebody has made it impossible to remove
                     remove(path)
+
+    def describe(self, key: str) -> tuple[str, int] | None:
+        """Return the URL and the size of an entry's object, or None if they cannot be read."""
+        path = os.path.join(self.place(key), "object.json")
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return None
+            about = json.loads(read_whole(path, _LONGEST_DESCRIPTION))
+            url, size = about["url"], about["size"]
+        except (OSError, KeyError, RecursionError, TypeError, ValueError):
+            return None
+        return (url, size) if type(url) is str and type(size) is int else None
 
     def in_use(self, key: str) -> bool:
         """Return whether a process has an entry open."""
@@ -179,13 +193,9 @@ class CacheFolder:
     def _usage(self) -> Iterator[int]:
         path = os.path.join(self.path, "usage")
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            fd = os.open(path, flags, 0o600)
-        except OSError as e:
-            if e.errno not in _DAMAGED:
-                raise
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
             remove(path)
-            fd = os.open(path, flags, 0o600)
+        fd = os.open(path, flags, 0o600)
         try:
             # Threads exclude each other, too, because each opens the file itself.
             if not lock(fd, fcntl.LOCK_EX):
@@ -221,7 +231,7 @@ def is_file(fd: int, path: str) -> bool:
     """Return whether a path still names the file that is open."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -235,8 +245,9 @@ def _names(path: str) -> list[str]:
 def _is_left_over(name: str) -> bool:
     """Return whether a process of this machine made this name, and has ended."""
     owner = process_of(name)
-    mine = owner is not None and owner.machine == this_process().machine
-    return owner is not None and mine and runs(owner) is False
+    if owner is None or owner.machine != this_process().machine:
+        return False
+    return runs(owner) is False
 
 
 def _measure(path: str) -> tuple[int, float]:
@@ -252,8 +263,8 @@ def _measure(path: str) -> tuple[int, float]:
                     allocated += facts.st_blocks * 512
                     if item.name == "object.json":
                         opened = facts.st_mtime
-    except FileNotFoundError:
-        pass  # it was removed in the meantime
+    except (FileNotFoundError, PermissionError):
+        pass  # removed in the meantime, or damaged
     return allocated, opened
 
 
