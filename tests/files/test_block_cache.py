@@ -1,4 +1,4 @@
-"""The disk cache of blocks: against a dict, with several processes, killed, damaged and full."""
+"""The disk cache of blocks: compared with a dict, with too little room, and its settings."""
 
 from __future__ import annotations
 
@@ -7,84 +7,29 @@ import gc
 import os
 import random
 import shutil
-import signal
 import stat
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from recmap.errors import NoCacheWarning, OptionError
-from recmap.files.block_cache import BLOCK, BlockCache, CacheEntry, default_cache
-from recmap.files.cache_folder import CacheFolder
-from tests.processes import WITH_WORKERS, running
+from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
+from tests.files.cached_blocks import (
+    URL,
+    allocated,
+    bytes_in,
+    content,
+    fill,
+    make_cache,
+    opened,
+    place,
+    sound_blocks,
+)
 
-pytestmark = WITH_WORKERS
-
-URL = "s3://bucket/train.tfrecord"
-AMPLE = 1 << 30
-
-
-def make_cache(
-    budget: int = AMPLE, *, folder: str = "cache", since: float | None = None
-) -> BlockCache:
-    made = CacheFolder(folder)
-    made.make()
-    return BlockCache(made, budget, since)
-
-
-def opened(cache: BlockCache, name: str = URL, size: int = 3 * BLOCK) -> CacheEntry:
-    entry = cache.entry(name, "v1", size)
-    assert entry is not None
-    return entry
-
-
-def content(name: str, block: int, size: int) -> npt.NDArray[np.uint8]:
-    """The bytes of a block, which its object and its number determine."""
-    numbers = np.random.default_rng([block, *name.encode()])
-    length = min(BLOCK, size - block * BLOCK)
-    return numbers.integers(0, 256, length, np.uint8)
-
-
-def fill(entry: CacheEntry, blocks: Any = None, name: str = URL) -> None:
-    for block in range(entry.blocks) if blocks is None else blocks:
-        assert entry.admit(1)
-        assert entry.store(block, content(name, block, entry.size))
-
-
-def bytes_in(entry: CacheEntry, block: int) -> bytes:
-    return os.pread(entry.fd, min(BLOCK, entry.size - block * BLOCK), block * BLOCK)
-
-
-def sound_blocks(entry: CacheEntry, name: str = URL) -> set[int]:
-    """Return the blocks that the entry claims to have, all of which must be right."""
-    there = np.flatnonzero(entry.present(0, entry.blocks)).tolist()
-    for block in there:
-        assert bytes_in(entry, block) == content(name, block, entry.size).tobytes()
-    return set(there)
-
-
-def allocated(path: str = "cache") -> int:
-    """Return the disk space of all entries, counted by a way of its own."""
-    root = CacheFolder(path).path
-    total = 0
-    for folder, _, names in os.walk(root):
-        total += os.lstat(folder).st_blocks * 512 if folder != root else 0
-        total += sum(os.lstat(os.path.join(folder, n)).st_blocks * 512 for n in names)
-    return total - os.lstat(os.path.join(root, "usage")).st_blocks * 512
-
-
-def place(entry: CacheEntry) -> str:
-    return os.path.dirname(entry.file("index"))
-
-
-# -- one process ---------------------------------------------------------------------------------
+# -- one process
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -202,7 +147,7 @@ def test_no_file_of_the_cache_holds_a_secret_or_is_for_others() -> None:
     assert b"SIGNATURE" not in seen
 
 
-# -- the budget ----------------------------------------------------------------------------------
+# -- the budget
 
 
 def test_a_scan_over_too_much_keeps_a_fixed_part() -> None:
@@ -359,11 +304,11 @@ def test_threads_keep_to_the_budget() -> None:
     assert allocated() <= 20 * BLOCK
 
 
-# -- a disk that refuses -------------------------------------------------------------------------
+# -- a disk that refuses
 
 
 @pytest.fixture
-def failing_pwrite(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def failing_pwrite(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let writes to data files fail after the first half of a block, while the list is empty."""
     real, off = os.pwrite, []
 
@@ -376,7 +321,7 @@ def failing_pwrite(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return real(fd, data[: len(data) - BLOCK // 2], offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    yield off
+    return off
 
 
 def test_a_full_disk_is_no_error(failing_pwrite: list[int]) -> None:
@@ -418,343 +363,7 @@ def test_a_disk_that_takes_no_new_file_gives_no_entry(monkeypatch: pytest.Monkey
     fill(opened(cache, size=BLOCK))
 
 
-# -- damage --------------------------------------------------------------------------------------
-
-
-def rewrite(path: str, change: Callable[[bytearray], Any]) -> None:
-    with open(path, "rb") as file:
-        data = bytearray(file.read())
-    data = change(data) or data
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-def replace_by(make: Callable[[str], Any]) -> Callable[[str], None]:
-    def damage(path: str) -> None:
-        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-        make(path)
-
-    return damage
-
-
-def flip(data: bytearray) -> None:
-    for i in range(0, len(data), 1000):
-        data[i] ^= 0x5A
-
-
-DAMAGES: dict[str, Callable[[str], Any]] = {
-    "flipped": lambda path: rewrite(path, flip),
-    "cut": lambda path: rewrite(path, lambda data: data[: len(data) // 2]),
-    "cut by a byte": lambda path: rewrite(path, lambda data: data[:-1]),
-    "longer": lambda path: rewrite(path, lambda data: data + b"x"),
-    "empty": lambda path: rewrite(path, lambda data: bytearray() if data.clear() else None),
-    "zeros": lambda path: rewrite(path, lambda data: bytearray(len(data))),
-    "ones": lambda path: rewrite(path, lambda data: bytearray(b"\xff" * len(data))),
-    "missing": os.unlink,
-    "folder": replace_by(os.mkdir),
-    "pipe": replace_by(os.mkfifo),
-    "link outside": replace_by(lambda path: os.symlink(os.path.abspath("outside"), path)),
-    "broken link": replace_by(lambda path: os.symlink("nowhere", path)),
-    "link to itself": replace_by(lambda path: os.symlink(path, path)),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", ["data", "table", "object.json", "index", "usage"])
-@pytest.mark.parametrize("in_use", [False, True])
-def test_damage_never_gives_wrong_data(file: str, damage: str, in_use: bool) -> None:
-    with open("outside", "wb") as outside:
-        outside.write(bytes(3 * BLOCK + 99))
-    cache = make_cache()
-    entry = opened(cache, size=3 * BLOCK + 99)
-    fill(entry, [0, 1, 3])
-    with open(entry.file("index"), "wb") as index:
-        index.write(b"anchors")
-    folder = cache.folder.path if file == "usage" else place(entry)
-    if not in_use:
-        entry.close()
-    DAMAGES[damage](os.path.join(folder, file))
-    for reader in (cache, make_cache()):
-        again = opened(reader, size=3 * BLOCK + 99)
-        assert not os.path.islink(again.file("index"))
-        fill(again, set(range(4)) - sound_blocks(again))
-        assert sound_blocks(again) == {0, 1, 2, 3}
-    assert sound_blocks(opened(make_cache(), size=3 * BLOCK + 99)) == {0, 1, 2, 3}
-    with open("outside", "rb") as outside:
-        assert outside.read() == bytes(3 * BLOCK + 99)
-    cache.folder.count(lambda: 0)
-    assert cache.folder.used() == allocated()
-
-
-@pytest.mark.parametrize("damage", ["file", "link", "empty", "unknown files", "folder inside"])
-def test_a_damaged_folder_is_started_afresh(damage: str) -> None:
-    cache = make_cache()
-    entry = opened(cache)
-    fill(entry)
-    folder = place(entry)
-    entry.close()
-    if damage in ("file", "link", "empty"):
-        os.rename(folder, "outside")
-    if damage == "file":
-        with open(folder, "wb"):
-            pass
-    elif damage == "link":
-        os.symlink(os.path.abspath("outside"), folder)
-    elif damage == "empty":
-        os.mkdir(folder)
-    elif damage == "unknown files":
-        with open(os.path.join(folder, ".index.what.tmp"), "wb"):
-            pass
-    else:
-        os.mkdir(os.path.join(folder, "index"))
-    again = opened(make_cache())
-    assert sound_blocks(again) == ({0, 1, 2} if damage == "unknown files" else set())
-    fill(again)
-    if damage == "link":
-        assert sorted(os.listdir("outside")) == ["data", "object.json", "table"]
-    assert sound_blocks(opened(make_cache())) == {0, 1, 2}
-    again.close()
-
-
-@pytest.mark.parametrize("damage", ["file", "link", "empty", "data is a pipe", "no data"])
-def test_damaged_entries_make_room_for_others(damage: str) -> None:
-    entry = opened(make_cache())
-    fill(entry)
-    folder = place(entry)
-    entry.close()
-    if damage == "data is a pipe":
-        replace_by(os.mkfifo)(os.path.join(folder, "data"))
-    elif damage == "no data":
-        os.unlink(os.path.join(folder, "data"))
-    else:
-        os.rename(folder, "outside")
-        if damage == "file":
-            with open(folder, "wb") as file:
-                file.write(bytes(3 * BLOCK))
-        elif damage == "link":
-            os.symlink(os.path.abspath("outside"), folder)
-        else:
-            os.mkdir(folder)
-    # Something of others, which is none of the cache's business.
-    stranger = os.path.join(os.path.dirname(folder), "notes.txt")
-    with open(stranger, "w"):
-        pass
-    cache = make_cache()
-    for one in cache.folder.objects():
-        assert not cache.folder.in_use(one.key)
-        assert cache.folder.drop(one.key) is not None
-    assert not os.path.lexists(folder)
-    assert os.path.exists(stranger)
-    assert os.path.exists("outside") == (damage in ("file", "link", "empty"))
-
-
-def test_a_block_whose_data_the_disk_lost_is_absent() -> None:
-    """After a power failure, the table may be ahead of the data."""
-    entry = opened(make_cache())
-    fill(entry)
-    os.pwrite(entry.fd, bytes(BLOCK), BLOCK)
-    again = opened(make_cache())
-    assert sound_blocks(again) == {0, 2}
-    assert not again.complete
-    fill(again, [1])
-    assert again.complete
-    assert sound_blocks(opened(make_cache())) == {0, 1, 2}
-
-
-def test_blocks_at_another_place_or_of_another_object_are_not_mistaken() -> None:
-    cache = make_cache()
-    one, other = opened(cache), opened(cache, "other")
-    fill(one)
-    fill(other, name="other")
-    for name in ("data", "table"):
-        shutil.copyfile(os.path.join(place(one), name), os.path.join(place(other), name))
-    assert sound_blocks(opened(make_cache(), "other"), "other") == set()
-    for name, size in (("data", BLOCK), ("table", 4)):
-        path = os.path.join(place(one), name)
-        rewrite(path, lambda data, n=size: data[n : 2 * n] + data[:n] + data[2 * n :])
-    assert sound_blocks(opened(make_cache())) == {2}
-
-
-# -- several processes ---------------------------------------------------------------------------
-
-OBJECTS = {f"{URL}-{i}": size for i, size in enumerate((BLOCK // 2, 3 * BLOCK, 7 * BLOCK + 5))}
-PROGRAM = """
-import sys
-from tests.files.test_block_cache import use_at_random
-use_at_random(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
-"""
-
-
-def use_at_random(folder: str, budget: int, seed: int, rounds: int) -> None:
-    """Read and store blocks of the objects, and fail if one is wrong."""
-    choose = random.Random(seed)
-    print("begins", flush=True)
-    for _ in range(rounds):
-        # Everything may be evicted.
-        cache = make_cache(budget, folder=folder, since=time.time() + 1000)
-        with ExitStack() as stack:
-            for name in choose.sample(list(OBJECTS), 2):
-                size = OBJECTS[name]
-                entry = cache.entry(name, "v1", size)
-                if entry is None:
-                    continue
-                stack.callback(entry.close)
-                for block in choose.sample(range(entry.blocks), min(3, entry.blocks)):
-                    data = content(name, block, size)
-                    if entry.present(block, block + 1)[0] or (
-                        entry.admit(2) and entry.store(block, data)
-                    ):
-                        assert bytes_in(entry, block) == data.tobytes(), (name, block)
-            if choose.random() < 0.1:
-                for one in cache.folder.count(lambda: 0):
-                    cache.folder.drop(one.key)
-    print("ends", flush=True)
-
-
-def check_all(budget: int) -> None:
-    cache = make_cache(budget)
-    for name, size in OBJECTS.items():
-        sound_blocks(opened(cache, name, size), name)
-    cache.folder.count(lambda: 0)
-    assert cache.folder.used() == allocated()
-    names = {one.key for one in cache.folder.objects()} | {"usage"}
-    assert set(os.listdir(cache.folder.path)) == names
-
-
-@pytest.mark.parametrize("budget", [AMPLE, 6 * BLOCK])
-def test_processes_share_the_cache(budget: int) -> None:
-    with ExitStack() as stack:
-        started = [
-            stack.enter_context(running(PROGRAM, "cache", str(budget), str(seed), "60"))
-            for seed in range(4)
-        ]
-        for process in started:
-            out, err = process.communicate()
-            assert process.returncode == 0, err
-            assert out.split() == ["begins", "ends"]
-    check_all(budget)
-    # Each process may be in the middle of writing two blocks while another counts.
-    assert allocated() <= budget + 4 * 4 * BLOCK
-
-
-def test_processes_killed_at_any_moment_leave_nothing_wrong() -> None:
-    choose = random.Random(1)
-    for seed in range(6):
-        with ExitStack() as stack:
-            started = [
-                stack.enter_context(running(PROGRAM, "cache", str(AMPLE), str(n), "1000000"))
-                for n in (2 * seed, 2 * seed + 1)
-            ]
-            for process in started:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "begins\n"
-            time.sleep(choose.random() / 2)
-            for process in started:
-                process.kill()
-                _, err = process.communicate()
-                assert process.returncode == -signal.SIGKILL, err
-        check_all(AMPLE)
-
-
-def test_what_a_killed_process_reserved_is_found_by_a_count() -> None:
-    program = """
-import os, signal
-from tests.files.test_block_cache import make_cache, opened, BLOCK
-assert opened(make_cache(10 * BLOCK)).admit(9)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    with running(program) as process:
-        _, err = process.communicate()
-        assert process.returncode == -signal.SIGKILL, err
-    cache = make_cache(10 * BLOCK)
-    used = cache.folder.used()
-    assert used is not None
-    assert used >= 9 * BLOCK
-    assert opened(cache).admit(9)
-
-
-def test_a_process_that_has_an_entry_open_keeps_it() -> None:
-    program = """
-from tests.files.test_block_cache import fill, make_cache, opened, sound_blocks
-entry = opened(make_cache())
-fill(entry)
-print("open", flush=True)
-input()
-assert sound_blocks(entry) == {0, 1, 2}
-"""
-    with running(program) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
-        cache = make_cache(4 * BLOCK)
-        [one] = cache.folder.objects()
-        assert cache.folder.in_use(one.key)
-        assert cache.folder.drop(one.key) is None
-        assert not opened(cache, "other").admit(2)
-        _, err = process.communicate("\n")
-        assert process.returncode == 0, err
-    assert cache.folder.drop(one.key) is not None
-
-
-def in_child(work: Callable[[], object]) -> None:
-    """Run a function in a forked process."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException as e:
-            print(repr(e), file=sys.stderr, flush=True)
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def test_a_forked_process_shares_an_entry() -> None:
-    cache = make_cache(10 * BLOCK)
-    entry = opened(cache)
-    fill(entry, [0])
-    key = os.path.basename(place(entry))
-    assert entry.admit(4)
-
-    def child() -> None:
-        assert sound_blocks(entry) == {0}
-        assert not entry.store(1, content(URL, 1, entry.size))  # its parent has reserved
-        fill(entry, [1])
-        entry.close()
-        assert cache.folder.in_use(key)
-
-    used = cache.folder.used()
-    assert used is not None
-    in_child(child)
-    assert cache.folder.used() == used + BLOCK
-    assert cache.folder.in_use(key)
-    assert entry.store(2, content(URL, 2, entry.size))
-    assert sound_blocks(entry) == {0, 1, 2}
-    entry.close()
-    assert not cache.folder.in_use(key)
-
-
-def test_a_forked_process_keeps_an_entry_that_its_parent_has_closed() -> None:
-    cache = make_cache()
-    entry = opened(cache)
-    fill(entry)
-    key = os.path.basename(place(entry))
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(write)
-        os.read(read, 1)
-        os._exit(0 if sound_blocks(entry) == {0, 1, 2} else 1)
-    entry.close()
-    assert cache.folder.drop(key) is None
-    os.close(write)
-    os.close(read)
-    assert os.waitpid(child, 0)[1] == 0
-    assert cache.folder.drop(key) is not None
-
-
-# -- settings ------------------------------------------------------------------------------------
+# -- settings
 
 
 @pytest.fixture
@@ -781,7 +390,8 @@ def test_the_environment_chooses_folder_and_size(settings: pytest.MonkeyPatch) -
         assert default_cache() is cache
 
 
-def test_by_default_the_cache_takes_a_tenth_of_the_free_disk(settings: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("settings")
+def test_by_default_the_cache_takes_a_tenth_of_the_free_disk() -> None:
     cache = default_cache()
     assert cache is not None
     disk = os.statvfs("home")
