@@ -85,7 +85,7 @@ class CacheEntry:
                 self._reservations.finish()
 
     def store(self, block: int, data: Any) -> bool:
-        """Keep a block, for which there must be a reservation.
+        """Keep a block, and use up a reservation, without which it is not kept.
 
         Return whether the block is in the file now. It is not if the disk is full.
         """
@@ -95,6 +95,7 @@ class CacheEntry:
         if not 0 <= begin < end or content.nbytes != end - begin:
             raise ValueError(f"block {block} of {self.size:,} bytes has not {content.nbytes:,}")
         if self._sound[block]:
+            self.give_back(1)  # another thread was first
             return True
         if not self._reservations.take():
             return False
@@ -109,7 +110,7 @@ class CacheEntry:
             self._reservations.finish()
             return False
         if self._stored(block, block + 1)[0]:
-            self._reservations.add(1)  # another process wrote it in the meantime
+            self._budget.give_up(self._reservations.cost)  # another process was first
         self._reservations.finish()
         self._note(block, self._masked(block, np.frombuffer(content, np.uint8)))
         self._sound[block] = True

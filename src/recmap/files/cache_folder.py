@@ -36,8 +36,8 @@ __all__ = ["CacheFolder", "StoredObject", "is_file", "lock"]
 # Another layout gets another name, so that versions of recmap do not disturb each other.
 _LAYOUT = "objects-v1"
 _ENTRY = re.compile(r"[0-9a-f]{64}")
-# Used bytes, and the same inverted: garbage is not mistaken for a number.
-_USAGE = struct.Struct("<QQ")
+# Used bytes, all bytes that were ever reserved, and both combined: garbage is not mistaken for it.
+_USAGE = struct.Struct("<QQQ")
 _ALL_ONES = (1 << 64) - 1
 # Seconds to wait for a lock. Locks are held for moments, unless a process was stopped.
 _PATIENCE = 5.0
@@ -132,7 +132,7 @@ class CacheFolder:
         except FileNotFoundError:
             return aside, 0  # another process was first
         allocated, _ = _measure(aside)
-        _add(usage, -allocated)
+        _subtract(usage, allocated)
         return aside, allocated
 
     @contextmanager
@@ -158,35 +158,38 @@ class CacheFolder:
     def used(self) -> int | None:
         """Return the bytes that are used or reserved, or None if they have to be counted."""
         with self._usage() as fd:
-            return _read(fd)
+            usage = _read(fd)
+            return None if usage is None else usage[0]
 
     def reserve(self, size: int, limit: int, reserved: Callable[[], None]) -> bool:
         """Add to the bytes used and call ``reserved``, unless there would be over ``limit``."""
         with self._usage() as fd:
-            used = _read(fd)
-            if used is None or used + size > limit:
+            usage = _read(fd)
+            if usage is None or usage[0] + size > limit:
                 return False
-            _write(fd, used + size)
+            _write(fd, usage[0] + size, usage[1] + size)
             reserved()
             return True
 
     def give_back(self, size: Callable[[], int]) -> None:
         """Subtract from the bytes used. ``size`` is called while nobody counts them."""
         with self._usage() as fd:
-            _add(fd, -size())
+            _subtract(fd, size())
 
     def count(self, reserved: Callable[[], int]) -> list[StoredObject]:
         """Count the bytes used by all entries, and what this process has reserved.
 
         What other processes have reserved, but not written yet, is forgotten. What changes
-        during the count may be counted twice.
+        during the count may be counted twice, but is not missed.
         """
-        before = self.used()
+        with self._usage() as fd:
+            before = _read(fd) or (0, 0)
+            pending = reserved()
         found = list(self.objects())
         with self._usage() as fd:
-            now = _read(fd)
-            meanwhile = 0 if before is None or now is None else max(now - before, 0)
-            _write(fd, sum(one.allocated for one in found) + meanwhile + reserved())
+            now = _read(fd) or before
+            meanwhile = (now[1] - before[1]) & _ALL_ONES
+            _write(fd, sum(one.allocated for one in found) + pending + meanwhile, now[1])
         return found
 
     @contextmanager
@@ -268,21 +271,23 @@ def _measure(path: str) -> tuple[int, float]:
     return allocated, opened
 
 
-def _read(fd: int) -> int | None:
+def _read(fd: int) -> tuple[int, int] | None:
     data = os.pread(fd, _USAGE.size + 1, 0)
     if len(data) != _USAGE.size:
         return None
-    used, inverted = _USAGE.unpack(data)
-    return used if used ^ inverted == _ALL_ONES else None
+    used, reserved, check = _USAGE.unpack(data)
+    return (used, reserved) if used ^ reserved ^ check == _ALL_ONES else None
 
 
-def _add(fd: int, size: int) -> None:
-    used = _read(fd)
-    if used is not None:
-        _write(fd, max(used + size, 0))
+def _subtract(fd: int, size: int) -> None:
+    usage = _read(fd)
+    if usage is not None:
+        _write(fd, max(usage[0] - size, 0), usage[1])
 
 
-def _write(fd: int, used: int) -> None:
-    data = _USAGE.pack(used, used ^ _ALL_ONES)
-    if os.pwrite(fd, data, 0) != len(data) or os.fstat(fd).st_size != len(data):
+def _write(fd: int, used: int, reserved: int) -> None:
+    reserved &= _ALL_ONES
+    data = _USAGE.pack(used, reserved, used ^ reserved ^ _ALL_ONES)
+    os.pwrite(fd, data, 0)
+    if os.fstat(fd).st_size != len(data):
         os.ftruncate(fd, len(data))
