@@ -241,6 +241,17 @@ def test_wrong_options_show_no_secrets(any_bucket: Bucket, options: dict[str, An
     assert CANARY not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
 
 
+def test_a_wrong_endpoint_is_refused(any_bucket: Bucket) -> None:
+    with pytest.raises(rm.OptionError, match="endpoint: give a URL"):
+        any_bucket.store(endpoint="127.0.0.1:80")
+
+
+def test_azure_needs_an_account(azure_container: AzureContainer) -> None:
+    del azure_container.storage["account_name"]
+    with pytest.raises(rm.OptionError, match="give the account"):
+        azure_container.store()
+
+
 def test_options_of_other_stores_are_refused_over_http(http_folder: HttpFolder) -> None:
     with pytest.raises(rm.OptionError, match="secret_access_key is no option of http") as caught:
         http_folder.store(secret_access_key=CANARY)

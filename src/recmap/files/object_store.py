@@ -116,9 +116,11 @@ class ObjectStore:
             name = re.search(r"key: '(\w{1,60})'", str(e))
             what = name[1] if name is not None else "one of the names"
             failure = OptionError(f"storage: {what} is no option of {self._url.scheme}://")
-        except (self._obstore.exceptions.BaseError, TypeError, ValueError):
+        except (self._obstore.exceptions.BaseError, TypeError, ValueError) as e:
             failure = OptionError(
-                f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
+                'storage: give the account, as in storage={"account_name": "mine"}'
+                if "Account must be specified" in str(e)
+                else f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
             )
         raise failure
 
@@ -143,6 +145,8 @@ class ObjectStore:
         listed = self._ask(
             prefix, lambda: self._obstore.list_with_delimiter(self._store, prefix or None)
         )
+        if "" in listed["common_prefixes"]:  # a key that begins with a slash
+            raise self._translated(prefix, "InvalidPathError", "")
         # A folder made in a web console is an empty object with the name of the folder.
         objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
         return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
@@ -365,6 +369,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     }
     variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
     endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
+    if endpoint and not str(endpoint).startswith(("http://", "https://")):
+        raise OptionError("storage: endpoint: give a URL that begins with http:// or https://")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
     if url.scheme == "gs" and endpoint:
         options["base_url"] = options.pop("endpoint", endpoint)
