@@ -304,7 +304,8 @@ class ObjectStore:
                 "character, which recmap cannot read",
                 url=url,
             )
-        if status in (301, 307):
+        elsewhere = reason in ("AuthorizationHeaderMalformed", "PermanentRedirect")
+        if self._url.scheme == "s3" and (elsewhere or "redirect without LOCATION" in text):
             return StoreError(
                 f'{url}: the bucket is in another region; give storage={{"region": ...}}',
                 url=url,
@@ -314,6 +315,13 @@ class ObjectStore:
             return StoreTimeoutError(f"{url}: no answer in time, after several attempts", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
             return StoreError(f"{url}: cannot reach the server, or it hangs up", url=url)
+        if status is not None and status < 500 and status not in (408, 429):
+            return StoreError(
+                f"{url}: the store refuses the request ({told}); check the endpoint, the region "
+                "and the credentials",
+                url=url,
+                status=status,
+            )
         return StoreError(
             f"{url}: the store failed{f' ({told})' if told else ''}, after several attempts",
             url=url,
