@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from recmap.files import block_cache
-from recmap.files.block_cache import BLOCK
+from recmap.files.block_cache import BLOCK, CacheEntry
 from recmap.files.cache_folder import lock
 from recmap.files.temporary import temporary_path
 from tests.files.cached_blocks import (
@@ -115,7 +115,7 @@ def test_processes_killed_at_any_moment_leave_nothing_wrong() -> None:
 def test_what_a_killed_process_reserved_is_found_by_a_count() -> None:
     program = """
 import os, signal
-from recmap.files.block_cache import BLOCK
+from recmap.files.block_cache import BLOCK, CacheEntry
 from tests.files.cached_blocks import make_cache, opened
 assert opened(make_cache(10 * BLOCK)).admit(9)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -215,24 +215,29 @@ def test_what_killed_processes_were_making_is_removed() -> None:
     assert os.listdir(cache.folder.path) == [os.path.basename(mine)]
 
 
-def test_an_entry_evicted_while_it_is_opened_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_replaced_while_it_is_opened_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cache = make_cache()
     entry = opened(cache)
     fill(entry)
     key = os.path.basename(place(entry))
     entry.close()
+    others: list[CacheEntry] = []
+    evicted: list[int | None] = []
 
-    def evict_first(fd: int, kind: int) -> bool:
-        if len(evictions) < 3:
-            evictions.append(cache.folder.drop(key))
+    def replace_first(fd: int, kind: int) -> bool:
+        if not evicted:
+            evicted.append(cache.folder.drop(key))
+            others.append(opened(make_cache()))
+            fill(others[0], [1])
         return lock(fd, kind)
 
-    evictions: list[int | None] = []
-    monkeypatch.setattr(block_cache, "lock", evict_first)
+    monkeypatch.setattr(block_cache, "lock", replace_first)
     again = opened(cache)
-    assert None not in evictions
-    fill(again)
-    assert sound_blocks(opened(make_cache())) == {0, 1, 2}
+    assert None not in evicted
+    assert sound_blocks(again) == {1}
+    assert os.path.samestat(os.fstat(again.fd), os.fstat(others[0].fd))
 
 
 def test_a_forked_process_keeps_an_entry_that_its_parent_has_closed() -> None:

@@ -173,7 +173,7 @@ class CacheEntry:
         done = 0
         try:
             while done < len(buffer):
-                count = os.preadv(self.fd, [memoryview(buffer)[done:]], begin + done)
+                count = os.preadv(self.fd, [buffer[done:].data], begin + done)
                 if count == 0:
                     return 0  # somebody cut the file
                 done += count
