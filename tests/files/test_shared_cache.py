@@ -115,7 +115,7 @@ def test_processes_killed_at_any_moment_leave_nothing_wrong() -> None:
 def test_what_a_killed_process_reserved_is_found_by_a_count() -> None:
     program = """
 import os, signal
-from recmap.files.block_cache import BLOCK, CacheEntry
+from recmap.files.block_cache import BLOCK
 from tests.files.cached_blocks import make_cache, opened
 assert opened(make_cache(10 * BLOCK)).admit(9)
 os.kill(os.getpid(), signal.SIGKILL)
