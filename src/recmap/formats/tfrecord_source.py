@@ -31,7 +31,7 @@ from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size
+from recmap.files.open_file import file_size, for_each_file
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.tfrecord_partitions import record_partitions
@@ -88,7 +88,10 @@ class TFRecordSource(Source):
         self._paths, self._verify = files, verify
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
-        self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
+        checked = {files[i] for i in examined}
+        self._sidecars = for_each_file(
+            lambda file: load_sidecar(file, check=file in checked), files
+        )
         self._mapped = MappedFiles()
         compressions = _compressions(files, compression, examined)
         self._files = [
