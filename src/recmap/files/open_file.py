@@ -32,7 +32,7 @@ __all__ = [
 _HEAD = 1 << 14
 _KEPT_HEADS = 256
 # Objects looked at a time.
-_AT_ONCE = 32
+_AT_ONCE = 64
 
 _T = TypeVar("_T")
 
