@@ -289,6 +289,13 @@ class ObjectStore:
 
     def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
         """Read a span with one request, into a buffer of the store's own."""
+        if not info.pinned and not self._storage.get("unpinned"):
+            url = self._url.at(info.key)
+            raise StoreError(
+                f"{url}: the server tells neither an ETag nor a date, so that a change of the file "
+                'while it is read would not be noticed; storage={"unpinned": True} accepts that',
+                url=url,
+            )
         with _in_flight.room(end - begin):
             return self._get(info, begin, end)
 
@@ -445,7 +452,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    options.pop("retries", None)
+    for ours in ("retries", "unpinned"):
+        options.pop(ours, None)
     common: dict[str, Any] = {
         "client_options": seconds,
         "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
