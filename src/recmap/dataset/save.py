@@ -19,7 +19,8 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import Message, Option, OptionError
-from recmap.files.paths import MOST_SHARDS, PathLike, as_path
+from recmap.files.paths import MOST_SHARDS, PathLike, as_location
+from recmap.files.storage import Storage
 from recmap.formats.registry import FORMATS, sink_options
 from recmap.model.arguments import (
     Workers,
@@ -64,6 +65,7 @@ class SaveOptions(TypedDict, total=False):
     overwrite: bool
     progress: ProgressOption
     engine: str
+    storage: Mapping[str, Any] | None
 
 
 def save(opened: OpenedRows, dst: PathLike, **options: Any) -> Report:
@@ -102,11 +104,12 @@ class Saving:
         overwrite: bool = False,
         progress: ProgressOption = None,
         engine: str = "local",
+        storage: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
         for name, value in unknown.items():
             raise unknown_option(name, SaveOptions.__annotations__, value=value)
-        target = as_path(dst, "dst")
+        target = as_location(dst, "dst", Storage(storage))
         _seed(shuffle, seed, None)
         if parse_size(memory) < 1:
             raise OptionError(f"memory={memory!r}: give a number of bytes, such as '512MB'")

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.errors import IndexFileError, RecmapError
+from recmap.errors import IndexFileError, RecmapError, StoreError
 from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.open_file import beside, file_size, is_file, open_file
+from recmap.files.temporary import remove
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -51,7 +53,7 @@ class Description:
 
     def mismatch(self, data: str) -> str:
         """Return why this cannot be the description of a file; "" if it can."""
-        size = os.path.getsize(data)
+        size = file_size(data)
         if self.size is not None and size != self.size:
             return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
         if self.crc32 is not None and _sampled_crc32(data) != self.crc32:
@@ -61,13 +63,13 @@ class Description:
 
 def description_path(path: str) -> str:
     """Return the path of the description of a file."""
-    return path + _SUFFIX
+    return beside(path, os.path.basename(path) + _SUFFIX)
 
 
 def load_description(path: str) -> Description | None:
     """Load the description of a file, if there is one."""
     name = description_path(path)
-    if not os.path.isfile(name):
+    if not is_file(name):
         return None
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
@@ -91,6 +93,8 @@ def is_description(name: str) -> bool:
     """Return whether a file is a description, not something else with such a name."""
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
+    except StoreError:
+        raise
     except (OSError, RecursionError, ValueError):
         return False
     return isinstance(content, Mapping) and content.get("recmap") == 1
@@ -99,15 +103,17 @@ def is_description(name: str) -> bool:
 def remove_description(path: str) -> None:
     """Remove the description of a file, if there is one."""
     if is_description(description_path(path)):
-        os.unlink(description_path(path))
+        remove(description_path(path))
 
 
 def save_description(path: str, schema: Schema, data: str) -> None:
-    """Write the description of a file. ``data`` is the file's temporary name."""
+    """Write the description of a file. ``data`` is where the file is now: its temporary name, or
+    that of the finished object.
+    """
     content = {
         "recmap": 1,
         "fields": {name: str(field) for name, field in schema.items()},
-        "size": os.path.getsize(data),
+        "size": file_size(data),
         "crc32": _sampled_crc32(data),
     }
     write_whole(description_path(path), json.dumps(content, indent=1) + "\n")
@@ -122,10 +128,10 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
 
 def _sampled_crc32(path: str) -> int:
     """Compute the checksum of samples spread over a file."""
-    with open(path, "rb") as file:
-        last = max(os.fstat(file.fileno()).st_size - _SAMPLE_SIZE, 0)
+    with open_file(path) as file:
+        last = max(file.size - _SAMPLE_SIZE, 0)
+        places = [(_SAMPLE_SIZE, last * i // (_SAMPLES - 1)) for i in range(_SAMPLES)]
         crc = 0
-        for i in range(_SAMPLES):
-            place = last * i // (_SAMPLES - 1)
-            crc = zlib.crc32(os.pread(file.fileno(), _SAMPLE_SIZE, place), crc)
+        for sample in file.pread_many(places):
+            crc = zlib.crc32(sample, crc)
         return crc

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from recmap.errors import PathNotFoundError
+from recmap.errors import AccessDeniedError, PathNotFoundError
 from recmap.files.find_objects import find_objects
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
@@ -69,9 +69,11 @@ class ObjectPath(str):
 
     @property
     def exists(self) -> bool:
+        """Whether there is such an object, as far as these credentials may know."""
         try:
             return self.info is not None
-        except PathNotFoundError:
+        except (PathNotFoundError, AccessDeniedError):
+            # S3 denies access to a missing object if the folder must not be listed.
             return False
 
     def _listed(self) -> ObjectInfo | None:

@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any
@@ -28,7 +30,7 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.files.object_path import ObjectPath
-from recmap.files.threads import Threads, start_thread
+from recmap.files.threads import start_thread
 
 __all__ = [
     "Parts",
@@ -37,12 +39,13 @@ __all__ = [
     "choose_parts",
     "create_object",
     "delete_object",
+    "parts_to_send",
     "put_file",
-    "put_files",
     "put_object",
     "read_object",
     "refuse_http",
     "replace_object",
+    "sending",
 ]
 
 _Bytes = npt.NDArray[np.uint8]
@@ -95,17 +98,35 @@ class Parts:
 def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
     """Choose parts for an object of about ``expected`` bytes, to fit into ``memory`` if given.
 
-    An object may grow to twice what was expected, and every object up to 5 TB has a size of
-    parts that suits it.
+    The object may become half as large again. If the memory is too small for parts of which 10,000
+    are enough, they are larger than that.
     """
-    size = _UNKNOWN_PART
+    size, least = _UNKNOWN_PART, _LEAST_PART
     if expected is not None:
-        size = max(_USUAL_PART, -(-2 * expected // _MOST_PARTS))
-    least = _LEAST_PART if expected is None else max(_LEAST_PART, -(-2 * expected // _MOST_PARTS))
+        least = max(_LEAST_PART, -(-3 * expected // (2 * _MOST_PARTS)))
+        size = max(_USUAL_PART, least)
     if memory is None:
         return Parts(size, _REQUESTS if size <= _USUAL_PART else 2)
     size = max(least, min(size, memory // 5))
     return Parts(size, max(1, min(_REQUESTS, memory // size - 3)))
+
+
+_PARTS: ContextVar[Parts | None] = ContextVar("recmap parts", default=None)
+
+
+@contextmanager
+def sending(parts: Parts) -> Iterator[None]:
+    """Let the uploads that begin here have these parts."""
+    token = _PARTS.set(parts)
+    try:
+        yield
+    finally:
+        _PARTS.reset(token)
+
+
+def parts_to_send() -> Parts:
+    """Return the parts of an upload that begins here."""
+    return _PARTS.get() or choose_parts(None)
 
 
 def refuse_http(path: str) -> None:
@@ -312,19 +333,6 @@ class Upload:
                 self._changed.notify_all()
             yield data.data
             del data
-
-
-def put_files(paths: dict[ObjectPath, str], requests: int = 2 * _REQUESTS) -> None:
-    """Write several objects at once, each with the content of a local file."""
-    with Threads(requests, "recmap-upload") as pool:
-        futures = [pool.submit(put_file, path, file) for path, file in paths.items()]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
 
 
 def _version(answer: Any) -> Version:

@@ -168,6 +168,8 @@ def shard_names(stem: str, suffix: str, count: int) -> list[str]:
 
 def size_on_disk(path: str) -> int:
     """Return the size in bytes of a file, or of all files in a folder."""
+    if isinstance(path, ObjectPath):
+        return path.info.size
     if not os.path.isdir(path):
         return os.path.getsize(path)
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]

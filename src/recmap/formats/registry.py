@@ -17,6 +17,7 @@ from recmap.errors import (
     MissingPackageError,
     OptionTypeError,
 )
+from recmap.files.object_path import ObjectPath
 from recmap.model.arguments import as_mapping, check_column_name, unknown_option
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
@@ -32,6 +33,7 @@ __all__ = [
     "parameters",
     "read_copies",
     "sink_options",
+    "streams",
 ]
 
 # Memory is counted only for columns beyond this number.
@@ -76,6 +78,8 @@ class Format:
     column_bytes: int = 3_000
     #: The most bytes of rows that wait to fill chunks, including overhead.
     waiting: int = 0
+    #: Whether an object is sent while it is written. If not, it is made on disk first.
+    streams: bool = False
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
@@ -109,8 +113,9 @@ FORMATS = {
             (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
             "tfrecord_source:TFRecordSource",
             "tfrecord_sink:create_tfrecord",
+            streams=True,
         ),
-        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy"),
+        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy", streams=True),
         Format(
             "npz",
             (".npz",),
@@ -139,7 +144,7 @@ FORMATS = {
             verified_by_reading=True,
             column_bytes=8_000,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink"),
+        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink", streams=True),
     )
 }
 
@@ -166,7 +171,18 @@ def create_sink(
     creator = FORMATS[format].creator()
     if "expected" in parameters(creator):
         options["expected"] = expected
+    if isinstance(path, ObjectPath) and not streams(format, schema):
+        from recmap.formats.staged_sink import StagedSink
+
+        return StagedSink(path, lambda local: creator(local, schema, **options))
     return creator(path, schema, **options)
+
+
+def streams(format: str, schema: Schema) -> bool:
+    """Return whether an object of this format is sent while it is written."""
+    # The header of strings holds the length of the longest, which is known last.
+    strings = format == "npy" and any(field.is_bytes for field in schema.values())
+    return FORMATS[format].streams and not strings
 
 
 def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:

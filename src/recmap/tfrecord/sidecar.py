@@ -22,9 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import IndexFileError, StaleIndexWarning
+from recmap.errors import IndexFileError, PathNotFoundError, StaleIndexWarning, StoreError
 from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import put_object
+from recmap.files.open_file import beside as beside_path
+from recmap.files.open_file import file_size, open_file
 from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
@@ -72,20 +76,19 @@ class Fingerprint:
     def of(cls, path: str, samples: int = _VERSIONS[_VERSION]) -> Fingerprint:
         """Compute the fingerprint of a file."""
         crc = 0
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
+        with open_file(path) as file:
+            size = file.size
             last = max(size - _SAMPLE_SIZE, 0)
             places = [(last * i // (samples - 1), _SAMPLE_SIZE) for i in range(samples)]
             if size <= samples * _SAMPLE_SIZE and samples == _VERSIONS[_VERSION]:
                 places = [(0, size)]
-            for place, length in places:
-                block = os.pread(file.fileno(), length, place)
+            for block in file.pread_many([(length, place) for place, length in places]):
                 crc = _core.crc32c(np.frombuffer(block, np.uint8), crc)
         return cls(size, crc, samples)
 
     def fits(self, path: str) -> bool:
         """Return whether the file at a path has this fingerprint."""
-        return os.path.getsize(path) == self.size and Fingerprint.of(path, self.samples) == self
+        return file_size(path) == self.size and Fingerprint.of(path, self.samples) == self
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,7 @@ class Sidecar:
 
 def sidecar_path(path: str) -> str:
     """Return the path of the index of a file."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.recmap")
+    return beside_path(path, f".{os.path.basename(path)}.recmap")
 
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
@@ -133,6 +135,9 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     anchors = rows.tobytes() + offsets.tobytes()
     head = _HEAD.pack(_MAGIC, _VERSION, len(text), checksum(text), checksum(anchors))
     target = sidecar_path(beside or path)
+    if isinstance(target, ObjectPath):
+        put_object(target, head + text + anchors)
+        return target
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
         try:
@@ -153,6 +158,8 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     target = sidecar_path(path)
     try:
         content = _content(target)
+    except StoreError:
+        raise
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -161,7 +168,8 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     try:
         info, rows, offsets, samples = _parse(content)
         known = Fingerprint(int(info["file"]["size"]), int(info["file"]["crc"]), samples)
-        if os.path.getsize(path) != known.size or (check and not known.fits(path)):
+        check = check and not _is_younger(target, path)
+        if file_size(path) != known.size or (check and not known.fits(path)):
             _distrust(target, "the data changed after it was made")
             return None
         index = Index.of_anchors(
@@ -179,6 +187,17 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         _distrust(target, f"it is damaged: {e}")
         return None
+
+
+def _is_younger(index: str, data: str) -> bool:
+    """Return whether an index in a store was written after its data.
+
+    Then it fits if the size does. Sampling the data takes many requests, and an index that does
+    not fit after all cannot go unnoticed: every record has a CRC of its length.
+    """
+    if not isinstance(index, ObjectPath) or not isinstance(data, ObjectPath):
+        return False
+    return index.info.modified >= data.info.modified
 
 
 # Cached, because most files of a dataset share one schema.
@@ -199,12 +218,14 @@ def remove_sidecar(path: str) -> None:
     """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
-        with open(target, "rb") as file:
-            ours = file.read(len(_MAGIC)) == _MAGIC
+        with open_file(target) as file:
+            ours = file.pread(len(_MAGIC), 0) == _MAGIC
+    except StoreError:
+        raise
     except OSError:
         return
     if ours:
-        os.unlink(target)
+        remove(target)
 
 
 def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
@@ -225,6 +246,10 @@ def _content(target: str) -> npt.NDArray[np.uint8]:
 
     No descriptor stays open: a dataset of many files would need too many.
     """
+    if isinstance(target, ObjectPath):
+        if not target.exists:
+            raise PathNotFoundError(f"{target}: no such object")
+        return target.store.read(target.info, 0, target.info.size)
     with open(target, "rb", buffering=0) as file:
         content = file.read(_SMALL)
     if len(content) < _SMALL:
