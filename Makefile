@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
 BUILD := build/native
+# An Azure server that tests run against. It has no package for Python.
+AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native check docs bench fuzz hostile stubs format clean
+.PHONY: help demo test test-native check docs bench fuzz hostile stubs format clean azurite
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -34,8 +36,15 @@ $(VENV)/%-group: $(VENV)/pip pyproject.toml
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
-test: test-native $(VENV)/recmap $(VENV)/test-group
+test: test-native $(VENV)/recmap $(VENV)/test-group azurite
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+azurite: build/azurite/$(AZURITE)
+
+build/azurite/$(AZURITE):
+	@command -v npm >/dev/null || (echo "make test needs npm, which installs Azurite, a server for tests (on Debian: npm)"; false)
+	npm install --prefix build/azurite --no-save --no-audit --no-fund --loglevel=error azurite@$(AZURITE)
+	touch $@
 
 # The core's own tests, with the address and undefined behaviour sanitizers.
 test-native:

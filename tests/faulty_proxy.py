@@ -6,12 +6,14 @@ import http.client
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-__all__ = ["Cut", "Drop", "FaultyProxy", "Late", "Stall", "Status"]
+from tests.http_server import Handler, serve
+
+__all__ = ["Cut", "Drop", "FaultyProxy", "Hold", "Stall", "Status"]
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Late:
-    """Answer after this many seconds."""
+class Hold:
+    """Call ``until`` before anything else, to wait there, and then apply another fault, if any."""
 
-    seconds: float
+    until: Callable[[], object]
+    then: Any = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ class Stall:
 class FaultyProxy:
     """Forwards to ``target``, and applies ``faults`` to the next requests, one to each.
 
-    A fault of None lets a request pass. ``requests`` are the method, the path and the range of
-    each; ``body_bytes`` is what was sent in answers.
+    A fault of None lets a request pass. ``delay`` is added to all, in seconds. ``requests`` are the
+    method, the path and the range of each; ``body_bytes`` is what was sent in answers, and
+    ``uploaded_bytes`` what came in requests.
     """
 
     def __init__(self, target: str) -> None:
@@ -64,41 +68,33 @@ class FaultyProxy:
         self.delay = 0.0
         self.faults: deque[Any] = deque()
         self.requests: list[tuple[str, str, str | None]] = []
-        self.body_bytes = 0
+        self.body_bytes = self.uploaded_bytes = 0
         self.closed = threading.Event()
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Headers and body in one packet: otherwise each answer waits for an acknowledgement.
-            wbufsize = -1
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_: object) -> None:
-                return
-
+        class ProxyHandler(Handler):
             def _answer(self) -> None:
                 proxy._answer(self)
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
+        self._served = ExitStack()
+        self.url = self._served.enter_context(serve(ProxyHandler))
 
-            def handle_error(self, *_: object) -> None:
-                return  # the client went away, as tests of time-outs make it
+    def reset(self) -> None:
+        """Count from zero."""
+        with self._lock:
+            self.requests.clear()
+            self.body_bytes = self.uploaded_bytes = 0
 
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+    def count(self, *methods: str) -> int:
+        """Return how many requests there were, of these methods or of all."""
+        with self._lock:
+            return sum(not methods or each[0] in methods for each in self.requests)
 
     def close(self) -> None:
         self.closed.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._served.close()
 
     def __enter__(self) -> Self:
         return self
@@ -106,15 +102,17 @@ class FaultyProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        size = int(request.headers.get("Content-Length") or 0)
-        sent = request.rfile.read(size)
+    def _answer(self, request: Handler) -> None:
+        sent = request.body()
         with self._lock:
             self.requests.append((request.command, request.path, request.headers.get("Range")))
+            self.uploaded_bytes += len(sent)
             fault = self.faults.popleft() if self.faults else None
-        late = fault.seconds if isinstance(fault, Late) else 0.0
-        if self.delay + late:
-            self.closed.wait(self.delay + late)
+        if self.delay:
+            self.closed.wait(self.delay)
+        if isinstance(fault, Hold):
+            fault.until()
+            fault = fault.then
         if isinstance(fault, Drop):
             request.close_connection = True
             return
@@ -129,11 +127,11 @@ class FaultyProxy:
             headers = answer.getheaders()
         finally:
             connection.close()
-        self._send(request, answer.status, headers, body, None if late else fault)
+        self._send(request, answer.status, headers, body, fault)
 
     def _send(
         self,
-        request: BaseHTTPRequestHandler,
+        request: Handler,
         code: int,
         headers: list[tuple[str, str]],
         body: bytes,
@@ -149,9 +147,9 @@ class FaultyProxy:
         request.end_headers()
         part = body if fault is None else body[: fault.after]
         if request.command != "HEAD":
-            request.wfile.write(part)
-            with self._lock:
+            with self._lock:  # before the client can have it
                 self.body_bytes += len(part)
+            request.wfile.write(part)
         request.wfile.flush()
         if isinstance(fault, Cut) and fault.then is not None:
             fault.then()

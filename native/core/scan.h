@@ -42,7 +42,7 @@ struct Scan {
 Scan scan(Bytes file, const ScanRequest& request);
 
 // The first offset in [begin, stop) at which a record begins whose length and data both match
-// their CRCs; `stop` if there is none.
-uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop);
+// their CRCs; `stop` if there is none. Unless `verify`, the data is not looked at.
+uint64_t find_record(Bytes file, uint64_t begin, uint64_t stop, bool verify = true);
 
 }  // namespace recmap

@@ -136,5 +136,44 @@ TEST(ConsecutiveRowsNeedNoOffsets) {
   }
 }
 
+// A record of another length is a fault, however sound it is and whatever follows it.
+TEST(ConsecutiveRowsFillTheirPlaces) {
+  const std::vector<Column> columns = {column_of("x", Dtype::kFloat32, 2)};
+  const auto record = [](size_t rest) {
+    return example(entry("x", floats({1, 2})), entry("y", ints(std::vector<int64_t>(rest, 1))));
+  };
+  constexpr size_t kRest = 9;
+  const uint64_t stride = framed({record(kRest)}).size();
+  for (const size_t lead : {0, 5}) {
+    for (const size_t last : {0, 1, 2, 3, 20, 39}) {
+      for (const size_t rest : {kRest, kRest + 5, kRest - 1, kRest + size_t(stride)}) {
+        std::vector<Buffer> records(last + 1, record(kRest));
+        records[0] = record(kRest + lead);
+        records[last] = record(rest);
+        const Buffer file = framed(records);
+        const IndexedFile indexed{.bytes = file, .stride = stride, .lead = lead};
+        for (const size_t first : {size_t{0}, last / 2, last}) {
+          for (const bool verify : {true, false}) {
+            const size_t count = last + 1 - first;
+            std::vector<uint8_t> x(count * 8);
+            std::vector<ColumnBuffers> buffers(1);
+            buffers[0].values = x;
+            Decoder decoder({.files = {&indexed, 1}, .strided = {first, count}}, columns,
+                            {.verify = verify});
+            const Fault fault = decoder.parse(buffers);
+            if (rest == kRest + (last == 0 ? lead : 0)) {
+              CHECK_EQ(fault.code, FaultCode::kNone);
+            } else {
+              CHECK_EQ(fault.code, FaultCode::kChanged);
+              CHECK_EQ(fault.row, count - 1);
+              CHECK_EQ(fault.offset, strided_offset(last, stride, lead));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace recmap

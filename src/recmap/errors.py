@@ -33,8 +33,8 @@ RecmapError
 Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
-The warnings are LeftOutWarning, OldStateWarning, SkippedRecordsWarning, SlowOrderWarning,
-StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
+The warnings are LeftOutWarning, NoCacheWarning, OldStateWarning, SkippedRecordsWarning,
+SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ __all__ = [
     "MapError",
     "MemoryLimitError",
     "MissingPackageError",
+    "NoCacheWarning",
     "NotExampleError",
     "ObjectChangedError",
     "OldStateWarning",
@@ -342,6 +343,10 @@ class WorkerDiedError(RecmapError, RuntimeError):
 
 class LeftOutWarning(UserWarning):
     """Datasets or members that do not match the others were left out."""
+
+
+class NoCacheWarning(UserWarning):
+    """The folder for the disk cache cannot be used, so objects are fetched again each time."""
 
 
 class OldStateWarning(UserWarning):

@@ -14,7 +14,7 @@ from recmap.files.aws_profile import profile_options
 from tests.store_servers import ACCESS_KEY, SECRET_KEY
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import Bucket
 
 CONFIG = """
 [default]

@@ -6,6 +6,7 @@ import glob
 import os
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from recmap.files.paths import expand
 from recmap.files.storage import Storage, parse_url
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import Bucket
 
 KEYS = [
     "train-0.npy",
@@ -69,8 +70,7 @@ PATTERNS = [
 ]
 
 
-@pytest.fixture
-def tree(bucket: Bucket) -> Bucket:
+def plant(bucket: Bucket) -> Bucket:
     for key in KEYS:
         bucket.put(key, b"x")
         Path(key).parent.mkdir(parents=True, exist_ok=True)
@@ -78,14 +78,19 @@ def tree(bucket: Bucket) -> Bucket:
     return bucket
 
 
+@pytest.fixture
+def tree(gcs_bucket: Bucket) -> Bucket:
+    return plant(gcs_bucket)
+
+
 def found(bucket: Bucket, pattern: str) -> list[str]:
-    url = parse_url(f"s3://{bucket.name}/{pattern}")
-    return [
-        each.key for each in find_objects(ObjectStore(url, Storage(bucket.storage)), url).objects
-    ]
+    url = parse_url(f"{bucket.url}/{pattern}")
+    store = ObjectStore(url, Storage(bucket.storage))
+    return [each.key for each in find_objects(store, url).objects]
 
 
-def test_patterns_and_folders_match_as_on_a_disk(tree: Bucket) -> None:
+def test_patterns_and_folders_match_as_on_a_disk(any_bucket: Bucket) -> None:
+    tree = plant(any_bucket)
     here = os.getcwd()
     for pattern in PATTERNS:
         local = [os.path.relpath(path, here) for path in expand(os.path.join(here, pattern))]
@@ -95,7 +100,7 @@ def test_patterns_and_folders_match_as_on_a_disk(tree: Bucket) -> None:
 @pytest.mark.parametrize("pattern", ["nothing-*.npy", "nothing", "nothing/", "a/b/c/train-9.npy"])
 def test_what_does_not_exist_is_an_error(tree: Bucket, pattern: str) -> None:
     assert not glob.glob(pattern)
-    with pytest.raises(rm.PathNotFoundError, match=f"s3://{tree.name}/"):
+    with pytest.raises(rm.PathNotFoundError, match=f"{tree.url}/"):
         found(tree, pattern)
 
 
@@ -130,13 +135,27 @@ def test_a_folder_may_have_more_objects_than_a_listing_has_on_a_page(bucket: Buc
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda key: bucket.put(key, b"x"), keys))
     assert found(bucket, "d/") == keys
-    assert len(bucket.proxy.requests) == 2
+    assert bucket.proxy.count() == 2
     assert found(bucket, "d/*9.npy") == keys[9::10]
 
 
-def test_the_size_and_version_come_with_the_listing(tree: Bucket) -> None:
-    url = parse_url(f"s3://{tree.name}/train-0.npy")
-    store = ObjectStore(url, Storage(tree.storage))
-    listed = {each.key: each for each in store.folder("").objects}
-    one = store.head("train-0.npy")
-    assert listed["train-0.npy"] == one
+def test_ten_thousand_objects_are_found_with_ten_listings(gcs_bucket: Bucket) -> None:
+    keys = [f"d/{i:05d}.npy" for i in range(10_000)]
+    for key in ("d/.hidden.npy", "e/x.npy", *keys):
+        gcs_bucket.put(key, b"x")
+    assert found(gcs_bucket, "d/*.npy") == keys
+    assert gcs_bucket.proxy.count("HEAD") == 1  # it might be the name of an object
+    assert gcs_bucket.proxy.count("GET") == 11
+    gcs_bucket.proxy.reset()
+    assert found(gcs_bucket, "d/") == keys
+    assert gcs_bucket.proxy.count() == 11
+
+
+def test_the_size_and_version_come_with_the_listing(any_bucket: Bucket) -> None:
+    any_bucket.put("d/x.npy", b"hello")
+    store = any_bucket.store()
+    [listed] = store.folder("d").objects
+    one = store.head("d/x.npy")
+    assert (listed.key, listed.size, listed.etag) == (one.key, one.size, one.etag)
+    assert abs(listed.modified - one.modified) < timedelta(seconds=1)
+    assert store.read(listed, 1, 3).tobytes() == b"el"

@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
-import traceback
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,11 @@ import pytest
 import recmap as rm
 from recmap.files.object_store import ObjectStore
 from recmap.files.storage import Storage, parse_url
-from tests.faulty_proxy import Cut, Drop, FaultyProxy, Late, Stall, Status
-from tests.store_servers import SECRET_KEY, file_server
+from tests.faulty_proxy import Cut, Drop, FaultyProxy, Hold, Stall, Status
+from tests.store_servers import file_server
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import Bucket
 
 DATA = np.random.default_rng(1).integers(0, 256, 20 << 20, np.uint8).tobytes()
 SMALL = DATA[: 1 << 20]
@@ -73,16 +73,6 @@ def test_spans_outside_the_object_are_refused(bucket: Bucket, span: tuple[int, i
 
 
 @pytest.mark.parametrize(
-    "key", ["a b.npy", "p%41.npy", "h#x?y.npy", "é/ü.npy", "s*[1].npy", "~+&="]
-)
-def test_keys_are_literal(bucket: Bucket, key: str) -> None:
-    bucket.put(key, SMALL[:10])
-    url = parse_url(f"s3://{bucket.name}/{key}")
-    store = ObjectStore(url, Storage(bucket.storage))
-    assert store.read(store.head(url.key), 0, 10).tobytes() == SMALL[:10]
-
-
-@pytest.mark.parametrize(
     "faults",
     [
         [Status(503)],
@@ -91,13 +81,12 @@ def test_keys_are_literal(bucket: Bucket, key: str) -> None:
         [Drop()],
         [Cut(0)],
         [Cut(1000), Cut(5000)],
-        [Stall(1000)],
     ],
     ids=str,
 )
 def test_passing_faults_do_not_show(bucket: Bucket, faults: list[Any]) -> None:
     bucket.put("x.bin", SMALL)
-    store = bucket.store(read_timeout=0.5)
+    store = bucket.store()
     info = store.head("x.bin")
     bucket.proxy.faults.extend(faults)
     assert store.read(info, 10, 900_000).tobytes() == SMALL[10:900_000]
@@ -143,8 +132,8 @@ def test_lasting_faults_are_errors(
     bucket: Bucket, fault: Any, kind: type[Exception], word: str
 ) -> None:
     bucket.put("x.bin", SMALL)
-    store = bucket.store(read_timeout=0.3, retries=1)
-    info = store.head("x.bin")
+    info = bucket.store().head("x.bin")
+    store = bucket.store(retries=1, **({"read_timeout": 0.3} if fault == Stall() else {}))
     bucket.proxy.faults.extend([fault] * 10)
     with pytest.raises(kind, match=word) as caught:
         store.read(info, 0, 1000)
@@ -165,35 +154,20 @@ def test_nothing_is_written_after_an_error(bucket: Bucket) -> None:
     store = bucket.store(retries=0)
     info = store.head("x.bin")
     target = np.zeros(len(DATA), np.uint8)
-    bucket.proxy.delay = 1  # until all requests are under way
-    bucket.proxy.faults.extend([Status(403), Late(2), Late(2)])
+    under_way, over = threading.Barrier(3), threading.Event()
+
+    def wait() -> None:
+        under_way.wait()
+        over.wait()
+
+    bucket.proxy.faults.extend([Hold(under_way.wait, Status(403)), Hold(wait), Hold(wait)])
     with pytest.raises(rm.AccessDeniedError):
         store.read_many(info, [(0, len(DATA))], [target])
+    over.set()
     assert store._threads is not None
     store._threads.shutdown()  # waits for the late answers
     assert not bucket.proxy.faults
     assert not target.any()
-
-
-def test_a_changed_object_is_an_error(bucket: Bucket) -> None:
-    bucket.put("x.bin", SMALL)
-    store = bucket.store()
-    info = store.head("x.bin")
-    bucket.put("x.bin", SMALL[::-1])
-    with pytest.raises(rm.ObjectChangedError, match="changed while it was open"):
-        store.read(info, 0, 10)
-    bucket.delete("x.bin")
-    with pytest.raises(rm.PathNotFoundError, match="no such object"):
-        store.read(info, 0, 10)
-
-
-def test_an_object_that_changes_during_a_read_is_an_error(bucket: Bucket) -> None:
-    bucket.put("x.bin", SMALL)
-    store = bucket.store()
-    info = store.head("x.bin")
-    bucket.proxy.faults.append(Cut(1000, then=lambda: bucket.put("x.bin", SMALL[::-1])))
-    with pytest.raises(rm.ObjectChangedError):
-        store.read(info, 0, 2000)
 
 
 @pytest.mark.parametrize("etag", ['"%d"', 'W/"%d"', None])
@@ -227,36 +201,10 @@ def test_a_broken_read_of_a_file_is_repeated(etag: str | None) -> None:
             store.read(info, 5, 500_000)
 
 
-def test_wrong_credentials_are_denied_and_not_shown(bucket: Bucket) -> None:
-    bucket.put("x.bin", SMALL)
-    store = bucket.store(secret_access_key="canary")
-    for call in (lambda: store.head("x.bin"), lambda: store.folder("")):
-        with pytest.raises(rm.AccessDeniedError) as caught:
-            call()
-        shown = "".join(traceback.format_exception(caught.value))
-        assert caught.value.status == 403
-        for secret in ("canary", SECRET_KEY, "Signature=", "Credential="):
-            assert secret not in shown
-    assert SECRET_KEY not in repr(bucket.store())
-    assert SECRET_KEY not in repr(Storage(bucket.storage))
-
-
 def test_public_data_needs_no_credentials(public: Bucket) -> None:
+    public.put("x.bin", b"x")
     store = public.store()
     assert store.read(store.head("x.bin"), 0, 1).tobytes() == b"x"
-
-
-def test_an_error_hides_what_the_store_library_says(bucket: Bucket) -> None:
-    with pytest.raises(rm.PathNotFoundError) as caught:
-        bucket.store().head("missing")
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None
-
-
-def test_a_missing_bucket_is_named(bucket: Bucket) -> None:
-    url = parse_url("s3://no-such-bucket/x")
-    with pytest.raises(rm.PathNotFoundError, match="s3://no-such-bucket: no such bucket"):
-        ObjectStore(url, Storage(bucket.storage)).folder("")
 
 
 def test_an_absent_server_is_an_error() -> None:
@@ -321,7 +269,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(bucket: Bucket) -> No
 
 def test_files_of_http_servers_are_read() -> None:
     with file_server() as server:
-        server.files["/d/a%20b.bin"] = SMALL
+        server.files["/d/a b.bin"] = SMALL
         url = parse_url(f"{server.url}/d/a%20b.bin")
         for etag, dated in (('"1"', True), ('W/"1"', True), (None, True), ('"1"', False)):
             server.etag, server.dated = etag, dated

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.files.mapped import MappedFiles, _Allowance
+from recmap.files.mapped_files import MappedFiles, _Allowance
 from recmap.native import _core
 from recmap.tfrecord.file_group import FileGroup
 from tests.jobs import same

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from recmap import __version__
 from recmap.cli import (
     bench,
+    cache,
     completion,
     convert,
     head,
@@ -37,7 +38,7 @@ from recmap.errors import (
 
 __all__ = ["main", "parser"]
 
-_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, completion)
+_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, cache, completion)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,

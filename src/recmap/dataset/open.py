@@ -16,6 +16,7 @@ from recmap.dataset.rows import OpenedRows, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.inflate import CompressionOption
 from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
+from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
@@ -53,6 +54,7 @@ def open(
     dtype: npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
+    storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
     """Open files as one dataset, without loading them.
@@ -60,7 +62,11 @@ def open(
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:
     ``{"image": "images.npy", "label": "labels.npy"}``. Here and everywhere else, a path is a
-    ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~`` or ``file://``.
+    ``str``, ``bytes`` or ``pathlib.Path``, and may begin with ``~`` or ``file://``. A path may
+    also be the URL of an object, a pattern or a folder in S3 (``s3://bucket/x-*.tfrecord``),
+    Google Cloud (``gs://``) or Azure (``az://``), or the URL of a file on an HTTP server.
+    ``storage`` has the options of the store, such as ``{"region": "eu-west-1"}`` or
+    ``{"anonymous": True}``; by default, they come from the environment.
 
     ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``. By
     default, recmap detects it from the file.
@@ -101,8 +107,11 @@ def open(
             if isinstance(path, Dataset)
             else "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
         )
+    store = None if storage is None else Storage(storage)
     if not isinstance(path, Mapping):
-        path = as_paths(path)
+        path = as_paths(path, store)
+    elif store is not None:
+        path = {name: _located(part, store) for name, part in path.items()}
     options = OpenOptions(
         format=format,
         errors=errors,
@@ -250,5 +259,13 @@ def _reopen_columns(
 
 
 def _absolute(part: Any) -> Any:
-    held = isinstance(part, np.ndarray | Ragged | Dataset)
-    return part if held else absolute(part)
+    return part if _is_held(part) else absolute(part)
+
+
+def _located(part: Any, storage: Storage) -> Any:
+    return part if _is_held(part) else as_paths(part, storage)
+
+
+def _is_held(part: Any) -> bool:
+    """Return whether a column is given as an array or a dataset, not as a path."""
+    return isinstance(part, np.ndarray | Ragged | Dataset)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from recmap.errors import PathNotFoundError
+from recmap.errors import AccessDeniedError, PathNotFoundError
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 
@@ -37,12 +37,15 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     a pattern or folder do not include hidden ones.
     """
     key = url.key
+    denied: AccessDeniedError | None = None
     if key and not key.endswith("/"):
         try:
             found = store.head(key)
-        except PathNotFoundError:
+        except (AccessDeniedError, PathNotFoundError) as e:
             if url.scheme in ("http", "https"):
                 raise
+            # Who may list one folder only may not ask for an object that does not exist.
+            denied = e if isinstance(e, AccessDeniedError) else None
         else:
             if not _is_companion(store, key):
                 return Found([found])
@@ -60,6 +63,8 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     else:
         matches = [each for each in listing(key).objects if _name(each)[0] not in "._"]
         what = "no objects in this folder" if key.endswith("/") else "no such object or folder"
+    if not matches and denied is not None:
+        raise denied
     if not matches:
         raise PathNotFoundError(f"{url.at(key)}: {what}")
     beside = {each.key: each for folder in known.values() for each in folder.objects}

@@ -6,11 +6,9 @@ import contextlib
 import errno
 import math
 import os
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
-from threading import RLock
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -19,7 +17,7 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 from recmap.native import _core
 
-__all__ = ["Guard", "HeldFiles", "MappedFile", "MappedFiles", "guarded"]
+__all__ = ["Guard", "MappedFile", "guarded"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -28,14 +26,8 @@ _R = TypeVar("_R")
 # below and above these sizes. Mapping pages again takes longer than reading them.
 _WINDOW_PART = 16
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 256 << 20, 8 << 30
-# Files that a dataset keeps mapped while it reads one after another.
-_OPEN_FILES = 1024
-# Files held for random access use at most half of the mappings that the system allows a
-# process, and at most this many.
-_MOST_HELD = 1 << 15
-_MAP_COUNT = "/proc/sys/vm/max_map_count"
-# Errors for too many mappings or descriptors.
-_TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+_READY: AbstractContextManager[None] = nullcontext()
 
 
 class MappedFile:
@@ -99,6 +91,22 @@ class MappedFile:
         """Release the pages of a span, unless the file is small. The system keeps them cached."""
         if self.size > _window_size():
             self._mapping.release_pages(begin, end)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bytes can be read at any time, without ``hold``."""
+        return True
+
+    def hold(
+        self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike
+    ) -> AbstractContextManager[None]:
+        """Have the bytes of one or more spans ready, inside a context.
+
+        Those of a local file always are. Those of an object are fetched, and may be gone
+        afterwards.
+        """
+        del begins, ends
+        return _READY
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: Any, stride: int) -> Any:
         """Return an array with rows that begin at ``offset`` and are ``stride`` bytes apart."""
@@ -182,78 +190,6 @@ def _shrank(path: str, before: int, now: int) -> CorruptRecordError:
     )
 
 
-class MappedFiles:
-    """Maps files on first use, and releases the least recently used."""
-
-    def __init__(self) -> None:
-        self._files: OrderedDict[str, MappedFile] = OrderedDict()
-        self._lock = RLock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MappedFiles, ()  # another process maps its own
-
-    def open(self, path: str) -> MappedFile:
-        """Return the mapped file. Keep a reference while you use it."""
-        with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = self._map(path)
-            self._files.move_to_end(path)
-            if len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)
-            return file
-
-    def _map(self, path: str) -> MappedFile:
-        try:
-            return MappedFile(path)
-        except OSError as e:
-            if e.errno not in _TOO_MANY or not self._files:
-                raise
-            self._files.clear()
-            return MappedFile(path)
-
-    def hold(self, paths: Sequence[str]) -> HeldFiles | None:
-        """Map all of these files for as long as the result lives.
-
-        Return None if the process would hold too many.
-        """
-        held = HeldFiles()
-        if not _held.take(len(paths)):
-            return None
-        weakref.finalize(held, _held.give, len(paths)).atexit = False
-        try:
-            held.extend(map(self.open, paths))
-        except OSError as e:
-            if e.errno not in _TOO_MANY:
-                raise
-            return None
-        return held
-
-
-class HeldFiles(list[MappedFile]):
-    """Files that stay mapped."""
-
-
-class _Allowance:
-    """Limits the number of held files in the whole process."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        # Reentrant: the garbage collector may call give() in the middle of take().
-        self._lock = RLock()
-
-    def take(self, count: int) -> bool:
-        with self._lock:
-            if self._taken + count > min(_map_count() // 2, _MOST_HELD):
-                return False
-            self._taken += count
-            return True
-
-    def give(self, count: int) -> None:
-        with self._lock:
-            self._taken -= count
-
-
 def _address(array: npt.NDArray[Any]) -> int:
     """Return where an array begins in memory. Every read calls this, and ``ctypes`` is slower."""
     address: int = array.__array_interface__["data"][0]
@@ -264,16 +200,3 @@ def _address(array: npt.NDArray[Any]) -> int:
 def _window_size() -> int:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(max(memory // _WINDOW_PART, _SMALLEST_WINDOW), _LARGEST_WINDOW)
-
-
-@cache
-def _map_count() -> int:
-    """Return how many mappings the system allows a process."""
-    try:
-        with open(_MAP_COUNT, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return 2 * _MOST_HELD
-
-
-_held = _Allowance()

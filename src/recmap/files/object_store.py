@@ -11,11 +11,13 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from threading import Lock
+from functools import partial
+from threading import Condition, Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,20 +38,29 @@ from recmap.files.storage import ObjectUrl, Storage
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_whole
 
-__all__ = ["Folder", "ObjectInfo", "ObjectStore"]
+__all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore"]
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
 
 # Longer spans are fetched in pieces of this size, in parallel.
 _PIECE = 8 << 20
-# Requests at a time.
-_REQUESTS = 16
+# Requests at a time, and the bytes that they may take.
+_REQUESTS = 64
+_IN_FLIGHT = 128 << 20
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
 # Variables with the address of a server of one's own.
-_ENDPOINTS = {"s3": "AWS_ENDPOINT_URL", "gs": "", "az": "AZURE_STORAGE_ENDPOINT"}
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+# What obstore says if credentials were given nowhere, and it asked the virtual machine for them.
+_NO_CREDENTIALS = re.compile(
+    r"Error performing (token request|\w+ http://[^/ ]+/latest/(api/token|meta-data/))"
+)
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,14 +88,76 @@ class Folder:
     folders: list[str]
 
 
-@dataclass
-class _Piece:
-    """A part of a span that one request fetches; ``target`` is None if nobody waits for it."""
+class Fetch:
+    """A part of an object on its way into an array."""
 
-    begin: int
-    end: int
-    target: _Bytes | None
-    lock: Lock = field(default_factory=Lock)
+    def __init__(self, begin: int, end: int, target: _Bytes) -> None:
+        self.begin, self.end = begin, end
+        self._target: _Bytes | None = target
+        self._lock = Lock()
+        self._future: Future[None] | None = None
+
+    def start(self, threads: Threads, work: Callable[[Fetch], None]) -> Fetch:
+        """Do the work in another thread."""
+        self._future = threads.submit(work, self)
+        return self
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the bytes are there."""
+        future = self._future
+        return (
+            future is not None
+            and future.done()
+            and not future.cancelled()
+            and future.exception() is None
+        )
+
+    def wait(self) -> None:
+        """Wait for the bytes, and raise what went wrong."""
+        if self._future is not None:
+            self._future.result()
+
+    def give_up(self) -> None:
+        """Write nothing from here on. A request under way may take minutes to end."""
+        if self._future is not None:
+            self._future.cancel()
+        with self._lock:
+            self._target = None
+
+    @property
+    def given_up(self) -> bool:
+        return self._target is None
+
+    def put(self, data: Any) -> None:
+        """Write the bytes."""
+        with self._lock:
+            if self._target is not None:
+                self._target[:] = np.frombuffer(data, np.uint8)
+
+
+class _InFlight:
+    """Limits the memory that requests take."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        size = min(size, _IN_FLIGHT)
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + size <= _IN_FLIGHT)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
+
+
+_in_flight = _InFlight()
 
 
 class ObjectStore:
@@ -173,38 +246,39 @@ class ObjectStore:
         if into is not None and [b.size for b in into] != [e - b for b, e in spans]:
             raise ValueError("arrays of other sizes than the spans")
         made = [np.empty(e - b, np.uint8) for b, e in spans] if into is None else list(into)
-        pieces = [
-            _Piece(at, min(at + _PIECE, end), buffer[at - begin : at - begin + _PIECE])
+        parts = [
+            Fetch(at, min(at + _PIECE, end), buffer[at - begin : at - begin + _PIECE])
             for (begin, end), buffer in zip(spans, made, strict=True)
             for at in range(begin, end, _PIECE)
         ]
-        if len(pieces) == 1:
-            self._fetch(info, pieces[0])
-        elif pieces:
-            self._fetch_all(info, pieces)
+        if len(parts) == 1:
+            self._fetch(info, parts[0])
+            return made
+        try:
+            self.start(info, parts)
+            for part in parts:
+                part.wait()
+        finally:
+            for part in parts:
+                part.give_up()
         return made
 
-    def _fetch_all(self, info: ObjectInfo, pieces: Sequence[_Piece]) -> None:
+    def start(self, info: ObjectInfo, parts: Sequence[Fetch]) -> None:
+        """Begin to read parts of an object, with one request each."""
         self._refuse_fork(info.key)  # its threads are gone, too
         with self._lock:
             if self._threads is None:
                 self._threads = Threads(_REQUESTS, "recmap-fetch")
-        waiting: list[Future[None]] = []
-        try:
-            waiting += [self._threads.submit(self._fetch, info, piece) for piece in pieces]
-            for future in wait(waiting, return_when=FIRST_EXCEPTION).done:
-                future.result()
-        except BaseException:
-            for future in waiting:
-                future.cancel()
-            # Requests under way may take minutes to end, but write nothing from here on.
-            for piece in pieces:
-                with piece.lock:
-                    piece.target = None
-            raise
+        for part in parts:
+            part.start(self._threads, partial(self._fetch_in_turn, info))
 
-    def _fetch(self, info: ObjectInfo, piece: _Piece) -> None:
-        options: dict[str, Any] = {"range": (piece.begin, piece.end)}
+    def _fetch_in_turn(self, info: ObjectInfo, part: Fetch) -> None:
+        with _in_flight.room(part.end - part.begin):
+            if not part.given_up:
+                self._fetch(info, part)
+
+    def _fetch(self, info: ObjectInfo, part: Fetch) -> None:
+        options: dict[str, Any] = {"range": (part.begin, part.end)}
         # A weak ETag never matches If-Match, so it is compared below.
         if info.etag is not None and not info.etag.startswith("W/"):
             options["if_match"] = info.etag
@@ -217,11 +291,9 @@ class ObjectStore:
         same = found.size == info.size and (
             found.etag == info.etag if info.etag else found.modified == info.modified
         )
-        if not same or len(data) != piece.end - piece.begin:
+        if not same or len(data) != part.end - part.begin:
             raise self._changed(info.key)
-        with piece.lock:
-            if piece.target is not None:
-                piece.target[:] = np.frombuffer(data, np.uint8)
+        part.put(data)
 
     def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
         """Repeat a read whose body broke off, where obstore does not: without an ETag."""
@@ -239,11 +311,15 @@ class ObjectStore:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
         failure: RecmapError | None = None
+        known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         try:
             return request()
         except RecmapError:
             raise
-        except (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError) as e:
+        except BaseException as e:
+            # A panic in Rust, which has no class that could be named, is no Exception.
+            if not isinstance(e, known) and type(e).__name__ != "PanicException":
+                raise
             failure = self._translated(key, type(e).__name__, str(e))
         # Raised here, so that the original is not its context.
         raise failure
@@ -270,7 +346,7 @@ class ObjectStore:
         code = re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)
         reason = code[1] if code is not None else ""
         told = ", ".join(filter(None, [str(status or ""), reason]))
-        if "169.254.169.254" in text or "metadata.google.internal" in text:
+        if _NO_CREDENTIALS.search(text):
             return AccessDeniedError(
                 f"{url}: no credentials were found; give them with storage={{...}} or in the "
                 'environment, or storage={"anonymous": True} for public data',
@@ -291,6 +367,11 @@ class ObjectStore:
             return self._changed(key)
         if kind == "NotSupportedError":
             return StoreError(f"{url}: the server does not send parts of files", url=url)
+        if kind == "PanicException":
+            return StoreError(
+                f"{url}: the request cannot be sent; look for a line break in the credentials",
+                url=url,
+            )
         if kind in ("InvalidPathError", "ValueError"):
             return StoreError(
                 f"{url}: a name in this place has an empty part, '.', '..' or a control "
@@ -360,8 +441,11 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
-    endpoint = options.get("endpoint") or os.environ.get(_ENDPOINTS[url.scheme], "")
+    variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
+    endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
+    if url.scheme == "gs" and endpoint:
+        options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
 
 

@@ -21,7 +21,10 @@ import numpy as np
 from recmap.errors import Message, Option, UnknownFormatError
 from recmap.files.foreign_formats import ZIP, FileKind, pandas_advice, recognise, recognise_zip
 from recmap.files.gzip import inflater
-from recmap.files.mapped import Guard, MappedFile
+from recmap.files.mapped import Guard
+from recmap.files.mapped_files import map_file
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import file_size, open_file
 from recmap.native import _core
 
 __all__ = [
@@ -56,21 +59,20 @@ _MOSTLY_ASCII = 0.7
 
 def sniff(path: str) -> FileKind | None:
     """Return what the content of a file looks like; None if it is unknown."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
+    if not isinstance(path, ObjectPath) and not stat.S_ISREG(os.stat(path).st_mode):
         # Reading a pipe or a device could block forever.
         return FileKind("a pipe or a device, not a file", "Write it to a file first")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(_HEAD)
+    with open_file(path) as file:
+        size = file.size
+        head = file.pread(_HEAD, 0)
         if not head:
             return FileKind("an empty file", "Check that it was written or downloaded completely")
-        tail = os.pread(file.fileno(), 16, max(size - 16, 0))
+        tail = file.pread(16, max(size - 16, 0))
         found = _content(path, head, tail, size)
-        if found is None and any(
-            os.pread(file.fileno(), 8, place) == _HDF5_MAGIC for place in _HDF5_PLACES
-        ):
-            return _HDF5
+        if found is None:
+            places = [(8, place) for place in _HDF5_PLACES if place < size]
+            if _HDF5_MAGIC in file.pread_many(places):
+                return _HDF5
     return found
 
 
@@ -87,7 +89,7 @@ def unknown_format(path: str, found: FileKind | None, records: bool = False) -> 
             file=path,
         )
     if found is None:
-        hint = size_hint(os.path.getsize(path))
+        hint = size_hint(file_size(path))
         return UnknownFormatError(
             Message(
                 f"{path}: neither its name nor its first bytes tell its format; for numbers "
@@ -115,10 +117,10 @@ def holds_records(path: str) -> bool:
 
     The file need not begin with one.
     """
-    content = MappedFile(path).bytes
-    stop = min(len(content), _SEARCH)
-    with Guard():
-        return _core.find_record(content, 0, stop) < stop
+    file = map_file(path)
+    stop = min(file.size, _SEARCH)
+    with Guard(), file.hold(0, stop):
+        return _core.find_record(file.bytes, 0, stop) < stop
 
 
 def named_tfrecord(path: str) -> bool:

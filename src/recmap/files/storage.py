@@ -86,6 +86,15 @@ class Storage(Mapping[str, Any]):
                     f"storage: {name}: give text, a number, True or False, not "
                     f"{type(value).__name__}"
                 )
+            # A token from a file often has one at its end. Keys of Google are JSON.
+            if (
+                isinstance(value, str)
+                and value.lstrip()[:1] != "{"
+                and re.search(r"[\0-\x1f\x7f]", value)
+            ):
+                raise OptionError(
+                    f"storage: {name}: the value has a line break or a control character"
+                )
         self._options = dict(options or {})
 
     def __getitem__(self, name: str) -> Any:

@@ -104,19 +104,31 @@ class ArrayColumn(ColumnReader):
 
     def read(self, start: int, stop: int) -> Column:
         rows = self._array[start:stop]
-        if self._file is not None and rows.size:
-            begin, end = self._file.span(rows)
-            self._file.will_read(begin, end)
+        if self._file is None or not rows.size:
+            return string_column(rows) if self._strings else rows
+        begin, end = self._file.span(rows)
+        if not self._file.whole:
+            with self._file.hold(begin, end):
+                return string_column(rows) if self._strings else rows.copy()
+        self._file.will_read(begin, end)
         return string_column(rows) if self._strings else rows
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        if self._file is None or self._file.whole or not len(rows) or not self._array.size:
+            return self._gather(rows)
+        begin, end = self._file.span(self._array[:1])
+        begins = begin + rows * self._array.strides[0]
+        with self._file.hold(begins, begins + (end - begin)):
+            return self._gather(rows)
+
+    def _gather(self, rows: npt.NDArray[np.int64]) -> Column:
         if not self._flat.size or not len(rows):
             gathered = self._array[rows]
             return string_column(gathered) if self._strings else gathered
         rows = np.ascontiguousarray(rows, np.int64)
         out = empty((len(rows), *self._array.shape[1:]), self._array.dtype)
         size = out.nbytes // len(rows)
-        if self._file is not None:
+        if self._file is not None and self._file.whole:
             _core.prefetch_rows(self._flat, size, rows)
         threads = thread_count() if len(rows) > 1 else 1
         _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), threads)
@@ -127,7 +139,8 @@ class ArrayColumn(ColumnReader):
         return self._array.itemsize * self._items + (STRING * self._items if self._strings else 0)
 
     def view(self) -> npt.NDArray[Any] | None:
-        return None if self._strings else self._array
+        readable = self._file is None or self._file.whole
+        return self._array if readable and not self._strings else None
 
     def row_bytes(self) -> int:
         return max(1, self._array.nbytes // max(len(self), 1))

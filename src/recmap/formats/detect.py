@@ -17,6 +17,8 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import file_size, is_file, is_folder, open_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
@@ -25,24 +27,26 @@ __all__ = ["check_raw", "detect", "detect_all", "has_header", "refuse_packed"]
 _AS_RAW = Option("format", "raw", of_input=True)
 
 _FOLDER = next(format.name for format in FORMATS.values() if format.folder)
+# Objects looked at, of many.
+_EXAMINED = 16
 _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
 def detect(path: str) -> str:
     """Return the format of a file."""
-    if os.path.isdir(path):
+    if is_folder(path):
         return _FOLDER
     magic = _by_magic(path)
     if magic is not None:
         return magic
     named = _named(path)
     found = sniff(path)
-    described = named != "npy" and os.path.isfile(description_path(path))
+    described = named != "npy" and is_file(description_path(path))
     if found is not None and found.format is not None and not (described and _written_raw(path)):
         return found.format
     if described:
         return "raw"
-    if os.path.getsize(path) == 0 and named in ("tfrecord", "raw"):
+    if file_size(path) == 0 and named in ("tfrecord", "raw"):
         return named
     if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
         raise unknown_format(path, found)
@@ -59,8 +63,8 @@ def _by_magic(path: str) -> str | None:
     """Return the format that a file's magic bytes identify, if any."""
     for format in FORMATS.values():
         if format.magic:
-            with open(path, "rb") as file:
-                if file.read(len(format.magic)) == format.magic:
+            with open_file(path) as file:
+                if file.pread(len(format.magic), 0) == format.magic:
                     return format.name
     return None
 
@@ -80,6 +84,12 @@ def _written_raw(path: str) -> bool:
 
 def detect_all(files: list[str]) -> list[str]:
     """Return the format of each file."""
+    if len(files) > _EXAMINED and isinstance(files[0], ObjectPath):
+        # One request for each of thousands of objects would take long. The others are looked at
+        # when they are read.
+        step = -(-len(files) // _EXAMINED)
+        found = detect_all([*files[::step], files[-1]])
+        return [*found, *found[-1:] * (len(files) - len(found))]
     formats: list[str | None] = []
     unknown: UnknownFormatError | None = None
     for file in files:
@@ -104,7 +114,7 @@ def detect_all(files: list[str]) -> list[str]:
 
 def has_header(path: str) -> bool:
     """Tell whether the file itself describes the types and shapes of its columns."""
-    return os.path.isdir(path) or _header_format(path) is not None
+    return is_folder(path) or _header_format(path) is not None
 
 
 def _header_format(path: str) -> str | None:
@@ -121,7 +131,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
 
     ``format="raw"`` accepts any file, and ``packed`` accepts compressed files.
     """
-    if os.path.isdir(path):
+    if is_folder(path):
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
     found = sniff(path)
     if not packed:
@@ -138,7 +148,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
                 " to read its bytes as they are",
             )
         )
-    if found is None or not os.path.getsize(path):
+    if found is None or not file_size(path):
         return
     # Text may be read as bytes, but not as wider numbers if its name ends with .csv or similar.
     text = path.lower().endswith(_TEXT) and np.dtype(dtype).itemsize > 1

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import OpenFile, open_file
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns
 from recmap.formats.column_source import ColumnsSource
@@ -45,6 +46,8 @@ __all__ = [
 _MAGIC = b"\x93NUMPY"
 # NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
 _MAX_TEXT = 1 << 16
+# Enough for almost all headers.
+_SHORT_HEADER = 1 << 12
 # The most bytes a header may have.
 MAX_HEADER = _MAX_TEXT + 12
 _MAX_BYTES = 2**63 - 1
@@ -61,10 +64,17 @@ _MAX_PADDED = 256 << 20
 
 def open_npy(path: str) -> ColumnsSource:
     """Map the array of a .npy file; a structured array gives one column per field."""
-    file = MappedFile(path)
-    header = parse_header(file.bytes[:MAX_HEADER].tobytes(), path)
+    file = map_file(path)
+    with open_file(path) as opened:
+        header = parse_header(_head(opened), path)
     if header.refusal:
         raise DataError(f"{path}: {header.refusal}", file=path)
+    if header.fortran and len(header.shape) > 1 and not file.whole:
+        raise DataError(
+            f"{path}: stored column by column (Fortran order), so that every row is spread over "
+            "the whole object; download it, or save it in C order",
+            file=path,
+        )
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
     columns = array_columns(name, array, file)
@@ -78,8 +88,17 @@ def open_npy(path: str) -> ColumnsSource:
     )
 
 
+def _head(file: OpenFile) -> bytes:
+    """Return the beginning of a file, which holds the header."""
+    head = file.pread(_SHORT_HEADER, 0)
+    length = int.from_bytes(head[8 : 10 if head[6:7] == b"\1" else 12], "little")
+    return head if 12 + length <= len(head) else file.pread(MAX_HEADER, 0)
+
+
 def _open_with_numpy(path: str) -> ColumnsSource:
     """Open the same array with NumPy's own memory map."""
+    if isinstance(path, ObjectPath):
+        return open_npy(path)  # NumPy maps only local files
     load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
     array = load(path) if os.path.getsize(path) else None
     if array is None or not array.size:

@@ -21,6 +21,7 @@ from recmap.errors import (
 )
 from recmap.files.array_sidecar import Description, load_description, save_description
 from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.files.sniff import RAW_EXAMPLE, size_hint
@@ -44,7 +45,7 @@ def open_raw(
     ``shape`` is the shape of the whole array. If its first axis is -1, the size of the file
     determines the number of rows. Without ``dtype``, the sidecar describes the file.
     """
-    file = MappedFile(path)
+    file = map_file(path)
     if offset < 0 or offset > file.size:
         raise OptionError(f"{path}: offset={offset:,}, but the file has {file.size:,} bytes")
     inner: tuple[int, ...] = ()
@@ -78,6 +79,8 @@ def open_raw(
     origin = "from the description" if dtype is None else "given"
     again = partial(open_raw, path, dtype, shape, offset)
     other = partial(_open_with_numpy, path, kind, (rows, *inner), offset, single)
+    if isinstance(path, ObjectPath):
+        other = again  # NumPy maps only local files
     return ColumnsSource("raw", [path], columns, origin, again, file, other)
 
 

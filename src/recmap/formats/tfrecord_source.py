@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeVar
@@ -28,7 +28,11 @@ from recmap.errors import (
 )
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
-from recmap.files.mapped import MappedFiles, guarded
+from recmap.files.mapped import guarded
+from recmap.files.mapped_files import MappedFiles
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import file_size
+from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
 from recmap.formats.tfrecord_partitions import record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
@@ -86,9 +90,10 @@ class TFRecordSource(Source):
         examined = {*range(0, len(files), step), len(files) - 1}
         self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
         self._mapped = MappedFiles()
+        compressions = _compressions(files, compression, examined)
         self._files = [
-            self._open(path, sidecar, compression)
-            for path, sidecar in zip(files, self._sidecars, strict=True)
+            self._open(path, sidecar, each)
+            for path, sidecar, each in zip(files, self._sidecars, compressions, strict=True)
         ]
         if index is not None:
             self._use_text_index(as_path(index, "index"))
@@ -110,8 +115,7 @@ class TFRecordSource(Source):
         if skip:
             self._skip_bad_records()
 
-    def _open(self, path: str, sidecar: Sidecar | None, option: CompressionOption) -> RecordFile:
-        compression = check_compression(path, option)
+    def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
         if compression is None:
             return PlainFile(path, self._verify, index, self._mapped)
@@ -121,7 +125,8 @@ class TFRecordSource(Source):
         file = self._files[0]
         if not isinstance(file, PlainFile):
             raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-        offsets = read_text_index(path, file.file.bytes)
+        with file.file.hold(0, file.size):
+            offsets = read_text_index(path, file.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
         file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
@@ -240,7 +245,8 @@ class TFRecordSource(Source):
                 given = Option("fields", {name: ...})
                 notes[name] = Message(f"{hint}; ", given, " gives it a type")
         record_size = strides.pop() if len(strides) == 1 else None
-        return replace(super().info(), record_size=record_size, notes=notes)
+        size = sum(map(file_size, self._paths))
+        return replace(super().info(), size=size, record_size=record_size, notes=notes)
 
     # Reading.
 
@@ -388,3 +394,18 @@ class TFRecordSource(Source):
 
     def partitions(self, *, skip: bool) -> list[Partition]:
         return record_partitions(self._files, self._decoder, self._verify, skip)
+
+
+def _compressions(
+    files: Sequence[str], option: CompressionOption, examined: Collection[int]
+) -> list[Compression]:
+    """Return how each file is compressed.
+
+    Of many objects, only some are looked at. If these agree, the others are taken to be like
+    them; reading one that is not fails.
+    """
+    if len(examined) < len(files) and isinstance(files[0], ObjectPath):
+        found = {check_compression(files[i], option) for i in sorted(examined)}
+        if len(found) == 1:
+            return [*found] * len(files)
+    return [check_compression(file, option) for file in files]

@@ -10,7 +10,6 @@ and define only what they change.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -213,7 +212,7 @@ class Source(ABC):
         return Info(
             format=self.format,
             files=list(self.files),
-            size=sum(os.path.getsize(file) for file in self.files),
+            size=0,
             rows=len(self),
             schema=self.schema,
             origin=self.origin,

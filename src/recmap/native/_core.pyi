@@ -454,9 +454,9 @@ class Scan:
 def scan(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], request: ScanRequest) -> Scan:
     """Find records one by one."""
 
-def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int) -> int:
+def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], begin: int, stop: int, *, verify: bool = True) -> int:
     """
-    Return the offset of the first sound record that begins in [begin, stop), else `stop`.
+    Return the offset of the first sound record that begins in [begin, stop), else `stop`. Unless `verify`, only its length is checked.
     """
 
 class Slot:

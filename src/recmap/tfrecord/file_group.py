@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
 
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.cpus import thread_count
-from recmap.files.mapped import MappedFile, MappedFiles
+from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import MappedFiles
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, Records
 from recmap.tfrecord.plain_file import PlainFile
@@ -42,6 +44,7 @@ class FileGroup:
                 index = file.index
                 self._files.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
         self._unchecked = set(range(len(files)))
+        self._whole = all(mapping.whole for mapping in mapped)
 
     def gather(
         self, decoder: Decoder[_T], rows: _RowNumbers, verify: bool, *, ask: bool = True
@@ -60,16 +63,39 @@ class FileGroup:
 
         # Use more threads than this thread's share: they mostly wait for the disk.
         files, threads = self._files, thread_count() if len(rows) > 1 else 1
-        if ask:
-            _core.prefetch_records(files, owners, numbers)
-        offsets, fault = _core.locate(files, owners, numbers, threads)
-        if fault is None:
-            decoded, fault = decoder.decode(Records(files, offsets, owners), verify, threads, where)
+        with self._hold(read, numbers, owners):
+            if ask and self._whole:
+                _core.prefetch_records(files, owners, numbers)
+            offsets, fault = _core.locate(files, owners, numbers, threads)
             if fault is None:
-                return decoded
+                records = Records(files, offsets, owners)
+                decoded, fault = decoder.decode(records, verify, threads, where)
+                if fault is None:
+                    return decoded
         self._check(read, by_page=False)
         path, record = where(fault.row)
         raise decoder.error(fault, path, record)
+
+    def _hold(
+        self, read: Sequence[int], numbers: _RowNumbers, owners: npt.NDArray[np.uint32] | None
+    ) -> AbstractContextManager[Any]:
+        """Have the records of these rows ready, in the files that are read."""
+        stack = ExitStack()
+        if self._whole:
+            return stack
+        # Begin to fetch from all files before waiting for the first.
+        holds = [
+            self._mapped[i].hold(
+                *self._plain[i].index.spans(numbers if owners is None else numbers[owners == i])
+            )
+            for i in read
+        ]
+        for hold in holds:
+            stack.callback(hold.__exit__, None, None, None)
+        with stack:
+            for hold in holds:
+                hold.__enter__()
+            return stack.pop_all()
 
     def _divided(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
         """Return each row's number in its file, and the files; None if there is only one file."""
@@ -79,7 +105,8 @@ class FileGroup:
 
     def _check(self, files: Sequence[int], *, by_page: bool) -> None:
         """Raise if one of these files has shrunk, or fails its deferred check."""
-        MappedFile.check_sizes([self._mapped[i] for i in files], by_page=by_page)
+        local = [self._mapped[i] for i in files if self._whole or self._mapped[i].whole]
+        MappedFile.check_sizes(local, by_page=by_page)
         for i in self._unchecked.intersection(files):
             self._plain[i].check_before_read()
             self._unchecked.discard(i)

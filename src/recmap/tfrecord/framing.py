@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Literal, Self, overload
 
@@ -17,6 +16,7 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.inflate import CompressionOption, begins_stream
+from recmap.files.open_file import file_size, open_file
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -55,7 +55,7 @@ def open_record_file(
 
 def _check_content(path: str) -> None:
     found = sniff(path)
-    if os.path.getsize(path) == 0 or (found is not None and found.format == "tfrecord"):
+    if file_size(path) == 0 or (found is not None and found.format == "tfrecord"):
         return
     if found is not None and found.format is not None:
         raise UnknownFormatError(
@@ -72,8 +72,8 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     """Return how a file is compressed; raise if that is not what was asked for."""
     if asked not in ("auto", "gzip", "zlib", None):
         raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
-    with open(path, "rb") as file:
-        head = file.read(_core.FRAME_SIZE)
+    with open_file(path) as file:
+        head = file.pread(_core.FRAME_SIZE, 0)
     found = _detect_compression(head)
     if asked in ("auto", found) or not head:
         return found
@@ -214,7 +214,7 @@ class ScanProgress:
     """
 
     def __init__(self, files: Sequence[str], progress: ProgressOption) -> None:
-        total = sum(os.path.getsize(file) for file in files)
+        total = sum(file_size(file) for file in files)
         self._counter = Counter(None, progress, total_bytes=total, every=0.0)
         self._stopped = False
 
@@ -246,4 +246,4 @@ class ScanProgress:
         except GeneratorExit:
             self._counter.add(0, -counted)  # the file is scanned again, or not at all
             raise
-        self._counter.add(0, os.path.getsize(file.path) - counted)
+        self._counter.add(0, file_size(file.path) - counted)

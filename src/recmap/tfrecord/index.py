@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,15 @@ import numpy.typing as npt
 from recmap.model.source import Skipped
 from recmap.native import _core
 
-__all__ = ["ANCHOR_EVERY", "LARGE_RECORD", "MAX_ANCHORS", "Found", "Index", "Offsets"]
+__all__ = [
+    "ANCHOR_EVERY",
+    "LARGE_RECORD",
+    "MAX_ANCHORS",
+    "ExpectedRows",
+    "Found",
+    "Index",
+    "Offsets",
+]
 
 Offsets = npt.NDArray[np.uint64]
 
@@ -24,6 +32,9 @@ LARGE_RECORD = 4096
 MAX_ANCHORS = 1 << 20
 # Number of anchor arrays to collect before joining them.
 _MAX_ARRAYS = 1024
+# The most bytes of records that are expected to have the size of those found. They are decoded in
+# vain if one has not.
+_MOST_EXPECTED = 256 << 20
 
 
 class Found(Protocol):
@@ -52,6 +63,15 @@ class Found(Protocol):
 
     @property
     def anchor_offsets(self) -> Offsets: ...
+
+
+class ExpectedRows(NamedTuple):
+    """Consecutive rows that have one size if the file goes on as it began."""
+
+    start: int
+    stop: int
+    stride: int
+    lead: int
 
 
 @dataclass
@@ -161,6 +181,36 @@ class Index:
         self.count += scan.records
         self.end = scan.end
 
+    def expect(self, start: int, stop: int, file_size: int) -> ExpectedRows | None:
+        """Return rows of which some are not found yet, as if all records had one size.
+
+        Return None if that is not to be expected, or if ``start`` is not among the rows found
+        or the next. There are fewer rows if the file ends first.
+        """
+        if self.complete or self.fault is not None or self.stride is None:
+            return None
+        more, rest = divmod(file_size - self.end, self.stride)
+        # With a rest, the last record has another size or is cut: a scan has to tell.
+        if not rest:
+            stop = min(stop, self.count + more)
+        most = min(more, _MOST_EXPECTED // self.stride)
+        if not start <= self.count < stop <= self.count + most:
+            return None
+        return ExpectedRows(start, stop, self.stride, self.lead)
+
+    def confirm(self, rows: ExpectedRows, file_size: int) -> bool:
+        """Add those of the rows that are not found yet: all of them have the size expected.
+
+        Return False if the index has come to know otherwise, because the file changed.
+        """
+        if self.count < rows.stop:
+            if self.fault is not None or (self.stride, self.lead) != (rows.stride, rows.lead):
+                return False
+            self.end += (rows.stop - self.count) * rows.stride
+            self.count = rows.stop
+            self.complete = self.end >= file_size
+        return True
+
     def _add_length(self, length: int) -> None:
         self.longest = None if self.longest is None else max(self.longest, length)
 
@@ -258,6 +308,31 @@ class Index:
             self._rows = [np.concatenate(self._rows or empty)]
             self._offsets = [np.concatenate(self._offsets or empty)]
         return self._rows[0], self._offsets[0]
+
+    def spans(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return where the bytes begin and end that hold each of these records.
+
+        They are all that ``offsets`` and a decoder read. All of them must have been found.
+        """
+        with self.lock:
+            wanted = rows.astype(np.uint64)
+            if self.stride is not None:
+                begins = self._strided(wanted)
+                return begins, self._strided(wanted + np.uint64(1))
+            anchors, offsets = self.anchors
+            at = np.searchsorted(anchors, wanted, side="right")
+            return offsets[at - 1], np.append(offsets, np.uint64(self.end))[at]
+
+    def fitting(self, start: int, stop: int, size: int) -> int:
+        """Return up to which row about ``size`` bytes reach from ``start``, at least one row."""
+        with self.lock:
+            if self.stride is not None:
+                return min(stop, start + 1 + size // self.stride)
+            anchors, offsets = self.anchors
+            first = max(int(np.searchsorted(anchors, start, side="right")) - 1, 0)
+            last = int(np.searchsorted(offsets, int(offsets[first]) + size))
+            upto = int(anchors[last]) if last < len(anchors) else stop
+            return min(stop, max(upto, start + 1))
 
     def offsets(
         self, file: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], threads: int

@@ -15,13 +15,16 @@ import numpy as np
 
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile, guarded
+from recmap.files.mapped_files import map_file
 from recmap.native import _core
 from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, Offsets
 
-__all__ = ["ScannedSpan", "choose_every", "join_spans", "scan_span"]
+__all__ = ["ScannedSpan", "choose_every", "find_record", "join_spans", "scan_span"]
 
 # Bytes scanned before their pages are released.
 _WINDOW_SIZE = 64 << 20
+# Bytes of an object searched at a time.
+_SEARCHED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,34 @@ def choose_every(size: int, record_size: int) -> int:
     return every
 
 
+def find_record(file: MappedFile, begin: int, stop: int) -> int:
+    """Return the offset of the first sound record that begins in a span, else ``stop``."""
+    if file.whole:
+        return _core.find_record(file.bytes, begin, stop)
+    at = begin
+    while at < stop:
+        upto = min(at + _SEARCHED, stop)
+        with file.hold(at, min(upto + _core.HEADER_SIZE, file.size)):
+            at = _core.find_record(file.bytes, at, upto, verify=False)
+            end = at if at == upto else _core.scan(file.bytes, _core.ScanRequest(at, limit=1)).end
+        if at == upto:
+            continue
+        # Its length is sound. Is its data?
+        with file.hold(at, end):
+            if _core.scan(file.bytes, _core.ScanRequest(at, limit=1, verify=True)).records:
+                return at
+        at += 1
+    return stop
+
+
 @guarded
 def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) -> ScannedSpan:
     """Find the records that begin between ``begin`` and ``stop``.
 
     If ``entered``, the first record is at ``begin``. Otherwise, search for it.
     """
-    file = MappedFile(path)
-    at = begin if entered else _core.find_record(file.bytes, begin, stop)
+    file = map_file(path)
+    at = begin if entered else find_record(file, begin, stop)
     first, records, sound = at, 0, True
     lengths: list[int] = []
     first_length = 0
@@ -88,7 +111,8 @@ def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) ->
     while at < stop and sound:
         upto = min(at + _WINDOW_SIZE, stop)
         request = _core.ScanRequest(at, upto, anchor_every=every, threads=thread_count())
-        scan = _core.scan(file.bytes, request)
+        with file.hold(at, min(upto + _core.HEADER_SIZE, file.size)):
+            scan = _core.scan(file.bytes, request)
         file.have_read(at, upto)
         if scan.records:
             first_length = first_length if lengths else scan.first_length

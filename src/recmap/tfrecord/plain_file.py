@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,14 +11,23 @@ import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
-from recmap.files.mapped import MappedFile, MappedFiles
+from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import MappedFiles
+from recmap.files.open_file import file_size
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.record_file import RecordFile, Window, record_sizes, size_bound
+from recmap.tfrecord.parallel_scan import find_record
+from recmap.tfrecord.record_file import (
+    RecordFile,
+    Window,
+    record_sizes,
+    size_bound,
+    uniform_fitting,
+)
 
 __all__ = ["PlainFile"]
 
@@ -70,7 +79,7 @@ class PlainFile(RecordFile):
     ) -> None:
         self.path = path
         self.verify = verify
-        self.size = os.path.getsize(path)
+        self.size = file_size(path)
         self._files = files or MappedFiles()
         self.index = index or Index()
         # The spans found last, for the next reads in order.
@@ -126,22 +135,45 @@ class PlainFile(RecordFile):
     def _scan_on(self, size: int, *, each: bool = False) -> _core.Scan:
         """Scan ``size`` more bytes for records; with ``each``, return every offset."""
         index, file = self.index, self.file
-        if index.count == 0:
-            index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
-        every = 1 if each else index.every
         begin, stop = index.end, min(index.end + size, self.size)
+        with self._hold_scanned(file, begin, stop):
+            if index.count == 0:
+                index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
+            found = self._scan(file, begin, stop, 1 if each else index.every)
+        if size != _AHEAD_SIZE:
+            file.have_read(begin, stop)
+        index.add(found, index.every // (1 if each else index.every))
+        index.fault = found.fault
+        index.complete = index.fault is None and index.end >= self.size
+        return found
+
+    def _scan(self, file: MappedFile, begin: int, stop: int, every: int) -> _core.Scan:
+        index = self.index
         # A thread that enters the file tries every byte until it finds a record. That is too
         # slow for long records.
         large = index.count > 0 and index.end // index.count > _LONG_RECORD
         threads = 1 if large else thread_count()
         request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
-        found = _core.scan(file.bytes, request)
-        if size != _AHEAD_SIZE:
-            file.have_read(begin, stop)
-        index.add(found, index.every // every)
-        index.fault = found.fault
-        index.complete = index.fault is None and index.end >= self.size
-        return found
+        return _core.scan(file.bytes, request)
+
+    def _hold_scanned(
+        self, file: MappedFile, begin: int, stop: int
+    ) -> AbstractContextManager[None]:
+        """Have ready what a scan reads: the headers of all records that begin in a span."""
+        return file.hold(begin, min(stop + _core.HEADER_SIZE, self.size))
+
+    def _hold_rows(
+        self, file: MappedFile, rows: npt.NDArray[np.int64]
+    ) -> AbstractContextManager[None]:
+        """Have these rows ready, and what is read to find them."""
+        return file.hold(0, 0) if file.whole else file.hold(*self.index.spans(rows))
+
+    def _hold_span(self, file: MappedFile, start: int, stop: int) -> AbstractContextManager[None]:
+        """Have the rows from ``start`` to ``stop`` ready."""
+        if file.whole or start >= stop:
+            return file.hold(0, 0)
+        begins, ends = self.index.spans(np.array([start, stop - 1]))
+        return file.hold(int(begins[0]), int(ends[1]))
 
     def _scan_ahead(self) -> None:
         first = self.index.count
@@ -156,7 +188,11 @@ class PlainFile(RecordFile):
         Return fewer if the file ends first, or if they would take more than ``limit`` bytes of
         memory.
         """
-        file, offsets = self.file, self._offsets_ahead(start, stop, limit)
+        file = self.file
+        rows = self._read_expected(file, decoder, start, stop, limit)
+        if rows is not None:
+            return rows
+        offsets = self._offsets_ahead(start, stop, limit)
         if offsets is None:
             try:
                 stop = self.ensure(stop)
@@ -167,11 +203,33 @@ class PlainFile(RecordFile):
                 stop = self.index.count
             with self.index.lock:  # another thread may find records of another size
                 stride, lead = self.index.stride, self.index.lead
-            if stride is not None and limit is None and start < stop:
-                file.will_read(start * stride, (stop - 1) * stride + lead)
-                records = Records.strided(file.bytes, stride, lead, start, stop - start)
-                return self._decode(decoder, records, start, thread_share())
-            offsets = self._offsets(file, np.arange(min(start, stop), stop, dtype=np.int64))
+                most = self._uniform_fitting(decoder, start, limit)
+            if stride is not None and most and start < stop:
+                stop = min(stop, start + most)
+                records = _strided(file, start, stop, stride, lead)
+                with self._hold_span(file, start, stop):
+                    return self._decode(
+                        decoder, records, start, thread_share(), partial=limit is not None
+                    )
+            stop = max(start, stop)
+        else:
+            stop = start + len(offsets)
+        if limit is not None and not file.whole and start < stop:
+            stop = self.index.fitting(start, stop, limit)
+        with self._hold_span(file, start, stop):
+            if offsets is None:
+                offsets = self._offsets(file, np.arange(start, stop, dtype=np.int64))
+            return self._read_records(file, decoder, start, offsets[: stop - start], limit)
+
+    def _read_records(
+        self,
+        file: MappedFile,
+        decoder: Decoder[_T],
+        start: int,
+        offsets: Offsets,
+        limit: int | None,
+    ) -> _T:
+        """Decode the records at these offsets, or as many as ``limit`` allows."""
         if limit is not None:
             sizes = record_sizes(decoder.schema, file.bytes, offsets)
             offsets = offsets[: fitting(sizes, len(offsets), limit)]
@@ -179,6 +237,40 @@ class PlainFile(RecordFile):
             file.will_read(int(offsets[0]), int(offsets[-1]))
         records = Records.of_file(file.bytes, offsets)
         return self._decode(decoder, records, start, thread_share(), partial=limit is not None)
+
+    def _read_expected(
+        self, file: MappedFile, decoder: Decoder[_T], start: int, stop: int, limit: int | None
+    ) -> _T | None:
+        """Read rows not found yet, if records of one size are expected to go on; else None.
+
+        This saves the scan, because the decoder checks the size of each record. Also return
+        None if one of them has another size or is bad: the slow way reports it.
+        """
+        index = self.index
+        with index.lock:
+            if index.count == 0 and self._must_scan(stop):
+                self._scan_on(_AHEAD_SIZE)
+            most = self._uniform_fitting(decoder, start, limit)
+            rows = index.expect(start, min(stop, start + most), self.size)
+        if rows is None:
+            return None
+        records = _strided(file, *rows)
+        with file.hold(*_strided_span(*rows)):
+            decoded, fault = decoder.decode(
+                records, self.verify, thread_share(), lambda row: (self.path, start + row)
+            )
+        if fault is not None:
+            return None
+        with index.lock:
+            return decoded if index.confirm(rows, self.size) else None
+
+    def _uniform_fitting(self, decoder: Decoder[_T], start: int, limit: int | None) -> int:
+        """Return how many rows from ``start`` fit into ``limit`` if all records have one size.
+
+        Return 0 if they do not, or if each must be looked at.
+        """
+        length, lead = self.index.length, self.index.lead if start == 0 else 0
+        return 0 if length is None else uniform_fitting(decoder.schema, length, lead, limit)
 
     def _offsets_ahead(self, start: int, stop: int, limit: int | None) -> Offsets | None:
         """Return the offsets of rows that follow those found last, else None.
@@ -213,14 +305,16 @@ class PlainFile(RecordFile):
     def gather(self, decoder: Decoder[_T], rows: npt.NDArray[np.int64]) -> _T:
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
-        records = Records.of_file(file.bytes, self._offsets(file, rows))
-        # Use more threads than this thread's share: they mostly wait for the disk.
-        return self._decode(decoder, records, rows, thread_count())
+        with self._hold_rows(file, rows):
+            records = Records.of_file(file.bytes, self._offsets(file, rows))
+            # Use more threads than this thread's share: they mostly wait for the disk.
+            return self._decode(decoder, records, rows, thread_count())
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
-        return record_sizes(decoder.schema, file.bytes, self._offsets(file, rows))
+        with self._hold_rows(file, rows):
+            return record_sizes(decoder.schema, file.bytes, self._offsets(file, rows))
 
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
         """Return the largest row and its size in memory, if that is more than ``above``.
@@ -284,6 +378,8 @@ class PlainFile(RecordFile):
         CRC.
         """
         file = self.file
+        if not file.whole:
+            return {}
         slots, holds = self.slots(decoder, mapped)
         return {
             name: file.view(
@@ -303,7 +399,7 @@ class PlainFile(RecordFile):
         file = self.file
         count, stride = self.count(), self.index.stride
         nowhere = [_core.Slot()] * len(decoder.schema), [False] * len(decoder.schema)
-        if stride is None or count == 0:
+        if stride is None or count == 0 or not file.whole:
             return nowhere
         slots = _core.find_slots(file.bytes, 0, decoder.columns)
         if not slots:
@@ -341,16 +437,17 @@ class PlainFile(RecordFile):
             request = _core.ScanRequest(
                 begin, stop, anchor_every=int(offsets), verify=self.verify, threads=threads
             )
-            found = _core.scan(file.bytes, request)
-            first, next_begin, skipped = record, found.end, []
-            record += found.records
-            if found.fault is not None and skip:
-                reason = fault_text(found.fault)
-                skipped.append(Skipped(self.path, record, found.fault.offset, reason))
-                next_begin = self._end_of_damage(found.fault)
-            yield Window(
-                file.bytes, found.anchor_offsets, first, 0, found, skipped, passed=next_begin
-            )
+            with file.hold(begin, self._end_of_records(file, begin, stop)):
+                found = _core.scan(file.bytes, request)
+                first, next_begin, skipped = record, found.end, []
+                record += found.records
+                if found.fault is not None and skip:
+                    reason = fault_text(found.fault)
+                    skipped.append(Skipped(self.path, record, found.fault.offset, reason))
+                    next_begin = self._end_of_damage(found.fault)
+                yield Window(
+                    file.bytes, found.anchor_offsets, first, 0, found, skipped, passed=next_begin
+                )
             if found.fault is not None:
                 if not skip:
                     raise fault_error(found.fault, self.path, record)
@@ -358,21 +455,30 @@ class PlainFile(RecordFile):
             file.have_read(begin, next_begin)
             begin = next_begin
 
+    def _end_of_records(self, file: MappedFile, begin: int, stop: int) -> int:
+        """Return where the last of the records ends that begin in a span."""
+        if file.whole:
+            return stop
+        with self._hold_scanned(file, begin, stop):
+            return max(stop, _core.scan(file.bytes, _core.ScanRequest(begin, stop)).end)
+
     def _end_of_damage(self, fault: _core.Fault) -> int:
         """Find where to resume after a fault."""
         file = self.file
         if fault.code != _core.FaultCode.data_crc:
-            return _core.find_record(file.bytes, fault.offset + 1, self.size)
+            return find_record(file, fault.offset + 1, self.size)
         # The length is sound, so it gives the start of the next record, unless this record was
         # cut short and others were appended.
-        length = int.from_bytes(file.bytes[fault.offset : fault.offset + _LENGTH_SIZE], "little")
-        after = fault.offset + _core.FRAME_SIZE + length
-        if after == self.size or self._is_header(after):
+        with self._hold_scanned(file, fault.offset, fault.offset + 1):
+            header = file.bytes[fault.offset : fault.offset + _LENGTH_SIZE]
+            after = fault.offset + _core.FRAME_SIZE + int.from_bytes(header, "little")
+        if after == self.size or self._is_header(file, after):
             return after
-        return _core.find_record(file.bytes, fault.offset + 1, after)
+        return find_record(file, fault.offset + 1, after)
 
-    def _is_header(self, offset: int) -> bool:
-        fault = _core.scan(self.file.bytes, _core.ScanRequest(offset, limit=1)).fault
+    def _is_header(self, file: MappedFile, offset: int) -> bool:
+        with self._hold_scanned(file, offset, offset + 1):
+            fault = _core.scan(file.bytes, _core.ScanRequest(offset, limit=1)).fault
         return fault is None or fault.code == _core.FaultCode.data_cut
 
     def use(self, index: Index) -> None:
@@ -385,28 +491,48 @@ class PlainFile(RecordFile):
         With ``skip``, search after damage too.
         """
         file, size = self.file, self.size
-        request = _core.ScanRequest(0, min(size, _HEAD_BYTES), limit=_HEAD_ROWS, anchor_every=1)
-        head = _core.scan(file.bytes, request)
-        yield Window(file.bytes, head.anchor_offsets, 0, 0, head, [])
+        head = yield from self._sample_at(file, 0, _HEAD_BYTES, _HEAD_ROWS)
         places = [size * i // spots for i in range(1, spots)]
         if head.fault is not None and skip:
             places.append(head.fault.offset + 1)
         for begin in places:
             if begin < head.end:
                 continue
-            at = _core.find_record(file.bytes, begin, min(begin + _SEEK_BYTES, size))
-            request = _core.ScanRequest(
-                at, min(at + _SPOT_BYTES, size), limit=_SPOT_ROWS, anchor_every=1
-            )
-            some = _core.scan(file.bytes, request)
-            yield Window(file.bytes, some.anchor_offsets, None, 0, some, [])
+            at = find_record(file, begin, min(begin + _SEEK_BYTES, size))
+            yield from self._sample_at(file, at, _SPOT_BYTES, _SPOT_ROWS)
+
+    def _sample_at(
+        self, file: MappedFile, begin: int, most: int, rows: int
+    ) -> Generator[Window, None, _core.Scan]:
+        """Yield the records at a place, and return what a scan found there."""
+        stop = min(begin + most, self.size)
+        with file.hold(begin, self._end_of_records(file, begin, stop)):
+            request = _core.ScanRequest(begin, stop, limit=rows, anchor_every=1)
+            found = _core.scan(file.bytes, request)
+            yield Window(file.bytes, found.anchor_offsets, 0 if begin == 0 else None, 0, found, [])
+        return found
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
-        data = self.mapped().bytes if self.size else np.empty(0, np.uint8)
-        found = _core.scan(data, _core.ScanRequest(limit=1))
-        return data[: found.end] if found.records else None
+        if self.size == 0:
+            return None
+        file = self.mapped()
+        with file.hold(0, self._end_of_records(file, 0, 1)):
+            found = _core.scan(file.bytes, _core.ScanRequest(limit=1))
+            first = file.bytes[: found.end]
+            return None if not found.records else first if file.whole else first.copy()
 
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
     ) -> Exception:
         return decoder.error(fault, self.path, record)
+
+
+def _strided(file: MappedFile, start: int, stop: int, stride: int, lead: int) -> Records:
+    """Return records of one size that are read next."""
+    file.will_read(start * stride, (stop - 1) * stride + lead)
+    return Records.strided(file.bytes, stride, lead, start, stop - start)
+
+
+def _strided_span(start: int, stop: int, stride: int, lead: int) -> tuple[int, int]:
+    """Return where these records begin and end."""
+    return start * stride + (lead if start else 0), stop * stride + lead

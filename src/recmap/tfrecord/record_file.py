@@ -21,7 +21,7 @@ from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, split_name
 
-__all__ = ["BeforeRead", "RecordFile", "Window", "record_sizes", "size_bound"]
+__all__ = ["BeforeRead", "RecordFile", "Window", "record_sizes", "size_bound", "uniform_fitting"]
 
 # The fewest bytes of a string or step in a record. In memory, each also takes an offset.
 _LEAST_ITEM = 2
@@ -180,6 +180,19 @@ def record_sizes(
         seen = _inspected_size(schema, data, offsets[row : row + 1], int(lengths[row]))
         sizes[row] = min(int(sizes[row]), fixed + seen)
     return sizes
+
+
+def uniform_fitting(schema: Schema, length: int, lead: int, limit: int | None) -> int:
+    """Return how many records fit into ``limit`` bytes of memory if they have one length.
+
+    The first is longer by ``lead``. Return 0 if not even one fits, or if ``record_sizes`` has
+    to look at each.
+    """
+    if limit is None:
+        return _core.NO_LIMIT
+    fixed, each = size_bound(schema)
+    size = fixed + each * length
+    return 0 if each and (lead or size > _LARGE) else limit // max(size, 1)
 
 
 def _inspected_size(

@@ -24,8 +24,10 @@ from recmap.errors import (
     Option,
     SkippedRecordsWarning,
     StaleIndexWarning,
+    StoreError,
 )
 from recmap.files.atomic_write import read_whole
+from recmap.files.open_file import beside, file_size, is_file
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import (
@@ -229,14 +231,14 @@ class Manifests:
 
     def types(self, path: str) -> Types | None:
         """Return the types of a file, if the manifest in its folder lists it."""
-        folder, name = os.path.split(path)
-        if folder not in self._known:
-            self._known[folder] = _read(os.path.join(folder, _MANIFEST))
-        known = self._known[folder]
+        target, name = beside(path, _MANIFEST), os.path.basename(path)
+        if target not in self._known:
+            self._known[target] = _read(target)
+        known = self._known[target]
         if known is None or name not in known[1]:
             return None
-        target, size = os.path.join(folder, _MANIFEST), known[1][name]
-        if size is not None and size != os.path.getsize(path):
+        size = known[1][name]
+        if size is not None and size != file_size(path):
             warnings.warn(
                 f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
                 "it was written",
@@ -248,6 +250,8 @@ class Manifests:
 
 
 def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
+    if not is_file(path):
+        return None
     try:
         content = json.loads(read_whole(path, _MAX_MANIFEST))
         if content["recmap"] != 1 or content["format"] != "tfrecord":
@@ -262,6 +266,8 @@ def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
             if isinstance(name, str)
         }
         return parse_schema(content["schema"]), sizes
+    except StoreError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

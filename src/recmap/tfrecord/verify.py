@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
+from recmap.files.open_file import file_size
 from recmap.files.threads import Threads
 from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
@@ -72,7 +72,7 @@ def verify_records(
 
 @guarded
 def _verify_one(file: str, scan: ScanProgress) -> Verified:
-    found = Verified(size=os.path.getsize(file))
+    found = Verified(size=file_size(file))
     for window in scan.windows(file, offsets=False):
         found.records += window.scan.records
         found.damage += window.skipped

@@ -1,0 +1,201 @@
+"""An entry of the block cache: the blocks of one object."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.files.cache_budget import CacheBudget, Reservations
+from recmap.files.memory import empty_bytes
+from recmap.native import _core
+
+__all__ = ["BLOCK", "CacheEntry", "table_size"]
+
+#: Bytes of a block. The last block of an object may be shorter.
+BLOCK = 1 << 20
+
+_PAGE = 4096
+_FILE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_OWN_FILES = ("data", "table")
+_CRC = np.dtype("<u4")
+_MASK_DELTA = 0xA282EAD8
+
+
+def table_size(size: int) -> int:
+    """Return the bytes of the table for an object of this size."""
+    return -(-size // BLOCK) * _CRC.itemsize
+
+
+class CacheEntry:
+    """The blocks of one object, open: no process evicts them.
+
+    ``fd`` is a sparse file as long as the object. Map it, but write to it only with ``store``, and
+    never punch holes into it: other processes rely on the blocks.
+    """
+
+    def __init__(self, budget: CacheBudget, path: str, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self.blocks = -(-size // BLOCK)
+        self._budget = budget
+        self._folder = path
+        self._seed = _crc(os.path.basename(path).encode())
+        # The blocks that this process has checked or written.
+        self._sound = np.zeros(self.blocks, np.bool_)
+        self._reservations = Reservations(min(BLOCK, -(-size // _PAGE) * _PAGE))
+        budget.register(fd, self._reservations)
+        self._finalizer = weakref.finalize(self, _close, fd, budget)
+        # At exit, threads may still be writing. What they have reserved is found by a count.
+        self._finalizer.atexit = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether this process knows that all blocks are there and sound."""
+        return bool(self._sound.all())
+
+    def present(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return which of these blocks are there. Those not used before are checked."""
+        self._check_open()
+        sound = self._sound[first:stop]
+        if not sound.all():
+            stored = self._stored(first, stop)
+            for i in np.flatnonzero((stored != 0) & ~sound):
+                block = first + int(i)
+                if self._checksum(block) == stored[i]:
+                    self._sound[block] = True
+                else:
+                    self._note(block, 0)  # the data stays: another process may be writing it
+        return sound.copy()
+
+    def admit(self, count: int) -> bool:
+        """Reserve room for blocks before they are fetched. Return False if there is none."""
+        return self._budget.admit(self._reservations, count)
+
+    def give_back(self, count: int) -> None:
+        """Give up reservations, because the blocks could not be fetched."""
+        for _ in range(count):
+            if self._reservations.take():
+                self._budget.give_up(self._reservations.cost)
+                self._reservations.finish()
+
+    def store(self, block: int, data: Any) -> bool:
+        """Keep a block, and use up a reservation, without which it is not kept.
+
+        Return whether the block is in the file now. It is not if the disk is full.
+        """
+        self._check_open()
+        content = memoryview(data).cast("B")
+        begin, end = block * BLOCK, min((block + 1) * BLOCK, self.size)
+        if not 0 <= begin < end or content.nbytes != end - begin:
+            raise ValueError(f"block {block} of {self.size:,} bytes has not {content.nbytes:,}")
+        if self._sound[block]:
+            self.give_back(1)  # another thread was first
+            return True
+        if not self._reservations.take():
+            return False
+        try:
+            rest = content
+            while rest:
+                rest = rest[os.pwrite(self.fd, rest, end - rest.nbytes) :]
+        except OSError:
+            # Other programs need the disk, too: do not fill what they free.
+            self._budget.stop()
+            self._budget.give_up(self._reservations.cost)
+            self._reservations.finish()
+            return False
+        if self._stored(block, block + 1)[0]:
+            self._budget.give_up(self._reservations.cost)  # another process was first
+        self._reservations.finish()
+        self._note(block, self._masked(block, np.frombuffer(content, np.uint8)))
+        self._sound[block] = True
+        return True
+
+    def file(self, name: str) -> str:
+        """Return the path for a small file that is removed with the entry, such as an index.
+
+        Write it under a temporary name in the same folder, and rename it.
+        """
+        if not _FILE_NAME.fullmatch(name) or name in _OWN_FILES:
+            raise ValueError(f"{name!r}: not the name of a file in an entry")
+        return os.path.join(self._folder, name)
+
+    def close(self) -> None:
+        """Close the file and give up reservations. Other processes may then evict the entry.
+
+        No other thread may be in ``store``.
+        """
+        self._finalizer()
+        self.fd = -1
+        with suppress(OSError):  # the next count finds it
+            self._budget.settle()
+
+    def _check_open(self) -> None:
+        if self.fd < 0:
+            raise ValueError("the entry is closed")
+
+    def _stored(self, first: int, stop: int) -> npt.NDArray[np.uint32]:
+        """Return the checksums of blocks, 0 for those that are not there."""
+        table = np.zeros(stop - first, _CRC)
+        try:
+            fd = os.open(os.path.join(self._folder, "table"), os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                data = os.pread(fd, table.nbytes, first * _CRC.itemsize)
+            finally:
+                os.close(fd)
+        except OSError:
+            return table  # somebody removed it
+        whole = np.frombuffer(data, _CRC, len(data) // _CRC.itemsize)
+        table[: len(whole)] = whole
+        return table
+
+    def _note(self, block: int, checksum: int) -> None:
+        """Write the checksum of a block. If that fails, the block is fetched again next time."""
+        try:
+            fd = os.open(os.path.join(self._folder, "table"), os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                data = np.array(checksum, _CRC).tobytes()
+                os.pwrite(fd, data, block * _CRC.itemsize)
+            finally:
+                os.close(fd)
+        except OSError:
+            return
+
+    def _checksum(self, block: int) -> int:
+        """Return the checksum of a block in the file, 0 if it cannot be read."""
+        begin = block * BLOCK
+        buffer = empty_bytes(min(BLOCK, self.size - begin))
+        done = 0
+        try:
+            while done < len(buffer):
+                count = os.preadv(self.fd, [memoryview(buffer)[done:]], begin + done)
+                if count == 0:
+                    return 0  # somebody cut the file
+                done += count
+        except OSError:
+            return 0
+        return self._masked(block, buffer)
+
+    def _masked(self, block: int, data: npt.NDArray[np.uint8]) -> int:
+        """Return the checksum of a block: of the object's key, the block's number and its bytes.
+
+        A block of another object, or at another place, does not fit. 0 stands for no block.
+        """
+        crc = _crc(data, _crc(block.to_bytes(8, "little"), self._seed))
+        # As in TFRecord files: the CRC of data that contains its own CRC says little.
+        return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF or 1
+
+
+def _close(fd: int, budget: CacheBudget) -> None:
+    budget.unregister(fd)
+    # Without unlocking: a forked process may go on with the entry.
+    os.close(fd)
+
+
+def _crc(data: bytes | npt.NDArray[np.uint8], crc: int = 0) -> int:
+    return _core.crc32c(np.frombuffer(data, np.uint8), crc)

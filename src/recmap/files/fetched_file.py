@@ -1,0 +1,151 @@
+"""Objects as memory: the bytes of a span are fetched before they are read.
+
+The memory has the size of the object, but only what is held takes space. So an offset in the
+object is an offset in the memory, and everything that reads mapped files reads objects, too.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.files.mapped import MappedFile
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_store import Fetch
+from recmap.files.read_ahead import ReadAhead
+from recmap.files.spans import Places, as_places, cut_spans, merge_spans, within_pages
+
+__all__ = ["FetchedFile", "Hold"]
+
+# The unit of memory, and of what is fetched.
+_PAGE = 1 << 12
+# Spans that are this close are fetched in one request: a request takes as long as this many bytes.
+_GAP = 64 << 10
+# The size of a request.
+_PIECE = 8 << 20
+# No swap space is reserved for what is never touched. Python names this flag since 3.13.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+class FetchedFile(MappedFile):
+    """An object in memory. Only the spans that are held can be read."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path = path
+        self._info = path.info
+        self._store = path.store
+        self.size = self._info.size
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+        self._memory = mmap.mmap(-1, max(self.size, 1), flags=flags)
+        self._target: npt.NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8)[: self.size]
+        self.bytes = self._target.view()
+        self.bytes.flags.writeable = False
+        self._begin: int = self.bytes.__array_interface__["data"][0]
+        # How many holds each page belongs to.
+        self._users = np.zeros(-(-self.size // _PAGE), np.uint16)
+        # What is on its way, or failed.
+        self._fetches: list[Fetch] = []
+        self._lock = Lock()
+        self._ahead = ReadAhead(self)
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    def check_size(self, expected: int | None = None) -> None:
+        """Do nothing: if the object changes, fetching it fails."""
+        del expected
+
+    def will_read(self, begin: int, end: int) -> None:
+        """Do nothing: ``hold`` knows what is read."""
+        del begin, end
+
+    def have_read(self, begin: int, end: int) -> None:
+        """Do nothing: what is no longer held is gone."""
+        del begin, end
+
+    def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
+        """Fetch the bytes of spans, and keep them while inside the context."""
+        first, stop = as_places(begins, ends)
+        if len(first) == 1:
+            self._ahead.passed(int(first[0]), int(stop[0]))
+        return self.start(first, stop)
+
+    def start(self, begins: Places, ends: Places) -> Hold:
+        """Begin to fetch the bytes of spans. Enter the result to wait for them."""
+        runs = merge_spans(*within_pages(*merge_spans(begins, ends, _GAP), _PAGE))
+        with self._lock:
+            self._fetches = [each for each in self._fetches if not each.arrived]
+            pages = [self._absent(first, stop) for first, stop in zip(*runs, strict=True)]
+            absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
+            parts = cut_spans(absent[0], np.minimum(absent[1], self.size), _PIECE)
+            fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
+            self._store.start(self._info, fetches)
+            self._fetches += fetches
+            for first, stop in zip(*runs, strict=True):
+                self._users[first:stop] += 1
+            # Some of it may be on its way already.
+            return Hold(self, runs, [each for each in self._fetches if _meet(each, runs)])
+
+    def _absent(self, first: int, stop: int) -> tuple[Places, Places]:
+        """Return the pages of a run that nobody holds, as runs."""
+        free = np.concatenate([[False], self._users[first:stop] == 0, [False]])
+        edges = np.flatnonzero(free[1:] != free[:-1]) + first
+        return edges[::2], edges[1::2]
+
+    def release(self, runs: tuple[Places, Places]) -> None:
+        """Free the pages that no other hold needs."""
+        with self._lock:
+            for first, stop in zip(*runs, strict=True):
+                self._users[first:stop] -= 1
+            # A part that someone still needs goes on. So does one that failed, to be seen.
+            unused = [each for each in self._fetches if _meet(each, runs) and self._is_free(each)]
+            for fetch in unused:
+                fetch.give_up()
+                self._fetches.remove(fetch)
+            for first, stop in zip(*runs, strict=True):
+                for a, b in zip(*self._absent(first, stop), strict=True):
+                    size = min(int(b) * _PAGE, self.size) - int(a) * _PAGE
+                    self._memory.madvise(mmap.MADV_DONTNEED, int(a) * _PAGE, size)
+
+    def _is_free(self, fetch: Fetch) -> bool:
+        """Return whether nobody needs any of these bytes."""
+        return not self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)].any()
+
+
+def _meet(fetch: Fetch, runs: tuple[Places, Places]) -> bool:
+    """Return whether a fetch brings some of these pages."""
+    first, stop = runs
+    i = int(np.searchsorted(stop * _PAGE, fetch.begin, side="right"))
+    return i < len(first) and int(first[i]) * _PAGE < fetch.end
+
+
+class Hold:
+    """Pages of an object that are being fetched, or are there. Entering it waits for them."""
+
+    def __init__(
+        self, file: FetchedFile, runs: tuple[Places, Places], fetches: Sequence[Fetch]
+    ) -> None:
+        self._file, self._runs, self._fetches = file, runs, fetches
+        self._closed = False
+
+    def __enter__(self) -> None:
+        try:
+            for fetch in self._fetches:
+                fetch.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the pages up."""
+        if not self._closed:
+            self._closed = True
+            self._file.release(self._runs)

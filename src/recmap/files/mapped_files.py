@@ -1,0 +1,116 @@
+"""Map many files, on disk or in stores, as they are needed."""
+
+from __future__ import annotations
+
+import errno
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cache
+from threading import RLock
+from typing import Any
+
+from recmap.files.fetched_file import FetchedFile
+from recmap.files.mapped import MappedFile
+from recmap.files.object_path import ObjectPath
+
+__all__ = ["HeldFiles", "MappedFiles", "map_file"]
+
+# Files that a dataset keeps mapped while it reads one after another.
+_OPEN_FILES = 1024
+# Files held for random access use at most half of the mappings that the system allows a
+# process, and at most this many.
+_MOST_HELD = 1 << 15
+_MAP_COUNT = "/proc/sys/vm/max_map_count"
+# Errors for too many mappings or descriptors.
+_TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+def map_file(path: str) -> MappedFile:
+    """Map a file. The bytes of an object are fetched when they are held."""
+    return FetchedFile(path) if isinstance(path, ObjectPath) else MappedFile(path)
+
+
+class MappedFiles:
+    """Maps files on first use, and releases the least recently used."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, MappedFile] = OrderedDict()
+        self._lock = RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedFiles, ()  # another process maps its own
+
+    def open(self, path: str) -> MappedFile:
+        """Return the mapped file. Keep a reference while you use it."""
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = self._map(path)
+            self._files.move_to_end(path)
+            if len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)
+            return file
+
+    def _map(self, path: str) -> MappedFile:
+        try:
+            return map_file(path)
+        except OSError as e:
+            if e.errno not in _TOO_MANY or not self._files:
+                raise
+            self._files.clear()
+            return map_file(path)
+
+    def hold(self, paths: Sequence[str]) -> HeldFiles | None:
+        """Map all of these files for as long as the result lives.
+
+        Return None if the process would hold too many.
+        """
+        held = HeldFiles()
+        if not _held.take(len(paths)):
+            return None
+        weakref.finalize(held, _held.give, len(paths)).atexit = False
+        try:
+            held.extend(map(self.open, paths))
+        except OSError as e:
+            if e.errno not in _TOO_MANY:
+                raise
+            return None
+        return held
+
+
+class HeldFiles(list[MappedFile]):
+    """Files that stay mapped."""
+
+
+class _Allowance:
+    """Limits the number of held files in the whole process."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        # Reentrant: the garbage collector may call give() in the middle of take().
+        self._lock = RLock()
+
+    def take(self, count: int) -> bool:
+        with self._lock:
+            if self._taken + count > min(_map_count() // 2, _MOST_HELD):
+                return False
+            self._taken += count
+            return True
+
+    def give(self, count: int) -> None:
+        with self._lock:
+            self._taken -= count
+
+
+@cache
+def _map_count() -> int:
+    """Return how many mappings the system allows a process."""
+    try:
+        with open(_MAP_COUNT, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 2 * _MOST_HELD
+
+
+_held = _Allowance()

@@ -1,0 +1,113 @@
+"""Fetch what follows in an object while it is read in order."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict, deque
+from threading import Lock, RLock
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from recmap.files.spans import Places
+
+__all__ = ["ReadAhead"]
+
+# Bytes fetched at a time.
+_PIECE = 8 << 20
+# At most this much is fetched ahead, and this much is kept for other threads that still read
+# what comes shortly before.
+_AHEAD, _BEHIND = 64 << 20, 32 << 20
+# Fetch ahead this many times what has been read in order, so that a few rows cost little.
+_GROWTH = 2
+# A span of this size is read ahead from the start.
+_LARGE = 1 << 20
+# Objects that are read ahead at a time.
+_MOST_OBJECTS = 4
+
+
+class _Hold(Protocol):
+    def close(self) -> None: ...
+
+
+class _Fetchable(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    def start(self, begins: Places, ends: Places) -> _Hold: ...
+
+
+class _Piece(NamedTuple):
+    end: int
+    hold: _Hold
+
+
+class ReadAhead:
+    """Watches which spans of an object are read, and fetches what follows."""
+
+    def __init__(self, file: _Fetchable) -> None:
+        self._file = weakref.ref(file)
+        self._lock = Lock()
+        self._pieces: deque[_Piece] = deque()
+        # The span read last, how much has been read in order, and how far it is fetched.
+        self._begin = self._end = self._passed = self._stop = 0
+
+    def passed(self, begin: int, end: int) -> None:
+        """Note that a span is about to be read."""
+        file = self._file()
+        assert file is not None
+        with self._lock:
+            in_order = self._begin - _BEHIND <= begin <= max(self._end, self._stop)
+            if not in_order:
+                self._drop()
+                # Keep a large span: a scan is often followed by a read of the same.
+                self._end = begin
+                self._stop = begin if end - begin >= _LARGE else end
+            elif end <= self._end:
+                return
+            self._begin, self._passed = begin, self._passed + end - self._end
+            self._end = end
+            while self._pieces and self._pieces[0].end <= begin - _BEHIND:
+                self._pieces.popleft().hold.close()
+            more = min(_GROWTH * self._passed, _AHEAD) if in_order else 0
+            wanted = min(end + more, file.size)
+            piece = min(_PIECE, max(more, end - self._stop, 1))
+            last = wanted == file.size
+            while self._stop < (wanted if last else max(end, wanted - piece + 1)):
+                stop = min(self._stop + piece, file.size)
+                hold = file.start(np.array([self._stop]), np.array([stop]))
+                self._pieces.append(_Piece(stop, hold))
+                self._stop = stop
+        if self._pieces:
+            _objects.note(self)
+
+    def drop(self) -> None:
+        """Give up what was fetched ahead."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        while self._pieces:
+            self._pieces.popleft().hold.close()
+        self._begin = self._end = self._passed = self._stop = 0
+
+
+class _Objects:
+    """The objects that are read ahead. The one that was not read for longest is given up."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
+        self._lock = RLock()  # reentrant: garbage may be collected anywhere
+
+    def note(self, ahead: ReadAhead) -> None:
+        with self._lock:
+            self._kept[id(ahead)] = weakref.ref(ahead)
+            self._kept.move_to_end(id(ahead))
+            old = None
+            if len(self._kept) > _MOST_OBJECTS:
+                old = self._kept.popitem(last=False)[1]()
+        if old is not None:
+            old.drop()
+
+
+_objects = _Objects()

@@ -1,0 +1,54 @@
+"""Spans of bytes, as two arrays: where each begins, and where it ends."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Places", "as_places", "cut_spans", "merge_spans", "within_pages"]
+
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+def as_places(begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> tuple[Places, Places]:
+    """Return the spans that are not empty, as arrays."""
+    first = np.atleast_1d(np.asarray(begins, np.int64))
+    stop = np.atleast_1d(np.asarray(ends, np.int64))
+    if (stop > first).all():
+        return first, stop
+    some = stop > first
+    return first[some], stop[some]
+
+
+def within_pages(begins: Places, ends: Places, page: int) -> tuple[Places, Places]:
+    """Return the pages that spans touch, as spans of page numbers."""
+    return begins // page, -(-ends // page)
+
+
+def merge_spans(begins: Places, ends: Places, gap: int = 0) -> tuple[Places, Places]:
+    """Sort spans, and merge those that overlap or are at most ``gap`` apart.
+
+    >>> merge_spans(np.array([10, 0, 4]), np.array([12, 5, 7]), gap=2)
+    (array([ 0, 10]), array([ 7, 12]))
+    """
+    if len(begins) < 2:
+        return begins, ends
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    new = np.flatnonzero(begins[1:] > ends[:-1] + gap) + 1
+    return begins[np.concatenate([[0], new])], ends[np.concatenate([new - 1, [len(ends) - 1]])]
+
+
+def cut_spans(begins: Places, ends: Places, most: int) -> list[tuple[int, int]]:
+    """Divide spans into parts of at most ``most`` bytes.
+
+    >>> cut_spans(np.array([0, 10]), np.array([5, 11]), 3)
+    [(0, 3), (3, 5), (10, 11)]
+    """
+    return [
+        (at, min(at + most, end))
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        for at in range(begin, end, most)
+    ]

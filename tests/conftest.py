@@ -1,0 +1,100 @@
+"""Fixtures: servers of object stores, started when a test of a process first needs one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.buckets import AzureContainer, Bucket, GcsBucket, HttpFolder, S3Bucket, s3_client
+from tests.fake_gcs import fake_gcs
+from tests.faulty_proxy import FaultyProxy
+from tests.store_servers import azurite, file_server, moto, seaweedfs
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) or name.upper().endswith("_PROXY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "missing")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _s3_client(s3_server: str) -> Any:
+    client = s3_client(s3_server)
+    client.create_bucket(Bucket="public")
+    return client
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[str]:
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3_server: str, _s3_client: Any) -> Iterator[S3Bucket]:
+    """A bucket of an S3 server."""
+    with FaultyProxy(s3_server) as proxy:
+        yield S3Bucket(_s3_client, proxy)
+
+
+@pytest.fixture
+def public(s3_server: str, _s3_client: Any) -> Iterator[S3Bucket]:
+    """The bucket of an S3 server that needs no credentials."""
+    with FaultyProxy(s3_server) as proxy:
+        bucket = S3Bucket(_s3_client, proxy, "public")
+        bucket.storage = {"endpoint": proxy.url, "anonymous": True}
+        yield bucket
+        left = bucket.keys()
+        for key in left:
+            bucket.delete(key)
+
+
+@pytest.fixture
+def azure_container(azure_server: str) -> Iterator[AzureContainer]:
+    with FaultyProxy(azure_server) as proxy:
+        yield AzureContainer(azure_server, proxy)
+
+
+@pytest.fixture
+def gcs_bucket() -> Iterator[GcsBucket]:
+    with fake_gcs() as server, FaultyProxy(server.url) as proxy:
+        yield GcsBucket(server, proxy)
+
+
+@pytest.fixture
+def http_folder() -> Iterator[HttpFolder]:
+    with file_server() as server, FaultyProxy(server.url) as proxy:
+        yield HttpFolder(server, proxy)
+
+
+@pytest.fixture(params=["bucket", "azure_container", "gcs_bucket", "http_folder"])
+def any_store(request: pytest.FixtureRequest) -> Bucket:
+    """A place in each kind of store that recmap reads."""
+    found: Bucket = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["bucket", "azure_container", "gcs_bucket"])
+def any_bucket(request: pytest.FixtureRequest) -> Bucket:
+    """A place in each kind of store that recmap lists and writes."""
+    found: Bucket = request.getfixturevalue(request.param)
+    return found
