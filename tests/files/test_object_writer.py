@@ -32,7 +32,7 @@ from tests.store_servers import SECRET_KEY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.files.conftest import Bucket
+    from tests.buckets import S3Bucket as Bucket
 
 DATA = np.random.default_rng(1).integers(0, 256, 24 << 20, np.uint8)
 SMALL_PARTS = Parts(5 << 20, 2)

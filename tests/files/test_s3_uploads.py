@@ -16,7 +16,7 @@ from tests.faulty_proxy import Drop, Status
 from tests.store_servers import ACCESS_KEY, SECRET_KEY
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Bucket
+    from tests.buckets import S3Bucket as Bucket
 
 KEYS = ["d/one.bin", "d/two x+%41é~*", "e/three.bin"]
 

@@ -97,7 +97,7 @@ class ShardWriter:
                     check.finish_sent(path.anew().info.size, shard.path, rows)
                 elif sent and self.verify:
                     check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
-                if self.verify == "full":
+                if sent and self.verify == "full":
                     self._check_values(shard, path.anew(), rows)
         except BaseException:
             if self.lock.exists:  # otherwise it may be that of another conversion
@@ -148,8 +148,7 @@ class ShardWriter:
             check.finish(temporary, shard.path, rows)
         elif self.verify:
             check_written(temporary, shard.path, self.format, self.source.schema, rows)
-        # Those of an object are read back from the store.
-        if self.verify == "full" and not isinstance(shard.path, ObjectPath):
+        if self.verify == "full":
             self._check_values(shard, temporary, rows)
 
     def _check_values(self, shard: Shard, path: str, rows: int) -> None:

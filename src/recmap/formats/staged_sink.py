@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from recmap.errors import VerificationError
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import remove_others
 from recmap.files.staging import files_below, make_staging_folder, send_files
@@ -51,9 +52,15 @@ class StagedSink(Sink):
             self._send_folder()
         else:
             send_files({self._path: self._local})
+            self._check_size()
         beside = [name for name in os.listdir(self._folder) if name != self._path.name]
         send_files({self._path.beside(n): os.path.join(self._folder, n) for n in beside})
         remove(self._folder)
+
+    def _check_size(self) -> None:
+        sent, found = os.path.getsize(self._local), self._path.anew().info.size
+        if sent != found:
+            raise VerificationError(f"{self._path}: {sent:,} bytes were sent, but it has {found:,}")
 
     def _send_folder(self) -> None:
         names = list(files_below(self._local))
