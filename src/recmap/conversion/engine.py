@@ -186,7 +186,9 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    sent = isinstance(output.dst, ObjectPath) and streams(format, source.schema)
+    sent = isinstance(output.dst, ObjectPath) and streams(
+        output.dst, format, source.schema, output.options
+    )
     parts = choose_parts(0, 1) if sent else None
     least = least_budget(source, work.memory, copies, columns, work.processes, parts)
     with within(least.thread_limit):

@@ -135,6 +135,18 @@ class Fetch:
             if self._target is not None:
                 self._target[:] = np.frombuffer(data, np.uint8)
 
+    def fill(self, fd: int) -> None:
+        """Read the bytes from the same place in a file."""
+        with self._lock:
+            if self._target is None:
+                return
+            rest = self._target.data
+            while rest:
+                count = os.preadv(fd, [rest], self.end - rest.nbytes)
+                if count == 0:
+                    raise StoreError("a file of the cache was cut while it was read", url="")
+                rest = rest[count:]
+
 
 class _InFlight:
     """Limits the memory that requests take."""
@@ -207,6 +219,15 @@ class ObjectStore:
         """Call ``make`` with obstore and its store, and translate its errors."""
         return self._ask(key, lambda: make(self._obstore, self._store))
 
+    @property
+    def place(self) -> str:
+        """Where the store is, to tell buckets of the same name apart."""
+        config = getattr(self._store, "config", {})
+        endpoint = config.get("endpoint") or _endpoint_variable(self._url.scheme)
+        account = config.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        told = [endpoint, account if self._url.scheme == "az" else ""]
+        return " at ".join([self._url.root, *filter(None, told)])
+
     def head(self, key: str) -> ObjectInfo:
         """Look an object up."""
         return _info(self._ask(key, lambda: self._obstore.head(self._store, key)))
@@ -255,7 +276,7 @@ class ObjectStore:
             self._fetch(info, parts[0])
             return made
         try:
-            self.start(info, parts)
+            self.submit(partial(self._fetch, info), parts)
             for part in parts:
                 part.wait()
         finally:
@@ -263,22 +284,26 @@ class ObjectStore:
                 part.give_up()
         return made
 
-    def start(self, info: ObjectInfo, parts: Sequence[Fetch]) -> None:
-        """Begin to read parts of an object, with one request each."""
-        self._refuse_fork(info.key)  # its threads are gone, too
+    def submit(self, work: Callable[[Fetch], None], parts: Sequence[Fetch]) -> None:
+        """Do work for each of several parts of an object, in threads that may wait."""
+        self._refuse_fork("")  # its threads are gone, too
         with self._lock:
             if self._threads is None:
                 self._threads = Threads(_REQUESTS, "recmap-fetch")
         for part in parts:
-            part.start(self._threads, partial(self._fetch_in_turn, info))
-
-    def _fetch_in_turn(self, info: ObjectInfo, part: Fetch) -> None:
-        with _in_flight.room(part.end - part.begin):
-            if not part.given_up:
-                self._fetch(info, part)
+            part.start(self._threads, work)
 
     def _fetch(self, info: ObjectInfo, part: Fetch) -> None:
-        options: dict[str, Any] = {"range": (part.begin, part.end)}
+        if not part.given_up:
+            part.put(self.get(info, part.begin, part.end))
+
+    def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
+        """Read a span with one request, into a buffer of the store's own."""
+        with _in_flight.room(end - begin):
+            return self._get(info, begin, end)
+
+    def _get(self, info: ObjectInfo, begin: int, end: int) -> Any:
+        options: dict[str, Any] = {"range": (begin, end)}
         # A weak ETag never matches If-Match, so it is compared below.
         if info.etag is not None and not info.etag.startswith("W/"):
             options["if_match"] = info.etag
@@ -291,9 +316,9 @@ class ObjectStore:
         same = found.size == info.size and (
             found.etag == info.etag if info.etag else found.modified == info.modified
         )
-        if not same or len(data) != part.end - part.begin:
+        if not same or len(data) != end - begin:
             raise self._changed(info.key)
-        part.put(data)
+        return data
 
     def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
         """Repeat a read whose body broke off, where obstore does not: without an ETag."""
@@ -441,12 +466,17 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
-    variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
-    endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
+    endpoint = options.get("endpoint") or _endpoint_variable(url.scheme)
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
     if url.scheme == "gs" and endpoint:
         options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
+
+
+def _endpoint_variable(scheme: str) -> str:
+    """Return the address of a server of one's own that the environment gives; "" if none."""
+    given = [os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if name in os.environ]
+    return given[0] if given else ""
 
 
 def _retries(storage: Storage) -> int:

@@ -18,6 +18,7 @@ from recmap.errors import (
     OptionTypeError,
 )
 from recmap.files.object_path import ObjectPath
+from recmap.files.output_file import choose_compression
 from recmap.model.arguments import as_mapping, check_column_name, unknown_option
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
@@ -171,18 +172,24 @@ def create_sink(
     creator = FORMATS[format].creator()
     if "expected" in parameters(creator):
         options["expected"] = expected
-    if isinstance(path, ObjectPath) and not streams(format, schema):
+    if isinstance(path, ObjectPath) and not streams(path, format, schema, options):
         from recmap.formats.staged_sink import StagedSink
 
         return StagedSink(path, lambda local: creator(local, schema, **options))
     return creator(path, schema, **options)
 
 
-def streams(format: str, schema: Schema) -> bool:
-    """Return whether an object of this format is sent while it is written."""
-    # The header of strings holds the length of the longest, which is known last.
-    strings = format == "npy" and any(field.is_bytes for field in schema.values())
-    return FORMATS[format].streams and not strings
+def streams(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether an object of this format is sent while it is written.
+
+    Others are made on disk first: the length of the longest string, which is in the header of a
+    .npy file, is known last, and compressed records have to be checked before they are sent.
+    """
+    if format == "npy":
+        return not any(field.is_bytes for field in schema.values())
+    if format == "tfrecord":
+        return choose_compression(path, options.get("compression")) is None
+    return FORMATS[format].streams
 
 
 def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:
