@@ -347,7 +347,10 @@ class ObjectStore:
                 raise
             failure = self._translated(key, type(e).__name__, str(e))
         # Raised here, so that the original is not its context.
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # its traceback would keep this frame and its callers alive
 
     def _refuse_fork(self, key: str) -> None:
         global _used  # noqa: PLW0603
