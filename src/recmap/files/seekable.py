@@ -1,0 +1,96 @@
+"""Files for libraries that seek and read: zipfile and h5py."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, BinaryIO, cast
+
+from recmap.files.object_path import ObjectPath
+
+__all__ = ["SeekableObject", "open_seekable"]
+
+# What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
+# to each other.
+_BLOCK = 1 << 18
+_KEPT = 64
+# Blocks fetched at once.
+_AT_ONCE = 32
+
+
+def open_seekable(path: str) -> BinaryIO:
+    """Open a file for reading. Close it, or leave its context."""
+    if isinstance(path, ObjectPath):
+        return cast(BinaryIO, SeekableObject(path))
+    return open(path, "rb")
+
+
+class SeekableObject(io.RawIOBase):
+    """An object as a file. What was read last is kept in memory, at most 16 MiB.
+
+    ``failed`` is called with an error before it is raised, for libraries that hide it.
+    """
+
+    def __init__(
+        self, path: ObjectPath, failed: Callable[[BaseException], object] | None = None
+    ) -> None:
+        super().__init__()
+        self._info, self._store = path.info, path.store
+        self._at = 0
+        self._blocks: OrderedDict[int, memoryview] = OrderedDict()
+        self._lock = Lock()
+        self._failed = failed
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._info.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, or as much of it as the object has."""
+        view = memoryview(buffer).cast("B")
+        with self._lock:
+            end = min(self._at + len(view), self._info.size)
+            begin = self._at
+            try:
+                while self._at < end:
+                    number = self._at // _BLOCK
+                    part = self._block(number, end)[self._at - number * _BLOCK :]
+                    part = part[: end - self._at]
+                    view[self._at - begin : self._at - begin + len(part)] = part
+                    self._at += len(part)
+            except BaseException as e:
+                if self._failed is not None:
+                    self._failed(e)
+                raise
+        return max(0, end - begin)
+
+    def _block(self, number: int, end: int) -> memoryview:
+        """Return a block. Those up to ``end`` are fetched with it."""
+        found = self._blocks.get(number)
+        if found is None:
+            last = min(-(-end // _BLOCK), number + _AT_ONCE)
+            wanted = [i for i in range(number, last) if i not in self._blocks]
+            size = self._info.size
+            spans = [(i * _BLOCK, min((i + 1) * _BLOCK, size)) for i in wanted]
+            read = self._store.read_many(self._info, spans)
+            for i, block in zip(wanted, read, strict=True):
+                self._blocks[i] = block.data
+            while len(self._blocks) > _KEPT:
+                self._blocks.popitem(last=False)
+            found = self._blocks[number]
+        self._blocks.move_to_end(number)
+        return found
