@@ -71,6 +71,29 @@ def gzip_stream(folder: str) -> None:
         packed.write(data)
 
 
+def hdf5_layouts(folder: str) -> None:
+    """Write contiguous, compact, chunked, virtual and compound datasets, and lists."""
+    import h5py
+
+    made = columns()
+    with h5py.File(f"{folder}/x.h5", "w") as file:
+        file["contiguous"] = made["image"]
+        file["strings"] = [f"row {i}" for i in range(ROWS)]
+        file["bytes"] = np.array([b"%d" % i for i in range(ROWS)])
+        table = np.zeros(ROWS, [("a", "<i4"), ("b", "<f8", 3)])
+        table["a"], table["b"] = made["label"], np.random.default_rng(2).random((ROWS, 3))
+        file["table"] = table
+        file.create_dataset("tiles", data=made["image"], chunks=(7, 16, 3), compression="lzf")
+        file.create_dataset("big-endian", data=made["label"].astype(">i8"), chunks=(64,))
+        file.create_dataset("scaled", data=made["label"], chunks=(64,), scaleoffset=0)
+        lists = file.create_dataset("lists", ROWS, h5py.vlen_dtype("<i4"))
+        for i in range(ROWS):
+            lists[i] = np.arange(i % 5)
+        whole = h5py.VirtualLayout(ROWS, "<i8")
+        whole[:] = h5py.VirtualSource(".", "big-endian", ROWS)
+        file.create_virtual_dataset("virtual", whole)
+
+
 CASES = [
     Case("tfrecord", "x.tfrecord", saved("x.tfrecord")),
     Case("tfrecord-shards", "x-*.tfrecord", saved("x.tfrecord", shards=3)),
@@ -82,6 +105,10 @@ CASES = [
     Case("npz", "x.npz", saved("x.npz")),
     Case("npz-shards", "x-*.npz", saved("x.npz", shards=3)),
     Case("npz-deflated", "x.npz", saved("x.npz", compression="deflate")),
+    Case("hdf5", "x.h5", saved("x.h5", options={"chunk_rows": 16})),
+    Case("hdf5-gzip", "x.h5", saved("x.h5", compression="gzip")),
+    Case("hdf5-shards", "x-*.h5", saved("x.h5", shards=3)),
+    Case("hdf5-layouts", "x.h5", hdf5_layouts),
     Case("raw-shards", "x-*.bin", saved("x.bin", fixed, shards=3)),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

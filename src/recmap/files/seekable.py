@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Callable
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
@@ -30,18 +29,16 @@ def open_seekable(path: str) -> BinaryIO:
 class SeekableObject(io.RawIOBase):
     """An object as a file. What was read last is kept in memory, at most 16 MiB.
 
-    ``failed`` is called with an error before it is raised, for libraries that hide it.
+    ``error`` is what went wrong last, for libraries that hide it.
     """
 
-    def __init__(
-        self, path: ObjectPath, failed: Callable[[BaseException], object] | None = None
-    ) -> None:
+    def __init__(self, path: ObjectPath) -> None:
         super().__init__()
+        self.error: BaseException | None = None
         self._info, self._store = path.info, path.store
         self._at = 0
         self._blocks: OrderedDict[int, memoryview] = OrderedDict()
         self._lock = Lock()
-        self._failed = failed
 
     def readable(self) -> bool:
         return True
@@ -73,8 +70,7 @@ class SeekableObject(io.RawIOBase):
                     view[self._at - begin : self._at - begin + len(part)] = part
                     self._at += len(part)
             except BaseException as e:
-                if self._failed is not None:
-                    self._failed(e)
+                self.error = e
                 raise
         return max(0, end - begin)
 
