@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.object_reader import ObjectReader
 from recmap.files.object_store import Fetch
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import Places, as_places, cut_spans, merge_spans, within_pages
@@ -36,9 +37,8 @@ class FetchedFile(MappedFile):
 
     def __init__(self, path: ObjectPath) -> None:
         self.path = path
-        self._info = path.info
-        self._store = path.store
-        self.size = self._info.size
+        self._reader = ObjectReader(path)
+        self.size = self._reader.info.size
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         self._memory = mmap.mmap(-1, max(self.size, 1), flags=flags)
         self._target: npt.NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8)[: self.size]
@@ -55,6 +55,11 @@ class FetchedFile(MappedFile):
     @property
     def whole(self) -> bool:
         return False
+
+    def local(self) -> MappedFile | None:
+        """Return the object as a mapped file, if the cache has all of it."""
+        kept = self._reader.kept_whole
+        return None if kept is None else MappedFile(self.path, kept)
 
     def check_size(self, expected: int | None = None) -> None:
         """Do nothing: if the object changes, fetching it fails."""
@@ -84,7 +89,7 @@ class FetchedFile(MappedFile):
             absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
             parts = cut_spans(absent[0], np.minimum(absent[1], self.size), _PIECE)
             fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
-            self._store.start(self._info, fetches)
+            self._reader.start(fetches)
             self._fetches += fetches
             for first, stop in zip(*runs, strict=True):
                 self._users[first:stop] += 1

@@ -93,11 +93,14 @@ class ArrayColumn(ColumnReader):
         self._array = array
         self._file = file
         self._strings = array.dtype.kind in "SU"
-        # The bytes of all rows; empty unless the rows are contiguous.
-        plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
-        self._flat = (array if plain else array[:0]).reshape(-1).view(np.uint8)
+        self._flat = self._rows_of(array)
         self._items = math.prod(array.shape[1:])
         self.field = Field("bytes" if self._strings else array.dtype, array.shape[1:])
+
+    def _rows_of(self, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Return the bytes of all rows; empty unless the rows are contiguous."""
+        plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
+        return (array if plain else array[:0]).reshape(-1).view(np.uint8)
 
     def __len__(self) -> int:
         return len(self._array)
@@ -106,14 +109,32 @@ class ArrayColumn(ColumnReader):
         rows = self._array[start:stop]
         if self._file is None or not rows.size:
             return string_column(rows) if self._strings else rows
-        begin, end = self._file.span(rows)
         if not self._file.whole:
-            with self._file.hold(begin, end):
+            self._settle()
+        file, rows = self._file, self._array[start:stop]
+        begin, end = file.span(rows)
+        if not file.whole:
+            with file.hold(begin, end):
                 return string_column(rows) if self._strings else rows.copy()
-        self._file.will_read(begin, end)
+        file.will_read(begin, end)
         return string_column(rows) if self._strings else rows
 
+    def _settle(self) -> None:
+        """Read from a mapped file from now on, if the cache has all of the object."""
+        assert self._file is not None
+        local = self._file.local()
+        if local is None or not self._array.size:
+            return
+        begin, _ = self._file.span(self._array)
+        old = self._array
+        array = np.ndarray(old.shape, old.dtype, local.bytes, begin, old.strides)
+        # The file last: a thread that sees it reads the new array.
+        self._array, self._flat = array, self._rows_of(array)
+        self._file = local
+
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        if self._file is not None and not self._file.whole:
+            self._settle()
         if self._file is None or self._file.whole or not len(rows) or not self._array.size:
             return self._gather(rows)
         begin, end = self._file.span(self._array[:1])
