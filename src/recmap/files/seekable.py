@@ -7,6 +7,9 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+
+from recmap.files.fetched_file import FetchedFile
 from recmap.files.object_path import ObjectPath
 
 __all__ = ["SeekableObject", "open_seekable"]
@@ -22,7 +25,7 @@ _AT_ONCE = 32
 def open_seekable(path: str) -> BinaryIO:
     """Open a file for reading. Close it, or leave its context."""
     if isinstance(path, ObjectPath):
-        return cast(BinaryIO, SeekableObject(path))
+        return cast(BinaryIO, SeekableObject(FetchedFile(path)))
     return open(path, "rb")
 
 
@@ -32,12 +35,12 @@ class SeekableObject(io.RawIOBase):
     ``error`` is what went wrong last, for libraries that hide it.
     """
 
-    def __init__(self, path: ObjectPath) -> None:
+    def __init__(self, file: FetchedFile) -> None:
         super().__init__()
         self.error: BaseException | None = None
-        self._info, self._store = path.info, path.store
+        self._file, self._size = file, file.size
         self._at = 0
-        self._blocks: OrderedDict[int, memoryview] = OrderedDict()
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
 
     def readable(self) -> bool:
@@ -47,7 +50,7 @@ class SeekableObject(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._info.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if base + offset < 0:
             raise ValueError(f"cannot seek to {base + offset}, before the beginning")
         self._at = base + offset
@@ -60,13 +63,13 @@ class SeekableObject(io.RawIOBase):
         """Fill the buffer, or as much of it as the object has."""
         view = memoryview(buffer).cast("B")
         with self._lock:
-            end = min(self._at + len(view), self._info.size)
+            end = min(self._at + len(view), self._size)
             begin = self._at
             try:
                 while self._at < end:
                     number = self._at // _BLOCK
-                    part = self._block(number, end)[self._at - number * _BLOCK :]
-                    part = part[: end - self._at]
+                    within = self._at - number * _BLOCK
+                    part = self._block(number, end)[within : within + end - self._at]
                     view[self._at - begin : self._at - begin + len(part)] = part
                     self._at += len(part)
             except BaseException as e:
@@ -74,17 +77,17 @@ class SeekableObject(io.RawIOBase):
                 raise
         return max(0, end - begin)
 
-    def _block(self, number: int, end: int) -> memoryview:
+    def _block(self, number: int, end: int) -> bytes:
         """Return a block. Those up to ``end`` are fetched with it."""
         found = self._blocks.get(number)
         if found is None:
             last = min(-(-end // _BLOCK), number + _AT_ONCE)
-            wanted = [i for i in range(number, last) if i not in self._blocks]
-            size = self._info.size
-            spans = [(i * _BLOCK, min((i + 1) * _BLOCK, size)) for i in wanted]
-            read = self._store.read_many(self._info, spans)
-            for i, block in zip(wanted, read, strict=True):
-                self._blocks[i] = block.data
+            wanted = np.array([i for i in range(number, last) if i not in self._blocks])
+            begins, ends = wanted * _BLOCK, np.minimum((wanted + 1) * _BLOCK, self._size)
+            # Not ``hold``, which fetches ahead.
+            with self._file.start(begins, ends):
+                for i, begin, stop in zip(wanted.tolist(), begins, ends, strict=True):
+                    self._blocks[i] = self._file.bytes[begin:stop].tobytes()
             while len(self._blocks) > _KEPT:
                 self._blocks.popitem(last=False)
             found = self._blocks[number]

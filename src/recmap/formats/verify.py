@@ -14,6 +14,7 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
+from recmap.files.open_file import is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
@@ -122,8 +123,8 @@ def _verify_file(file: str, format: str) -> Verified:
 
 def _format(file: str) -> str:
     # Without a description, a file of any name may hold records.
-    described = os.path.exists(description_path(file))
-    if not described and not os.path.isdir(file) and sniff(file) is None:
+    described = not is_folder(file) and is_file(description_path(file))
+    if not described and not is_folder(file) and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format
