@@ -6,7 +6,7 @@ import glob
 import os
 import reprlib
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
@@ -100,12 +100,13 @@ def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
     return [as_location(path, storage=storage) for path in paths]
 
 
-def expand(paths: PathsLike) -> list[str]:
+def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern.
+    A path that exists is used literally, even if it looks like a pattern. ``storage`` has the
+    options for URLs.
     """
-    given = as_paths(paths)
+    given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
         return _expand_one(given)
     files = [file for path in given for file in _expand_one(path)]

@@ -17,7 +17,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CompressionError, CorruptRecordError, MemoryLimitError, StoreError
+from recmap.errors import (
+    CompressionError,
+    CorruptRecordError,
+    MemoryLimitError,
+    PathNotFoundError,
+    StoreError,
+)
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import inflate
 from recmap.model.batch import join
@@ -318,7 +324,7 @@ class CompressedFile(RecordFile):
                     wanted = int.from_bytes(held[:8], "little") + _core.FRAME_SIZE
                 if len(held) >= min(wanted, _MAX_FIRST_RECORD):
                     break
-        except StoreError:
+        except (PathNotFoundError, StoreError):
             raise
         except (CompressionError, OSError):
             pass  # reading the rows reports the error

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldTextError, StoreError
+from recmap.errors import DataError, FieldTextError, RecmapError
 from recmap.files.mapped import Guard, MappedFile
 from recmap.files.mapped_files import map_file
 from recmap.files.seekable import open_seekable
@@ -135,7 +135,7 @@ def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
         ):
             while member.read(_READ_SIZE):
                 pass
-    except StoreError:
+    except RecmapError:
         raise
     except (*_BROKEN, RuntimeError, zlib.error, lzma.LZMAError) as e:
         raise DataError(f"{path}: {info.filename}: {e}", file=path, byte=info.header_offset) from e
@@ -151,7 +151,7 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
             if count not in (len(found), _MANY):
                 raise ValueError(f"its directory has {len(found):,} members, not {count:,}")
             return [info for info in found if not info.is_dir()]
-    except StoreError:
+    except RecmapError:
         raise
     except _BROKEN as e:
         raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e

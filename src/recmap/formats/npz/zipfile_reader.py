@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, StoreError
+from recmap.errors import DataError, RecmapError
 from recmap.files.open_file import open_file
 from recmap.files.seekable import open_seekable
 from recmap.formats.npy import MAX_HEADER, NpyHeader
@@ -51,7 +51,7 @@ class ZipReader:
                 member = self._member(info)
                 member.seek(offset)
                 return member.read(size)
-        except StoreError:
+        except RecmapError:
             raise
         except _BROKEN as e:
             raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from recmap.errors import DataError, OptionError, StoreError
+from recmap.errors import DataError, OptionError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
@@ -127,7 +127,7 @@ class _Store:
         try:
             node = self._open(path, place_of(path))
             self.attributes = dict(node.attrs)
-        except (StoreError, OptionError):
+        except RecmapError:
             raise
         except Exception as e:  # damaged metadata may raise anything
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
@@ -142,7 +142,7 @@ class _Store:
             else:
                 members = node.members(max_depth=None)
                 self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
-        except (StoreError, OptionError):
+        except RecmapError:
             raise
         except Exception:
             # The consolidated metadata or the metadata of an array is damaged.
@@ -160,7 +160,7 @@ class _Store:
             seen.add(same)
             try:
                 node = root[inner]
-            except StoreError:
+            except RecmapError:
                 raise
             except Exception as e:  # damaged metadata may raise anything
                 self.broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
@@ -275,7 +275,7 @@ class _ZarrArray:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
-        except StoreError:
+        except RecmapError:
             raise
         except Exception as e:  # codecs may raise anything
             raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e

@@ -74,7 +74,7 @@ class _ObjectPlace(Place):
         return "/".join(filter(None, [self._key, folder]))
 
 
-class _Requests(zarr.storage.ObjectStore[Any]):
+class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
     """Makes the requests of zarr. Errors are those of recmap, without secrets."""
 
     def __init__(self, path: ObjectPath) -> None:
