@@ -7,9 +7,6 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
-import numpy as np
-
-from recmap.files.fetched_file import FetchedFile
 from recmap.files.object_path import ObjectPath
 
 __all__ = ["SeekableObject", "open_seekable"]
@@ -25,7 +22,7 @@ _AT_ONCE = 32
 def open_seekable(path: str) -> BinaryIO:
     """Open a file for reading. Close it, or leave its context."""
     if isinstance(path, ObjectPath):
-        return cast(BinaryIO, SeekableObject(FetchedFile(path)))
+        return cast(BinaryIO, SeekableObject(path))
     return open(path, "rb")
 
 
@@ -35,10 +32,10 @@ class SeekableObject(io.RawIOBase):
     ``error`` is what went wrong last, for libraries that hide it.
     """
 
-    def __init__(self, file: FetchedFile) -> None:
+    def __init__(self, path: ObjectPath) -> None:
         super().__init__()
         self.error: BaseException | None = None
-        self._file, self._size = file, file.size
+        self._info, self._store = path.info, path.store
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
@@ -50,7 +47,7 @@ class SeekableObject(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._info.size}[whence]
         if base + offset < 0:
             raise ValueError(f"cannot seek to {base + offset}, before the beginning")
         self._at = base + offset
@@ -63,7 +60,7 @@ class SeekableObject(io.RawIOBase):
         """Fill the buffer, or as much of it as the object has."""
         view = memoryview(buffer).cast("B")
         with self._lock:
-            end = min(self._at + len(view), self._size)
+            end = min(self._at + len(view), self._info.size)
             begin = self._at
             try:
                 while self._at < end:
@@ -82,12 +79,14 @@ class SeekableObject(io.RawIOBase):
         found = self._blocks.get(number)
         if found is None:
             last = min(-(-end // _BLOCK), number + _AT_ONCE)
-            wanted = np.array([i for i in range(number, last) if i not in self._blocks])
-            begins, ends = wanted * _BLOCK, np.minimum((wanted + 1) * _BLOCK, self._size)
-            # Not ``hold``, which fetches ahead.
-            with self._file.start(begins, ends):
-                for i, begin, stop in zip(wanted.tolist(), begins, ends, strict=True):
-                    self._blocks[i] = self._file.bytes[begin:stop].tobytes()
+            stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
+            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._info.size)
+            # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
+            # they happen to collect garbage of h5py.
+            read = memoryview(self._store.get(self._info, begin, upto))
+            for i in range(number, stop):
+                at = (i - number) * _BLOCK
+                self._blocks[i] = bytes(read[at : at + _BLOCK])
             while len(self._blocks) > _KEPT:
                 self._blocks.popitem(last=False)
             found = self._blocks[number]

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.fetched_file import FetchedFile
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.seekable import SeekableObject
@@ -80,8 +79,7 @@ class Hdf5File:
         self.path = path
         self.mapped = map_file(path)
         self.size = self.mapped.size
-        fetched = self.mapped if isinstance(self.mapped, FetchedFile) else None
-        self._object = None if fetched is None else SeekableObject(fetched)
+        self._object = SeekableObject(path) if isinstance(path, ObjectPath) else None
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
