@@ -189,7 +189,8 @@ class Saving:
         if self._engine is None:
             if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
-            return nullcontext(ProcessRunner(source, self._workers.count, self._workers.method))
+            workers = self._workers.reading(remote=source.remote)
+            return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
         from recmap.ray.runner import on_cluster
 
         return on_cluster(self._engine.address, source, self._output.dst, self._count)

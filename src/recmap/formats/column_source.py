@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.files.mapped import MappedFile, guarded
+from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
@@ -129,6 +130,10 @@ class ColumnsSource(Source):
     @property
     def chunk_bytes(self) -> int:
         return self._chunk_bytes
+
+    @property
+    def remote(self) -> bool:
+        return in_store(self._files)
 
     def __len__(self) -> int:
         return self._rows

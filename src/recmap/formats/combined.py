@@ -62,6 +62,10 @@ class _Combined(Source):
         return all(source.owns_rows for source in self._sources)
 
     @property
+    def remote(self) -> bool:
+        return any(source.remote for source in self._sources)
+
+    @property
     def compressed_files(self) -> Mapping[str, str]:
         return {f: how for source in self._sources for f, how in source.compressed_files.items()}
 

@@ -109,7 +109,7 @@ class LazySource(Source):
         """
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
-        self._rows = len(source)
+        self._rows, self._remote = len(source), source.remote
         self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -164,6 +164,10 @@ class LazySource(Source):
     @property
     def chunk_bytes(self) -> int:
         return sum(facts.chunk_bytes for facts in self._chosen())
+
+    @property
+    def remote(self) -> bool:
+        return self._remote
 
     def _chosen(self) -> list[_ColumnFacts]:
         return [self._facts[name] for name in self._schema]

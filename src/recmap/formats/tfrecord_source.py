@@ -30,7 +30,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_path import ObjectPath, in_store
 from recmap.files.open_file import file_size
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
@@ -86,6 +86,7 @@ class TFRecordSource(Source):
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
         self._paths, self._verify = files, verify
+        self._remote = in_store(files)
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
         self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
@@ -194,6 +195,10 @@ class TFRecordSource(Source):
     @property
     def owns_rows(self) -> bool:
         return True
+
+    @property
+    def remote(self) -> bool:
+        return self._remote
 
     @property
     def can_pad(self) -> bool:

@@ -190,6 +190,11 @@ class Source(ABC):
         return False
 
     @property
+    def remote(self) -> bool:
+        """Whether rows are fetched from a store. A process that is forked cannot do that."""
+        return False
+
+    @property
     def can_pad(self) -> bool:
         """Whether ``read_padded`` is worth trying."""
         return False
@@ -357,6 +362,10 @@ class WrappedSource(Source):
     @property
     def owns_rows(self) -> bool:
         return self._source.owns_rows
+
+    @property
+    def remote(self) -> bool:
+        return self._source.remote
 
     @property
     def can_pad(self) -> bool:

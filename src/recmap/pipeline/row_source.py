@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, OptionError, StoreError
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
@@ -103,7 +103,8 @@ class SourceRows:
     """The rows of a source, in its order.
 
     A process that was forked, or that received this by pickle, opens the files again:
-    processes must not share the position in an open file.
+    processes must not share the position in an open file. Objects in a store have none, and
+    opening them takes requests, so a source of these is pickled with all that is known of it.
     """
 
     calls_user_code = False
@@ -130,6 +131,7 @@ class SourceRows:
             self._damage, self.reach = e, sound + 1
             self.in_order = bool(source.compressed_files)
         self._files = list(source.files)
+        self.remote = source.remote
         self._can_pad, self._owns_rows = source.can_pad, source.owns_rows
 
     @property
@@ -153,6 +155,8 @@ class SourceRows:
     def source(self) -> Source:
         """The source, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
+            if self.remote:
+                raise _forked(self._files[0])
             self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
                 with suppress(DataError):
@@ -237,10 +241,15 @@ class SourceRows:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self._reopen is not None:
+        if self._reopen is not None and not self.remote:
             state["_source"] = None
             state["_process"] = 0
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.remote:
+            self._process = os.getpid()
 
 
 @runtime_checkable
@@ -275,6 +284,15 @@ def is_damaged(rows: Rows) -> bool:
 def sound_rows(rows: Rows, positions: Positions) -> int:
     """Count the rows before a bad one; 0 for rows that are not in the order of their files."""
     return rows.sound(positions) if isinstance(rows, InOrder) else 0
+
+
+def _forked(file: str) -> StoreError:
+    return StoreError(
+        f"{file}: this process was forked from one that had read from a store, and cannot do so "
+        'itself; start processes with "spawn": DataLoader(..., multiprocessing_context="spawn"), '
+        'or multiprocessing.set_start_method("spawn") for those of Keras',
+        url=file,
+    )
 
 
 def _run(positions: Positions) -> range | None:

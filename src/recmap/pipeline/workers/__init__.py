@@ -19,4 +19,4 @@ def open_pool(work: Work, workers: Workers) -> Pool:
     # Imported late: it needs sockets and signals, which most programs do not use.
     from recmap.pipeline.workers.processes import ProcessPool
 
-    return ProcessPool(work, workers.count, workers.method or "spawn")
+    return ProcessPool(work, workers.count, workers.start_method)
