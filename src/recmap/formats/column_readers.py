@@ -12,8 +12,11 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import fetch_ahead
 from recmap.files.memory import empty
+from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
+from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes
@@ -81,6 +84,11 @@ class ColumnReader(Protocol):
         """Return the column as an array without loading it; None if it is not stored as one."""
         return None
 
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be read; None if there is nothing to fetch."""
+        del rows
+        return None
+
     def row_bytes(self) -> int:
         """Return roughly how many bytes a row takes in the file."""
         return max(1, self.field.row_bytes or OFFSET)
@@ -116,10 +124,21 @@ class ArrayColumn(ColumnReader):
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         if self._file is None or self._file.whole or not len(rows) or not self._array.size:
             return self._gather(rows)
-        begin, end = self._file.span(self._array[:1])
-        begins = begin + rows * self._array.strides[0]
-        with self._file.hold(begins, begins + (end - begin)):
+        with self._file.hold(*self._places(self._file, rows)):
             return self._gather(rows)
+
+    def _places(self, file: MappedFile, rows: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+        """Return where the bytes of rows begin and end."""
+        begin, end = file.span(self._array[:1])
+        begins = begin + rows * self._array.strides[0]
+        return begins, begins + (end - begin)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if self._file is None or self._file.whole or not len(rows) or not self._array.size:
+            return None
+        if isinstance(rows, range):
+            return fetch_ahead(self._file, *self._file.span(self._array[rows.start : rows.stop]))
+        return fetch_ahead(self._file, *self._places(self._file, rows))
 
     def _gather(self, rows: npt.NDArray[np.int64]) -> Column:
         if not self._flat.size or not len(rows):

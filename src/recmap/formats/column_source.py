@@ -19,6 +19,8 @@ from recmap.files.mapped import MappedFile, guarded
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
@@ -158,6 +160,11 @@ class ColumnsSource(Source):
         self._check_size()
         self._check_ahead()
         return {name: column.gather(rows) for name, column in self._columns.items()}
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not self.remote:
+            return None
+        return fetching_all(column.fetch_ahead(rows) for column in self._columns.values())
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         self._check_size()

@@ -41,10 +41,12 @@ from recmap.model.batch import (
     PaddedRows,
     PadSpec,
     RowNumbers,
+    divide_rows,
     gather_from,
     join,
     rows_by_owner,
 )
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
@@ -340,6 +342,16 @@ class TFRecordSource(Source):
     def _gather_one_file(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._hold_rows(i)
         return self._files[i].gather(self._decoder, rows)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not self._remote or len(self._starts) < len(self._files):
+            return None
+        # A group maps the files itself.
+        group = None if isinstance(rows, range) else self._gathering.all()
+        if group is not None and not isinstance(rows, range):
+            return group.fetch_ahead(rows)
+        divided = divide_rows(np.array(self._starts), rows)
+        return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
 
     @guarded
     def read_padded(

@@ -27,6 +27,7 @@ from recmap.model.batch import (
     RowNumbers,
     rename,
 )
+from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
@@ -244,6 +245,14 @@ class Source(ABC):
         del rows, pads, size, allocate
         return None
 
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be read (a range) or gathered (an array).
+
+        Return at once. Return None if they are not in a store, or cannot be fetched ahead.
+        """
+        del rows
+        return None
+
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         """Return an upper bound on the size of each row in memory, or None if unknown."""
         del rows
@@ -396,6 +405,9 @@ class WrappedSource(Source):
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
         return self._source.read_padded(rows, pads, size, allocate)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self._source.fetch_ahead(rows)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         return self._source.row_sizes(rows)

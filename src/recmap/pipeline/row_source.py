@@ -17,6 +17,7 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
+from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -72,6 +73,10 @@ class Rows(Protocol):
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
         """Read the rows at these positions, into arrays that the caller may write to."""
+        ...
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        """Begin to fetch rows that are going to be read; None if they are not in a store."""
         ...
 
     def select(self, columns: Sequence[str]) -> Rows:
@@ -188,6 +193,13 @@ class SourceRows:
         if self._owns_rows:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        del epoch
+        if not self.remote:
+            return None
+        run = _run(positions)
+        return self.source.fetch_ahead(positions if run is None else run)
 
     def sound(self, positions: Positions) -> int:
         """Count the consecutive rows before a bad one."""
