@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from tests.store_servers import azurite, file_server, moto, seaweedfs
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RECMAP_CACHE", f"{tmp_path}-cache")
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)

@@ -28,6 +28,11 @@ pytestmark = WITH_WORKERS
 SHARDS, ROWS, ROW = 6, 20, 50_000
 
 
+@pytest.fixture(autouse=True)
+def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECMAP_CACHE_SIZE", "0")
+
+
 class Hold:
     closed = 0
 

@@ -20,6 +20,11 @@ pytestmark = WITH_WORKERS
 ROWS = 60
 
 
+@pytest.fixture(autouse=True)
+def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECMAP_CACHE_SIZE", "0")
+
+
 @pytest.fixture
 def local() -> rm.Dataset:
     return numbered(ROWS)

@@ -46,6 +46,8 @@ class CacheEntry:
         self._budget = budget
         self._folder = path
         self._seed = _crc(os.path.basename(path).encode())
+        facts = os.fstat(fd)
+        self._inode = facts.st_dev, facts.st_ino
         # The blocks that this process has checked or written.
         self._sound = np.zeros(self.blocks, np.bool_)
         self._reservations = Reservations(min(BLOCK, -(-size // _PAGE) * _PAGE))
@@ -72,6 +74,16 @@ class CacheEntry:
                 else:
                     self._note(block, 0)  # the data stays: another process may be writing it
         return sound.copy()
+
+    @property
+    def file_of_data(self) -> str:
+        """The path of the sparse file."""
+        return os.path.join(self._folder, "data")
+
+    def resume(self, closed: CacheEntry) -> None:
+        """Take over what another entry has found out about the same file."""
+        if closed._inode == self._inode:
+            self._sound |= closed._sound
 
     def admit(self, count: int) -> bool:
         """Reserve room for blocks before they are fetched. Return False if there is none."""
@@ -173,7 +185,7 @@ class CacheEntry:
         done = 0
         try:
             while done < len(buffer):
-                count = os.preadv(self.fd, [memoryview(buffer)[done:]], begin + done)
+                count = os.preadv(self.fd, [buffer[done:].data], begin + done)
                 if count == 0:
                     return 0  # somebody cut the file
                 done += count

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.object_reader import ObjectReader
 from recmap.files.object_store import Fetch
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import Places, as_places, cut_spans, merge_spans, within_pages
@@ -36,9 +37,8 @@ class FetchedFile(MappedFile):
 
     def __init__(self, path: ObjectPath) -> None:
         self.path = path
-        self._info = path.info
-        self._store = path.store
-        self.size = self._info.size
+        self._reader = ObjectReader(path)
+        self.size = self._reader.info.size
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         self._memory = mmap.mmap(-1, max(self.size, 1), flags=flags)
         self._target: npt.NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8)[: self.size]
@@ -55,6 +55,11 @@ class FetchedFile(MappedFile):
     @property
     def whole(self) -> bool:
         return False
+
+    def local(self) -> MappedFile | None:
+        """Return the object as a mapped file, if the cache has all of it."""
+        kept = self._reader.kept_whole
+        return None if kept is None else MappedFile(self.path, kept)
 
     def check_size(self, expected: int | None = None) -> None:
         """Do nothing: if the object changes, fetching it fails."""
@@ -75,16 +80,20 @@ class FetchedFile(MappedFile):
             self._ahead.passed(int(first[0]), int(stop[0]))
         return self.start(first, stop)
 
+    def drop_ahead(self) -> None:
+        """Free what was fetched ahead."""
+        self._ahead.drop()
+
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
         runs = merge_spans(*within_pages(*merge_spans(begins, ends, _GAP), _PAGE))
         with self._lock:
-            self._fetches = [each for each in self._fetches if not each.arrived]
+            self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = [self._absent(first, stop) for first, stop in zip(*runs, strict=True)]
             absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
             parts = cut_spans(absent[0], np.minimum(absent[1], self.size), _PIECE)
             fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
-            self._store.start(self._info, fetches)
+            self._reader.start(fetches)
             self._fetches += fetches
             for first, stop in zip(*runs, strict=True):
                 self._users[first:stop] += 1
@@ -102,12 +111,14 @@ class FetchedFile(MappedFile):
         with self._lock:
             for first, stop in zip(*runs, strict=True):
                 self._users[first:stop] -= 1
-            # A part that someone still needs goes on. So does one that failed, to be seen.
-            unused = [each for each in self._fetches if _meet(each, runs) and self._is_free(each)]
-            for fetch in unused:
-                fetch.give_up()
-                self._fetches.remove(fetch)
-            for first, stop in zip(*runs, strict=True):
+            freed = list(zip(*runs, strict=True))
+            for fetch in [each for each in self._fetches if _meet(each, runs)]:
+                if self._is_free(fetch):
+                    fetch.give_up()
+                    self._fetches.remove(fetch)
+                    # It may have brought more than this hold asked for.
+                    freed.append((fetch.begin // _PAGE, -(-fetch.end // _PAGE)))
+            for first, stop in freed:
                 for a, b in zip(*self._absent(first, stop), strict=True):
                     size = min(int(b) * _PAGE, self.size) - int(a) * _PAGE
                     self._memory.madvise(mmap.MADV_DONTNEED, int(a) * _PAGE, size)
@@ -116,9 +127,16 @@ class FetchedFile(MappedFile):
         """Return whether someone has planned for all of these bytes."""
         return bool(self._users[begin // _PAGE : -(-end // _PAGE)].all())
 
+    def _is_settled(self, fetch: Fetch) -> bool:
+        """Return whether a fetch has arrived, and each of its pages belongs to a hold."""
+        return fetch.arrived and bool(self._pages(fetch).all())
+
+    def _pages(self, fetch: Fetch) -> npt.NDArray[np.uint16]:
+        return self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)]
+
     def _is_free(self, fetch: Fetch) -> bool:
         """Return whether nobody needs any of these bytes."""
-        return not self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)].any()
+        return not self._pages(fetch).any()
 
 
 def _meet(fetch: Fetch, runs: tuple[Places, Places]) -> bool:

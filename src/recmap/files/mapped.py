@@ -36,11 +36,12 @@ class MappedFile:
     Views stay valid after the object is gone, unless the file is truncated.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, kept_at: str | None = None) -> None:
+        """Map a file, or the copy of it that is ``kept_at`` another place."""
         self.path = path
         try:
             # Make it absolute, because the process may change its working directory.
-            place = os.fsencode(os.path.abspath(path))
+            place = os.fsencode(os.path.abspath(kept_at or path))
             self._mapping = _core.Mapping(place, os.fsencode(path))
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
@@ -91,6 +92,10 @@ class MappedFile:
         """Release the pages of a span, unless the file is small. The system keeps them cached."""
         if self.size > _window_size():
             self._mapping.release_pages(begin, end)
+
+    def local(self) -> MappedFile | None:
+        """Return a file whose bytes can be read at any time, if there is one."""
+        return self
 
     @property
     def whole(self) -> bool:

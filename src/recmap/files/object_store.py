@@ -135,6 +135,18 @@ class Fetch:
             if self._target is not None:
                 self._target[:] = np.frombuffer(data, np.uint8)
 
+    def fill(self, fd: int) -> None:
+        """Read the bytes from the same place in a file."""
+        with self._lock:
+            if self._target is None:
+                return
+            rest = self._target.data
+            while rest:
+                count = os.preadv(fd, [rest], self.end - rest.nbytes)
+                if count == 0:
+                    raise StoreError("a file of the cache was cut while it was read", url="")
+                rest = rest[count:]
+
 
 class _InFlight:
     """Limits the memory that requests take."""
@@ -181,9 +193,11 @@ class ObjectStore:
             name = re.search(r"key: '(\w{1,60})'", str(e))
             what = name[1] if name is not None else "one of the names"
             failure = OptionError(f"storage: {what} is no option of {self._url.scheme}://")
-        except (self._obstore.exceptions.BaseError, TypeError, ValueError):
+        except (self._obstore.exceptions.BaseError, TypeError, ValueError) as e:
             failure = OptionError(
-                f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
+                'storage: give the account, as in storage={"account_name": "mine"}'
+                if "Account must be specified" in str(e)
+                else f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
             )
         raise failure
 
@@ -192,6 +206,15 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._url.root!r})"
+
+    @property
+    def place(self) -> str:
+        """Where the store is, to tell buckets of the same name apart."""
+        config = getattr(self._store, "config", {})
+        endpoint = config.get("endpoint") or _endpoint_variable(self._url.scheme)
+        account = config.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        told = [endpoint, account if self._url.scheme == "az" else ""]
+        return " at ".join([self._url.root, *filter(None, told)])
 
     def head(self, key: str) -> ObjectInfo:
         """Look an object up."""
@@ -208,6 +231,8 @@ class ObjectStore:
         listed = self._ask(
             prefix, lambda: self._obstore.list_with_delimiter(self._store, prefix or None)
         )
+        if "" in listed["common_prefixes"]:  # a key that begins with a slash
+            raise self._translated(prefix, "InvalidPathError", "")
         # A folder made in a web console is an empty object with the name of the folder.
         objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
         return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
@@ -241,7 +266,7 @@ class ObjectStore:
             self._fetch(info, parts[0])
             return made
         try:
-            self.start(info, parts)
+            self.submit(partial(self._fetch, info), parts)
             for part in parts:
                 part.wait()
         finally:
@@ -249,22 +274,26 @@ class ObjectStore:
                 part.give_up()
         return made
 
-    def start(self, info: ObjectInfo, parts: Sequence[Fetch]) -> None:
-        """Begin to read parts of an object, with one request each."""
-        self._refuse_fork(info.key)  # its threads are gone, too
+    def submit(self, work: Callable[[Fetch], None], parts: Sequence[Fetch]) -> None:
+        """Do work for each of several parts of an object, in threads that may wait."""
+        self._refuse_fork("")  # its threads are gone, too
         with self._lock:
             if self._threads is None:
                 self._threads = Threads(_REQUESTS, "recmap-fetch")
         for part in parts:
-            part.start(self._threads, partial(self._fetch_in_turn, info))
-
-    def _fetch_in_turn(self, info: ObjectInfo, part: Fetch) -> None:
-        with _in_flight.room(part.end - part.begin):
-            if not part.given_up:
-                self._fetch(info, part)
+            part.start(self._threads, work)
 
     def _fetch(self, info: ObjectInfo, part: Fetch) -> None:
-        options: dict[str, Any] = {"range": (part.begin, part.end)}
+        if not part.given_up:
+            part.put(self.get(info, part.begin, part.end))
+
+    def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
+        """Read a span with one request, into a buffer of the store's own."""
+        with _in_flight.room(end - begin):
+            return self._get(info, begin, end)
+
+    def _get(self, info: ObjectInfo, begin: int, end: int) -> Any:
+        options: dict[str, Any] = {"range": (begin, end)}
         # A weak ETag never matches If-Match, so it is compared below.
         if info.etag is not None and not info.etag.startswith("W/"):
             options["if_match"] = info.etag
@@ -277,9 +306,9 @@ class ObjectStore:
         same = found.size == info.size and (
             found.etag == info.etag if info.etag else found.modified == info.modified
         )
-        if not same or len(data) != part.end - part.begin:
+        if not same or len(data) != end - begin:
             raise self._changed(info.key)
-        part.put(data)
+        return data
 
     def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
         """Repeat a read whose body broke off, where obstore does not: without an ETag."""
@@ -364,7 +393,8 @@ class ObjectStore:
                 "character, which recmap cannot read",
                 url=url,
             )
-        if status in (301, 307):
+        elsewhere = reason in ("AuthorizationHeaderMalformed", "PermanentRedirect")
+        if self._url.scheme == "s3" and (elsewhere or "redirect without LOCATION" in text):
             return StoreError(
                 f'{url}: the bucket is in another region; give storage={{"region": ...}}',
                 url=url,
@@ -374,6 +404,13 @@ class ObjectStore:
             return StoreTimeoutError(f"{url}: no answer in time, after several attempts", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
             return StoreError(f"{url}: cannot reach the server, or it hangs up", url=url)
+        if status is not None and status < 500 and status not in (408, 429):
+            return StoreError(
+                f"{url}: the store refuses the request ({told}); check the endpoint, the region "
+                "and the credentials",
+                url=url,
+                status=status,
+            )
         return StoreError(
             f"{url}: the store failed{f' ({told})' if told else ''}, after several attempts",
             url=url,
@@ -427,12 +464,19 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "gs": stores.GCSStore,
         "az": stores.AzureStore,
     }
-    variables = [os.environ[name] for name in _ENDPOINTS[url.scheme] if name in os.environ]
-    endpoint = next(iter([options["endpoint"]] if "endpoint" in options else variables), "")
+    endpoint = options.get("endpoint") or _endpoint_variable(url.scheme)
+    if endpoint and not str(endpoint).startswith(("http://", "https://")):
+        raise OptionError("storage: endpoint: give a URL that begins with http:// or https://")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
     if url.scheme == "gs" and endpoint:
         options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
+
+
+def _endpoint_variable(scheme: str) -> str:
+    """Return the address of a server of one's own that the environment gives; "" if none."""
+    given = [os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if name in os.environ]
+    return given[0] if given else ""
 
 
 def _retries(storage: Storage) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from threading import RLock
@@ -25,6 +26,9 @@ __all__ = ["FileGroup", "FileGroups"]
 # The most files mapped at once for a span of rows.
 _MAX_SPAN_FILES = 512
 
+# Seconds between looks whether all objects are in the cache.
+_LOOK_EVERY = 1.0
+
 _T = TypeVar("_T")
 _RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -36,17 +40,17 @@ class FileGroup:
     """
 
     def __init__(self, files: Sequence[PlainFile], mapped: Sequence[MappedFile]) -> None:
-        self._plain, self._mapped = list(files), mapped
+        self.files, self._mapped = list(files), mapped
         self._starts = np.cumsum([0, *(file.count() for file in files)], dtype=np.int64)
-        self._files = _core.Files()
+        self._native = _core.Files()
         for file, mapping in zip(files, mapped, strict=True):
             if mapping.size < file.size:  # the file was replaced
                 mapping.check_size(file.size)
             with file.index.lock:
                 index = file.index
-                self._files.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
+                self._native.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
         self._unchecked = set(range(len(files)))
-        self._whole = all(mapping.whole for mapping in mapped)
+        self.whole = all(mapping.whole for mapping in mapped)
 
     def gather(
         self, decoder: Decoder[_T], rows: _RowNumbers, verify: bool, *, ask: bool = True
@@ -61,12 +65,12 @@ class FileGroup:
 
         def where(row: int) -> tuple[str, int]:
             owner = 0 if owners is None else owners[row]
-            return self._plain[owner].path, int(numbers[row])
+            return self.files[owner].path, int(numbers[row])
 
         # Use more threads than this thread's share: they mostly wait for the disk.
-        files, threads = self._files, thread_count() if len(rows) > 1 else 1
+        files, threads = self._native, thread_count() if len(rows) > 1 else 1
         with self._hold(read, numbers, owners):
-            if ask and self._whole:
+            if ask and self.whole:
                 _core.prefetch_records(files, owners, numbers)
             offsets, fault = _core.locate(files, owners, numbers, threads)
             if fault is None:
@@ -80,22 +84,22 @@ class FileGroup:
 
     def fetch_ahead(self, rows: _RowNumbers) -> Fetching | None:
         """Begin to fetch rows that are going to be gathered."""
-        if self._whole:
+        if self.whole:
             return None
         divided = divide_rows(self._starts[:-1], rows)
-        return fetching_all(self._plain[i].fetch_into(self._mapped[i], mine) for i, mine in divided)
+        return fetching_all(self.files[i].fetch_into(self._mapped[i], mine) for i, mine in divided)
 
     def _hold(
         self, read: Sequence[int], numbers: _RowNumbers, owners: npt.NDArray[np.uint32] | None
     ) -> AbstractContextManager[Any]:
         """Have the records of these rows ready, in the files that are read."""
         stack = ExitStack()
-        if self._whole:
+        if self.whole:
             return stack
         # Begin to fetch from all files before waiting for the first.
         holds = [
             self._mapped[i].hold(
-                *self._plain[i].index.spans(numbers if owners is None else numbers[owners == i])
+                *self.files[i].index.spans(numbers if owners is None else numbers[owners == i])
             )
             for i in read
         ]
@@ -108,16 +112,16 @@ class FileGroup:
 
     def _divided(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
         """Return each row's number in its file, and the files; None if there is only one file."""
-        if len(self._plain) == 1:
+        if len(self.files) == 1:
             return rows, None
         return _core.divide_among_files(self._starts, np.ascontiguousarray(rows), thread_count())
 
     def _check(self, files: Sequence[int], *, by_page: bool) -> None:
         """Raise if one of these files has shrunk, or fails its deferred check."""
-        local = [self._mapped[i] for i in files if self._whole or self._mapped[i].whole]
+        local = [self._mapped[i] for i in files if self.whole or self._mapped[i].whole]
         MappedFile.check_sizes(local, by_page=by_page)
         for i in self._unchecked.intersection(files):
-            self._plain[i].check_before_read()
+            self.files[i].check_before_read()
             self._unchecked.discard(i)
 
 
@@ -127,6 +131,7 @@ class FileGroups:
     def __init__(self, files: Sequence[RecordFile], mapped: MappedFiles) -> None:
         self._record_files, self._mapped = files, mapped
         self._all: FileGroup | None = None
+        self._look_again = 0.0
         self._lock = RLock()
 
     def __reduce__(self) -> tuple[type[FileGroups], tuple[Any, ...]]:
@@ -145,7 +150,20 @@ class FileGroups:
                 held = self._mapped.hold([file.path for file in plain])
                 if held is not None:
                     self._all = FileGroup(plain, held)
+            elif not self._all.whole and self._is_due():
+                # The cache may have all objects by now.
+                held = self._mapped.hold([file.path for file in self._all.files])
+                if held is not None and all(file.whole for file in held):
+                    self._all = FileGroup(self._all.files, held)
             return self._all
+
+    def _is_due(self) -> bool:
+        """Return whether to look again if objects have become files."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return False
+        self._look_again = now + _LOOK_EVERY
+        return True
 
     def span(self, first: int, last: int) -> FileGroup | None:
         """Return a group of the files from ``first`` to ``last``, which must be fully indexed.

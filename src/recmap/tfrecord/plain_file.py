@@ -30,6 +30,7 @@ from recmap.tfrecord.record_file import (
     size_bound,
     uniform_fitting,
 )
+from recmap.tfrecord.sidecar import keep_index
 
 __all__ = ["PlainFile"]
 
@@ -117,9 +118,12 @@ class PlainFile(RecordFile):
         """Find up to ``rows`` records, and return how many exist."""
         index = self.index
         with index.lock:
+            scanned = self._must_scan(rows)
             while self._must_scan(rows):
                 self._ahead.clear()
                 self._scan_on(_SCAN_SIZE)
+        if scanned:
+            keep_index(self.path, index)
         return self._found(rows)
 
     def _must_scan(self, rows: int) -> bool:

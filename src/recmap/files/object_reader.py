@@ -1,0 +1,206 @@
+"""Read parts of an object: from the disk cache what it has, and the rest from the store."""
+
+from __future__ import annotations
+
+import os
+import resource
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, RLock
+from typing import Any
+
+import numpy as np
+
+from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_store import Fetch
+from recmap.files.temporary import temporary_path
+
+__all__ = ["ObjectReader", "keep_beside", "kept_beside"]
+
+# One entry of the cache is kept open for this many descriptors that the process may have.
+_DESCRIPTORS = 4
+
+
+class ObjectReader:
+    """Reads one version of one object, for several threads at once.
+
+    What the cache takes is fetched in whole blocks, and what it refuses exactly as asked for.
+    """
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path, self._store, self.info = path, path.store, path.info
+        # An entry that was closed is kept, because it knows which blocks are sound.
+        self._entry: CacheEntry | None = None
+        self._cached = self.info.pinned
+        self._users = 0
+        self._lock = RLock()
+        # Blocks that are being fetched.
+        self._coming: dict[int, Event] = {}
+
+    def start(self, parts: Sequence[Fetch]) -> None:
+        """Begin to read parts of the object, in other threads."""
+        self._store.submit(self._bring, parts)
+
+    @property
+    def kept_whole(self) -> str | None:
+        """The file with the whole object, if the cache has it and this process has checked it."""
+        entry = self._entry
+        return entry.file_of_data if entry is not None and entry.complete else None
+
+    def _bring(self, part: Fetch) -> None:
+        if part.given_up:
+            return
+        with self._open_entry() as entry:
+            first, stop = part.begin // BLOCK, -(-part.end // BLOCK)
+            if entry is not None and self._have_blocks(entry, first, stop):
+                part.fill(entry.fd)
+                return
+        part.put(self._store.get(self.info, part.begin, part.end))
+
+    def _have_blocks(self, entry: CacheEntry, first: int, stop: int) -> bool:
+        """Fetch the blocks that are not in the cache. Return whether all of them are there now."""
+        missing = np.flatnonzero(~entry.present(first, stop)) + first
+        if not len(missing):
+            return True
+        done = Event()
+        with self._lock:
+            others = [self._coming[block] for block in missing.tolist() if block in self._coming]
+            mine = [block for block in missing.tolist() if block not in self._coming]
+            if mine and not entry.admit(len(mine)):
+                return False
+            self._coming.update(dict.fromkeys(mine, done))
+        left = len(mine)
+        try:
+            for blocks in _runs(mine):
+                begin = blocks[0] * BLOCK
+                end = min((blocks[-1] + 1) * BLOCK, self.info.size)
+                data = memoryview(self._store.get(self.info, begin, end))
+                for i, block in enumerate(blocks):
+                    left -= 1
+                    entry.store(block, data[i * BLOCK : (i + 1) * BLOCK])
+        finally:
+            entry.give_back(left)
+            with self._lock:
+                for block in mine:
+                    del self._coming[block]
+            done.set()
+        for other in others:
+            other.wait()
+        # Another thread may have failed, or the disk may be full.
+        return bool(entry.present(first, stop).all())
+
+    @contextmanager
+    def _open_entry(self) -> Iterator[CacheEntry | None]:
+        """Have the entry of the cache open, if there is one."""
+        with self._lock:
+            self._users += 1
+            if self._cached and (self._entry is None or self._entry.fd < 0):
+                self._open()
+            entry = self._entry if self._cached else None
+        try:
+            yield entry
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def _open(self) -> None:
+        entry = _entry(self.path)
+        if entry is None:
+            self._cached = False
+            return
+        if self._entry is not None:
+            entry.resume(self._entry)
+        self._entry = entry
+        _open_readers.note(self)
+
+    def close(self) -> bool:
+        """Close the entry of the cache and return True, unless it is being used."""
+        with self._lock:
+            if self._users:
+                return False
+            if self._entry is not None and self._entry.fd >= 0:
+                self._entry.close()
+            return True
+
+
+def _entry(path: ObjectPath) -> CacheEntry | None:
+    """Open the entry of an object, if there is a cache and it has room."""
+    cache, info = default_cache(), path.info
+    if cache is None or not info.pinned:
+        return None
+    name = f"{path.store.place}/{info.key}"
+    return cache.entry(name, f"{info.etag} {info.modified.isoformat()}", info.size)
+
+
+def keep_beside(path: ObjectPath, name: str, content: bytes) -> None:
+    """Keep a small file with an object in the cache, if there is one."""
+    entry = _entry(path)
+    if entry is None:
+        return
+    try:
+        target = entry.file(name)
+        temporary = temporary_path(target)
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, target)
+    except OSError:
+        return  # it only saves time
+    finally:
+        entry.close()
+
+
+def kept_beside(path: ObjectPath, name: str, most: int) -> bytes | None:
+    """Return the content of a small file that was kept with an object, if there is one."""
+    entry = _entry(path)
+    if entry is None:
+        return None
+    try:
+        with open(entry.file(name), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return file.read(size) if size <= most else None
+    except OSError:
+        return None
+    finally:
+        entry.close()
+
+
+def _runs(blocks: Sequence[int]) -> list[list[int]]:
+    """Divide numbers into runs without gaps.
+
+    >>> _runs([1, 2, 5])
+    [[1, 2], [5]]
+    """
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and runs[-1][-1] == block - 1:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return runs
+
+
+class _OpenReaders:
+    """Closes the entries that were opened first, if a process has too many open."""
+
+    def __init__(self) -> None:
+        self._readers: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
+        self._lock = RLock()
+
+    def note(self, reader: ObjectReader) -> None:
+        with self._lock:
+            self._readers[id(reader)] = weakref.ref(reader)
+            self._readers.move_to_end(id(reader))
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _DESCRIPTORS
+            tried = 0
+            while len(self._readers) > most and tried < len(self._readers):
+                key, found = self._readers.popitem(last=False)
+                old = found()
+                tried += 1
+                if old is not None and not old.close():
+                    self._readers[key] = found
+
+
+_open_readers = _OpenReaders()
