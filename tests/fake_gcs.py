@@ -118,7 +118,7 @@ class _GcsHandler(Handler):
 
     def _check_access(self, bucket: str) -> None:
         given = self.headers.get("Authorization")
-        if given is None:
+        if given is None or given.strip() == "Bearer":
             if bucket != "public" or self.command not in ("GET", "HEAD"):
                 raise _RefusedError(403, "AccessDenied")
         elif given == f"Bearer {DENIED_TOKEN}":

@@ -41,6 +41,8 @@ AZURE_KEY = (
 _AZURITE = Path(__file__).parent.parent / "build/azurite/node_modules/.bin/azurite-blob"
 # Seconds for a server to start on a busy machine.
 _PATIENCE = 120
+# Runs a command, and kills it when the process of the test is gone, however it ended.
+_UNTIL_END_OF_INPUT = '{ "$@"; kill -9 $$; } & read _; kill -9 -$$'
 # Ports that the system gives to nobody by itself, so that no other program gets one between our
 # choice and the start of the server.
 _PORTS = range(10_000, 32_000)
@@ -145,7 +147,12 @@ def moto() -> Iterator[str]:
 def _running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=folder, start_new_session=True
+            ["sh", "-c", _UNTIL_END_OF_INPUT, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
         )
     try:
         _wait(url, process, folder / "log")
@@ -153,7 +160,7 @@ def _running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

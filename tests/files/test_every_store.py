@@ -68,6 +68,29 @@ def test_keys_are_literal(any_store: Bucket, key: str) -> None:
         assert [each.key for each in found(any_store, "**/*.npy")] == [key]
 
 
+# SeaweedFS has no such keys: it merges slashes.
+@pytest.mark.parametrize("kind", ["azure_container", "gcs_bucket"])
+@pytest.mark.parametrize("key", ["d//x.npy", "/x.npy", "/d/x.npy", "d/../x.npy", "d/a\nb.npy"])
+def test_keys_that_cannot_be_read_are_never_passed_over(
+    request: pytest.FixtureRequest, kind: str, key: str
+) -> None:
+    bucket: Bucket = request.getfixturevalue(kind)
+    bucket.put("d/good.npy", b"x")
+    bucket.put("x.npy", b"x")
+    bucket.put(key, b"y")
+    with pytest.raises(rm.StoreError, match="which recmap cannot read"):
+        found(bucket, "**")
+    with pytest.raises(rm.RecmapError, match="recmap cannot read|a slash too many"):
+        found(bucket, key)
+
+
+def test_folders_made_in_a_web_console_hold_only_their_objects(any_bucket: Bucket) -> None:
+    any_bucket.put("d/", b"")
+    any_bucket.put("d/x.npy", b"x")
+    for pattern in ("d/", "d", "*/*", "d/**"):
+        assert [each.key for each in found(any_bucket, pattern)] == ["d/x.npy"]
+
+
 @pytest.mark.parametrize(
     "faults",
     [[Status(503), Status(429)], [Drop()], [Cut(1000), Cut(5000)]],

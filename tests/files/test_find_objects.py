@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -111,14 +110,6 @@ def test_companions_of_data_are_not_data(tree: Bucket, key: str) -> None:
     with pytest.raises(rm.PathNotFoundError):
         found(tree, key)
     assert found(tree, "alone.idx") == expand("alone.idx")
-
-
-def test_folders_made_in_a_web_console_hold_only_their_objects(public: Bucket) -> None:
-    public.put("d/x.npy", b"x")
-    marker = urllib.request.Request(f"{public.proxy.url}/public/d/", b"", method="PUT")
-    urllib.request.urlopen(marker, timeout=30).close()
-    for key in ("d/", "d", "*/x.npy", "*/*", "d/**"):
-        assert found(public, key) == ["d/x.npy"]
 
 
 def test_a_folder_costs_one_listing(tree: Bucket) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.faulty_proxy import Cut, Drop, FaultyProxy, Hold, Stall, Status
 from tests.store_servers import file_server
 
 if TYPE_CHECKING:
-    from tests.buckets import Bucket
+    from tests.buckets import Bucket, HttpFolder
 
 DATA = np.random.default_rng(1).integers(0, 256, 20 << 20, np.uint8).tobytes()
 SMALL = DATA[: 1 << 20]
@@ -119,6 +120,10 @@ def test_faults_among_parallel_requests_do_not_show(bucket: Bucket) -> None:
         (Status(503), rm.StoreError, "503"),
         (Status(403, body=b"<Code>AccessDenied</Code>"), rm.AccessDeniedError, "AccessDenied"),
         (Status(401), rm.AccessDeniedError, "401"),
+        (Status(301), rm.StoreError, "in another region"),
+        (Status(400, body=b"<Code>PermanentRedirect</Code>"), rm.StoreError, "another region"),
+        (Status(400), rm.StoreError, r"refuses the request \(400\); check"),
+        (Status(429), rm.StoreError, r"failed \(429\), after several attempts"),
         (Status(404), rm.PathNotFoundError, "no such object"),
         (Status(404, body=b"<Code>NoSuchBucket</Code>"), rm.PathNotFoundError, "no such bucket"),
         (Status(412), rm.ObjectChangedError, "open it again"),
@@ -285,6 +290,25 @@ def test_files_of_http_servers_are_read() -> None:
         assert not ObjectStore(url, Storage()).head(url.key).pinned
 
 
+def test_redirects_of_http_servers_are_followed(http_folder: HttpFolder) -> None:
+    http_folder.put("x.bin", SMALL)
+    store, proxy = http_folder.store(retries=0), http_folder.proxy
+    info = store.head("data/x.bin")
+    for code in (301, 302, 303, 307, 308):
+        there = Status(code, {"Location": f"{http_folder._server.url}/data/x.bin?key=canary"})
+        proxy.faults.append(there)
+        assert store.head("data/x.bin") == info
+        proxy.faults.append(there)
+        assert store.read(info, 5, 10).tobytes() == SMALL[5:10]
+    nowhere = Status(302, {"Location": "http://127.0.0.1:9/x.bin?key=canary"})
+    for fault in (nowhere, Status(302), Status(302, {"Location": f"{proxy.url}/data/x.bin"})):
+        proxy.faults.extend([fault] * 30)
+        with pytest.raises(rm.StoreError) as caught:
+            store.read(info, 5, 10)
+        proxy.faults.clear()
+        assert "canary" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_http_servers_without_ranges_or_listings_are_refused() -> None:
     with file_server() as server:
         server.files["/x.bin"] = SMALL
@@ -306,3 +330,14 @@ def test_obstore_is_imported_only_for_urls() -> None:
         env=os.environ,
     )
     assert run.stdout == "False\n"
+
+
+def test_a_file_that_may_change_unnoticed_is_read_only_if_asked_for() -> None:
+    with file_server() as server:
+        server.files["/x.bin"], server.etag, server.dated = SMALL, None, False
+        url = parse_url(f"{server.url}/x.bin")
+        store = ObjectStore(url, Storage())
+        with pytest.raises(rm.StoreError, match="neither an ETag nor a date"):
+            store.read(store.head("x.bin"), 0, 10)
+        store = ObjectStore(url, Storage({"unpinned": True}))
+        assert store.read(store.head("x.bin"), 0, 10).tobytes() == SMALL[:10]

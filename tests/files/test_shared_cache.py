@@ -12,7 +12,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from recmap.files.block_cache import BLOCK
+from recmap.files import block_cache
+from recmap.files.block_cache import BLOCK, CacheEntry
+from recmap.files.cache_folder import lock
+from recmap.files.temporary import temporary_path
 from tests.files.cached_blocks import (
     AMPLE,
     URL,
@@ -187,6 +190,54 @@ def test_a_forked_process_shares_an_entry() -> None:
     assert sound_blocks(entry) == {0, 1, 2}
     entry.close()
     assert not cache.folder.in_use(key)
+
+
+def test_a_forked_process_does_not_give_back_what_its_parent_does() -> None:
+    cache = make_cache()
+    entry = opened(cache)
+    assert entry.admit(3)
+    entry.give_back(3)  # this is subtracted with the next reservation, or when it is closed
+    before = cache.folder.used()
+    assert before is not None
+    in_child(lambda: opened(cache).close())
+    assert cache.folder.used() == before
+    entry.close()
+    assert cache.folder.used() == before - 3 * BLOCK
+
+
+def test_what_killed_processes_were_making_is_removed() -> None:
+    cache = make_cache()
+    in_child(lambda: os.mkdir(temporary_path(cache.folder.place("0" * 64))))
+    mine = temporary_path(cache.folder.place("1" * 64))
+    os.mkdir(mine)
+    assert len(os.listdir(cache.folder.path)) == 2
+    assert list(cache.folder.objects()) == []
+    assert os.listdir(cache.folder.path) == [os.path.basename(mine)]
+
+
+def test_an_entry_replaced_while_it_is_opened_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = make_cache()
+    entry = opened(cache)
+    fill(entry)
+    key = os.path.basename(place(entry))
+    entry.close()
+    others: list[CacheEntry] = []
+    evicted: list[int | None] = []
+
+    def replace_first(fd: int, kind: int) -> bool:
+        if not evicted:
+            evicted.append(cache.folder.drop(key))
+            others.append(opened(make_cache()))
+            fill(others[0], [1])
+        return lock(fd, kind)
+
+    monkeypatch.setattr(block_cache, "lock", replace_first)
+    again = opened(cache)
+    assert None not in evicted
+    assert sound_blocks(again) == {1}
+    assert os.path.samestat(os.fstat(again.fd), os.fstat(others[0].fd))
 
 
 def test_a_forked_process_keeps_an_entry_that_its_parent_has_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import traceback
@@ -118,6 +119,40 @@ def test_a_signature_of_azure_allows_what_it_was_made_for(azure_container: Azure
         assert "sig=" not in shown(caught.value)
 
 
+def test_what_a_server_repeats_is_not_shown(any_store: Bucket) -> None:
+    """Servers put signatures, and even whole requests, into their errors."""
+    any_store.put("x.bin", b"hello")
+    url = parse_url(any_store.url_of("x.bin"))
+    store = ObjectStore(url, Storage({**any_store.storage, "retries": 0}))
+    info = store.head(url.key)
+    body = f"<Error><Code>Hello</Code><StringToSign>{CANARY}</StringToSign></Error>".encode()
+    codes = [400, 401, 403, 404, 409, 412, 416, 500]
+    for code, request in itertools.product(codes, requests_of(store, info)[2:]):
+        any_store.proxy.faults.extend([Status(code, {"x-canary": CANARY}, body)] * 2)
+        with pytest.raises(OSError, match="x.bin: ") as caught:
+            request()
+        any_store.proxy.faults.clear()
+        assert isinstance(caught.value, rm.RecmapError)
+        assert CANARY not in shown(caught.value)
+
+
+def test_a_key_of_a_google_service_account_is_taken(gcs_bucket: GcsBucket) -> None:
+    gcs_bucket._server.put("public", "x.bin", b"hello")
+    account = {
+        "gcs_base_url": gcs_bucket.proxy.url,
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
+    storage = {
+        "endpoint": gcs_bucket.proxy.url,
+        "service_account_key": json.dumps(account, indent=2),
+    }
+    store = ObjectStore(parse_url("gs://public"), Storage(storage))
+    assert store.read(store.head("x.bin"), 0, 5).tobytes() == b"hello"
+
+
 def test_data_that_is_not_public_is_denied(any_bucket: Bucket) -> None:
     info = stored(any_bucket)
     kept = ("endpoint", "account_name", "retries")
@@ -204,6 +239,17 @@ def test_wrong_options_show_no_secrets(any_bucket: Bucket, options: dict[str, An
     with pytest.raises(rm.OptionError) as caught:
         any_bucket.store(**{any_bucket.secret: CANARY}, **options)
     assert CANARY not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+
+
+def test_a_wrong_endpoint_is_refused(any_bucket: Bucket) -> None:
+    with pytest.raises(rm.OptionError, match="endpoint: give a URL"):
+        any_bucket.store(endpoint="127.0.0.1:80")
+
+
+def test_azure_needs_an_account(azure_container: AzureContainer) -> None:
+    del azure_container.storage["account_name"]
+    with pytest.raises(rm.OptionError, match="give the account"):
+        azure_container.store()
 
 
 def test_options_of_other_stores_are_refused_over_http(http_folder: HttpFolder) -> None:

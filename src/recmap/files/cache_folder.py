@@ -36,8 +36,9 @@ __all__ = ["CacheFolder", "StoredObject", "is_file", "lock"]
 # Another layout gets another name, so that versions of recmap do not disturb each other.
 _LAYOUT = "objects-v1"
 _ENTRY = re.compile(r"[0-9a-f]{64}")
-# Used bytes, all bytes that were ever reserved, and both combined: garbage is not mistaken for it.
+# Used bytes, all bytes that were ever reserved, and a check: garbage is not mistaken for usage.
 _USAGE = struct.Struct("<QQQ")
+_CHECK = int.from_bytes(b"recmap-1", "little")
 _ALL_ONES = (1 << 64) - 1
 # Seconds to wait for a lock. Locks are held for moments, unless a process was stopped.
 _PATIENCE = 5.0
@@ -276,7 +277,7 @@ def _read(fd: int) -> tuple[int, int] | None:
     if len(data) != _USAGE.size:
         return None
     used, reserved, check = _USAGE.unpack(data)
-    return (used, reserved) if used ^ reserved ^ check == _ALL_ONES else None
+    return (used, reserved) if used ^ reserved ^ check == _CHECK else None
 
 
 def _subtract(fd: int, size: int) -> None:
@@ -287,7 +288,7 @@ def _subtract(fd: int, size: int) -> None:
 
 def _write(fd: int, used: int, reserved: int) -> None:
     reserved &= _ALL_ONES
-    data = _USAGE.pack(used, reserved, used ^ reserved ^ _ALL_ONES)
+    data = _USAGE.pack(used, reserved, used ^ reserved ^ _CHECK)
     os.pwrite(fd, data, 0)
     if os.fstat(fd).st_size != len(data):
         os.ftruncate(fd, len(data))

@@ -193,9 +193,11 @@ class ObjectStore:
             name = re.search(r"key: '(\w{1,60})'", str(e))
             what = name[1] if name is not None else "one of the names"
             failure = OptionError(f"storage: {what} is no option of {self._url.scheme}://")
-        except (self._obstore.exceptions.BaseError, TypeError, ValueError):
+        except (self._obstore.exceptions.BaseError, TypeError, ValueError) as e:
             failure = OptionError(
-                f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
+                'storage: give the account, as in storage={"account_name": "mine"}'
+                if "Account must be specified" in str(e)
+                else f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
             )
         raise failure
 
@@ -243,6 +245,8 @@ class ObjectStore:
         listed = self._ask(
             prefix, lambda: self._obstore.list_with_delimiter(self._store, prefix or None)
         )
+        if "" in listed["common_prefixes"]:  # a key that begins with a slash
+            raise self._translated(prefix, "InvalidPathError", "")
         # A folder made in a web console is an empty object with the name of the folder.
         objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
         return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
@@ -299,6 +303,13 @@ class ObjectStore:
 
     def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
         """Read a span with one request, into a buffer of the store's own."""
+        if not info.pinned and not self._storage.get("unpinned"):
+            url = self._url.at(info.key)
+            raise StoreError(
+                f"{url}: the server tells neither an ETag nor a date, so that a change of the file "
+                'while it is read would not be noticed; storage={"unpinned": True} accepts that',
+                url=url,
+            )
         with _in_flight.room(end - begin):
             return self._get(info, begin, end)
 
@@ -406,7 +417,8 @@ class ObjectStore:
                 "character, which recmap cannot read",
                 url=url,
             )
-        if status in (301, 307):
+        elsewhere = reason in ("AuthorizationHeaderMalformed", "PermanentRedirect")
+        if self._url.scheme == "s3" and (elsewhere or "redirect without LOCATION" in text):
             return StoreError(
                 f'{url}: the bucket is in another region; give storage={{"region": ...}}',
                 url=url,
@@ -416,6 +428,13 @@ class ObjectStore:
             return StoreTimeoutError(f"{url}: no answer in time, after several attempts", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
             return StoreError(f"{url}: cannot reach the server, or it hangs up", url=url)
+        if status is not None and status < 500 and status not in (408, 429):
+            return StoreError(
+                f"{url}: the store refuses the request ({told}); check the endpoint, the region "
+                "and the credentials",
+                url=url,
+                status=status,
+            )
         return StoreError(
             f"{url}: the store failed{f' ({told})' if told else ''}, after several attempts",
             url=url,
@@ -450,7 +469,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    options.pop("retries", None)
+    for ours in ("retries", "unpinned"):
+        options.pop(ours, None)
     common: dict[str, Any] = {
         "client_options": seconds,
         "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
@@ -470,6 +490,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
         "az": stores.AzureStore,
     }
     endpoint = options.get("endpoint") or _endpoint_variable(url.scheme)
+    if endpoint and not str(endpoint).startswith(("http://", "https://")):
+        raise OptionError("storage: endpoint: give a URL that begins with http:// or https://")
     common["client_options"]["allow_http"] = str(endpoint).startswith("http://")
     if url.scheme == "gs" and endpoint:
         options["base_url"] = options.pop("endpoint", endpoint)

@@ -38,7 +38,7 @@ def parse_url(url: str) -> ObjectUrl:
     >>> parse_url("s3://bucket/a/100%.npy")
     ObjectUrl(scheme='s3', root='s3://bucket', key='a/100%.npy')
     """
-    found = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)/*(.*)", url, re.DOTALL)
+    found = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)/?(.*)", url, re.DOTALL)
     scheme = found[1].lower() if found is not None else ""
     if found is None or scheme not in SCHEMES:
         raise UnknownSchemeError(
@@ -53,6 +53,8 @@ def parse_url(url: str) -> ObjectUrl:
             f"{shown_url(url)}: a URL must not hold a password, because it appears in messages; "
             "give credentials with storage={...}"
         )
+    if key.startswith("/"):
+        raise OptionError(f"{shown_url(url)}: a slash too many after the bucket or server")
     if scheme in ("http", "https"):
         if re.search(r"[?#]", key):
             raise OptionError(
