@@ -208,6 +208,20 @@ class ObjectStore:
         return f"ObjectStore({self._url.root!r})"
 
     @property
+    def url(self) -> ObjectUrl:
+        """The URL that the store was made for; its key means nothing here."""
+        return self._url
+
+    @property
+    def storage(self) -> Storage:
+        """The options, with the credentials."""
+        return self._storage
+
+    def request(self, key: str, make: Callable[[Any, Any], _T]) -> _T:
+        """Call ``make`` with obstore and its store, and translate its errors."""
+        return self._ask(key, lambda: make(self._obstore, self._store))
+
+    @property
     def place(self) -> str:
         """Where the store is, to tell buckets of the same name apart."""
         config = getattr(self._store, "config", {})
@@ -308,6 +322,13 @@ class ObjectStore:
 
     def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
         """Read a span with one request, into a buffer of the store's own."""
+        if not info.pinned and not self._storage.get("unpinned"):
+            url = self._url.at(info.key)
+            raise StoreError(
+                f"{url}: the server tells neither an ETag nor a date, so that a change of the file "
+                'while it is read would not be noticed; storage={"unpinned": True} accepts that',
+                url=url,
+            )
         with _in_flight.room(end - begin):
             return self._get(info, begin, end)
 
@@ -352,7 +373,10 @@ class ObjectStore:
             if failure is None:
                 raise
         # Raised here, so that the original is not its context.
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # its traceback would keep this frame and its callers alive
 
     def translated(self, key: str, error: BaseException) -> RecmapError | None:
         """Return the error to raise for one of obstore; None if it is none of obstore's."""
@@ -474,7 +498,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    options.pop("retries", None)
+    for ours in ("retries", "unpinned"):
+        options.pop(ours, None)
     common: dict[str, Any] = {
         "client_options": seconds,
         "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
