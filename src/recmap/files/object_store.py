@@ -34,6 +34,7 @@ from recmap.errors import (
     StoreTimeoutError,
 )
 from recmap.files.aws_profile import profile_options
+from recmap.files.fetch_counts import FetchCounter
 from recmap.files.storage import ObjectUrl, Storage
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_whole
@@ -179,6 +180,7 @@ class ObjectStore:
         self._url, self._storage = url, storage
         self._obstore = _load()
         self._store = self._connected()
+        self.counter = FetchCounter()
         self._threads: Threads | None = None
         self._lock = Lock()
 
@@ -308,6 +310,7 @@ class ObjectStore:
         )
         if not same or len(data) != end - begin:
             raise self._changed(info.key)
+        self.counter.fetch(len(data))
         return data
 
     def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
@@ -325,6 +328,7 @@ class ObjectStore:
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
+        self.counter.request()
         failure: RecmapError | None = None
         known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         try:
