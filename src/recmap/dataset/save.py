@@ -19,7 +19,9 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import Message, Option, OptionError
-from recmap.files.paths import MOST_SHARDS, PathLike, as_path
+from recmap.files.object_path import in_store
+from recmap.files.paths import MOST_SHARDS, PathLike, as_location
+from recmap.files.storage import Storage
 from recmap.formats.registry import FORMATS, sink_options
 from recmap.model.arguments import (
     Workers,
@@ -64,6 +66,7 @@ class SaveOptions(TypedDict, total=False):
     overwrite: bool
     progress: ProgressOption
     engine: str
+    storage: Mapping[str, Any] | None
 
 
 def save(opened: OpenedRows, dst: PathLike, **options: Any) -> Report:
@@ -102,11 +105,12 @@ class Saving:
         overwrite: bool = False,
         progress: ProgressOption = None,
         engine: str = "local",
+        storage: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
         for name, value in unknown.items():
             raise unknown_option(name, SaveOptions.__annotations__, value=value)
-        target = as_path(dst, "dst")
+        target = as_location(dst, "dst", Storage(storage))
         _seed(shuffle, seed, None)
         if parse_size(memory) < 1:
             raise OptionError(f"memory={memory!r}: give a number of bytes, such as '512MB'")
@@ -189,7 +193,8 @@ class Saving:
         if self._engine is None:
             if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
-            workers = self._workers.reading(remote=source.remote)
+            remote = in_store([self._output.dst, *source.files])
+            workers = self._workers.reading(remote=remote)
             return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
         from recmap.ray.runner import on_cluster
 

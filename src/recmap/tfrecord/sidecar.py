@@ -27,6 +27,7 @@ from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import keep_beside, kept_beside
+from recmap.files.object_writer import put_object
 from recmap.files.open_file import beside as beside_path
 from recmap.files.open_file import file_size, open_file
 from recmap.files.temporary import remove, temporary_path
@@ -122,6 +123,9 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     """Write the index of the file at ``path`` next to it, or ``beside`` another path."""
     content = _encoded(sidecar, Fingerprint.of(path))
     target = sidecar_path(beside or path)
+    if isinstance(target, ObjectPath):
+        put_object(target, content)
+        return target
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
         try:
@@ -246,12 +250,14 @@ def remove_sidecar(path: str) -> None:
     """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
-        with open(target, "rb") as file:
-            ours = file.read(len(_MAGIC)) == _MAGIC
+        with open_file(target) as file:
+            ours = file.pread(len(_MAGIC), 0) == _MAGIC
+    except StoreError:
+        raise
     except OSError:
         return
     if ours:
-        os.unlink(target)
+        remove(target)
 
 
 def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
