@@ -7,6 +7,7 @@ object is an offset in the memory, and everything that reads mapped files reads 
 from __future__ import annotations
 
 import mmap
+import time
 from collections.abc import Sequence
 from threading import Lock
 
@@ -38,6 +39,7 @@ class FetchedFile(MappedFile):
         self.path = path
         self._reader = ObjectReader(path)
         self.size = self._reader.info.size
+        self.counter = path.store.counter
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         self._memory = mmap.mmap(-1, max(self.size, 1), flags=flags)
         self._target: npt.NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8)[: self.size]
@@ -77,6 +79,8 @@ class FetchedFile(MappedFile):
         first, stop = as_places(begins, ends)
         if len(first) == 1 and not self._is_held(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
+        first, stop = merge_spans(first, stop)
+        self.counter.use(int((stop - first).sum()))
         return self.start(first, stop)
 
     def drop_ahead(self) -> None:
@@ -155,11 +159,15 @@ class Hold:
         self._closed = False
 
     def __enter__(self) -> None:
+        began = time.perf_counter()
         try:
             wait_for(self._fetches)
         except BaseException:
             self.close()
             raise
+        finally:
+            if self._fetches:
+                self._file.counter.wait(time.perf_counter() - began)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -34,6 +34,7 @@ from recmap.errors import (
     StoreTimeoutError,
 )
 from recmap.files.aws_profile import profile_options
+from recmap.files.fetch_counts import FetchCounter
 from recmap.files.fetch_memory import bytes_in_flight, request_size
 from recmap.files.storage import ObjectUrl, Storage
 from recmap.files.threads import Threads
@@ -186,6 +187,7 @@ class ObjectStore:
         self._url, self._storage = url, storage
         self._obstore = _load()
         self._store = self._connected()
+        self.counter = FetchCounter()
         self._threads: Threads | None = None
         self._lock = Lock()
 
@@ -355,6 +357,7 @@ class ObjectStore:
         )
         if not same or len(data) != end - begin:
             raise self._changed(info.key)
+        self.counter.fetch(len(data))
         return data
 
     def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
@@ -372,6 +375,7 @@ class ObjectStore:
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
+        self.counter.request()
         failure: RecmapError | None = None
         try:
             return request()
