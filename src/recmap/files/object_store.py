@@ -208,6 +208,20 @@ class ObjectStore:
         return f"ObjectStore({self._url.root!r})"
 
     @property
+    def url(self) -> ObjectUrl:
+        """The URL that the store was made for; its key means nothing here."""
+        return self._url
+
+    @property
+    def storage(self) -> Storage:
+        """The options, with the credentials."""
+        return self._storage
+
+    def request(self, key: str, make: Callable[[Any, Any], _T]) -> _T:
+        """Call ``make`` with obstore and its store, and translate its errors."""
+        return self._ask(key, lambda: make(self._obstore, self._store))
+
+    @property
     def place(self) -> str:
         """Where the store is, to tell buckets of the same name apart."""
         config = getattr(self._store, "config", {})

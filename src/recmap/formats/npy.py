@@ -26,6 +26,7 @@ from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
+from recmap.formats.staged_sink import StagedSink
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
 from recmap.model.ragged import Ragged
@@ -251,11 +252,17 @@ def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
     return _MAGIC + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"
 
 
-def create_npy(path: str, schema: Schema, *, durable: bool = True) -> Sink:
+def create_npy(
+    path: str, schema: Schema, *, durable: bool = True, expected: int | None = None
+) -> Sink:
     """Create a .npy file of numbers or of strings."""
     fields = list(schema.values())
-    strings = len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged
-    return (StringsSink if strings else NpySink)(path, schema, durable=durable)
+    if len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged:
+        return StringsSink(path, schema, durable=durable)
+    if isinstance(path, ObjectPath) and expected is None:
+        # The header comes first, but the rows are counted last.
+        return StagedSink(path, lambda local: NpySink(local, schema, durable=durable))
+    return NpySink(path, schema, durable=durable, expected=expected)
 
 
 class NpySink(RawSink):
@@ -275,11 +282,11 @@ class NpySink(RawSink):
         inner = next(iter(self._schema.values())).inner if plain else ()
         return header_bytes(self._dtype, inner, rows)
 
-    def _describe(self) -> None:
+    def _describe(self, data: str) -> None:
         # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
         plain = self._dtype.names is None
         if plain and (list(self._schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
-            super()._describe()
+            super()._describe(data)
         else:
             remove_description(self._path)
 

@@ -26,6 +26,7 @@ from recmap.errors import IndexFileError, PathNotFoundError, StaleIndexWarning, 
 from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import put_object
 from recmap.files.open_file import beside as beside_path
 from recmap.files.open_file import file_size, open_file
 from recmap.files.temporary import remove, temporary_path
@@ -134,6 +135,9 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     anchors = rows.tobytes() + offsets.tobytes()
     head = _HEAD.pack(_MAGIC, _VERSION, len(text), checksum(text), checksum(anchors))
     target = sidecar_path(beside or path)
+    if isinstance(target, ObjectPath):
+        put_object(target, head + text + anchors)
+        return target
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
         try:
@@ -214,12 +218,14 @@ def remove_sidecar(path: str) -> None:
     """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
-        with open(target, "rb") as file:
-            ours = file.read(len(_MAGIC)) == _MAGIC
+        with open_file(target) as file:
+            ours = file.pread(len(_MAGIC), 0) == _MAGIC
+    except StoreError:
+        raise
     except OSError:
         return
     if ours:
-        os.unlink(target)
+        remove(target)
 
 
 def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
