@@ -97,7 +97,13 @@ class ObjectPath(str):
         return ObjectPath(url, self._store)
 
     def objects(self) -> list[ObjectPath]:
-        """Return the objects that this path, pattern or folder stands for."""
+        """Return the objects that this path, pattern or folder stands for.
+
+        An object that was found before stands for itself, also in another process: it is not
+        exchanged for what has its name now.
+        """
+        if self._info is not None:
+            return [self]
         found = find_objects(self._store, self._url)
         return [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)

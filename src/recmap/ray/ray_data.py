@@ -98,7 +98,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         metadata = {
             "num_rows": rows,
             "size_bytes": None if rows is None else rows * self._row_bytes,
-            "input_files": [file for span in spans for file in span.partition.files],
+            "input_files": [str(file) for span in spans for file in span.partition.files],
             "exec_stats": None,
         }
         arguments: dict[str, Any] = {}
