@@ -215,7 +215,9 @@ def _write_shards(
             source.check_sums()  # this process does not read all rows in order
         if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
-            source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
+            source = stack.enter_context(
+                shuffled(source, seed, manifest.path, plan.budget, runner.on_this_machine)
+            )
         writer = ShardWriter(
             source=source,
             format=plan.format,
