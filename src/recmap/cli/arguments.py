@@ -17,7 +17,10 @@ from recmap.files.urls import is_url
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_dtype
 
-__all__ = ["add_source", "add_verb", "call_text", "opened", "pairs", "values", "workers"]
+__all__ = ["add_source", "add_verb", "call_text", "opened", "pairs", "storage", "values", "workers"]
+
+# Options of a store that are numbers, or true or false.
+_PLAIN = {"anonymous", "connect_timeout", "read_timeout", "retries", "timeout"}
 
 
 def add_verb(
@@ -94,6 +97,14 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
         help="stop at a bad record (raise), or leave it out and warn (skip)",
     )
     group.add_argument("--no-verify", action="store_true", help="do not check the CRCs of the data")
+    group.add_argument(
+        "--storage",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the store of a URL: region=eu-west-1, anonymous=true (give keys in "
+        "variables such as AWS_SECRET_ACCESS_KEY instead: other users see this command line)",
+    )
 
 
 def opened(args: argparse.Namespace) -> Dataset:
@@ -106,9 +117,11 @@ def call_text(args: argparse.Namespace) -> str:
     paths, fields = _paths(args.path), _fields(args)
     given = {"errors": "raise", "verify": True, "offset": 0}
     options = {n: v for n, v in _options(args).items() if v is not None and v != given.get(n)}
+    store = options.pop("storage", None)
     texts = [repr(paths[0] if isinstance(paths, list) and len(paths) == 1 else paths)]
     texts += [] if fields is None else [f"fields={fields!r}"]
     texts += [f"{name}={value!r}" for name, value in options.items()]
+    texts += [] if store is None else ["storage={...}"]  # it may hold secrets
     return f"rm.open({', '.join(texts)})"
 
 
@@ -126,6 +139,13 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 def values(texts: Sequence[str], option: str) -> dict[str, Any]:
     """Parse a repeated option NAME=VALUE, where VALUE is JSON or plain text."""
     return {name: _value(text) for name, text in pairs(texts, option).items()}
+
+
+def storage(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Parse ``--storage``. Only our own options have values that are not text."""
+    given = pairs(args.storage, "--storage")
+    found = {name: _value(text) if name in _PLAIN else text for name, text in given.items()}
+    return found or None
 
 
 def _value(text: str) -> Any:
@@ -173,6 +193,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         "dtype": _dtype(args.dtype),
         "shape": _shape(args.shape),
         "offset": args.offset,
+        "storage": storage(args),
     }
 
 

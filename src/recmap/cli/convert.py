@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_source, add_verb, opened, pairs, values, workers
+from recmap.cli.arguments import add_source, add_verb, opened, pairs, storage, values, workers
 from recmap.cli.output import printable, watching, worded
 from recmap.dataset.convert import convert
 from recmap.errors import OptionError
@@ -19,6 +19,7 @@ _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert image=images.npy label=labels.npy train.tfrecord --align 64
   recmap convert train.tfrecord some.npy --columns label --rows 0:1000 --cast label=int32
   recmap convert train.tfrecord mixed/ --shuffle --seed 1 --shards 256MB --verify full
+  recmap convert train.npy s3://bucket/train/ --shards 256MB --storage region=eu-west-1
   recmap convert /nfs/train.tfrecord /nfs/out/ --shards 400 --ray 10.0.0.1:6379
 """
 
@@ -167,6 +168,7 @@ def run(args: argparse.Namespace) -> int:
             overwrite=args.overwrite,
             progress=watcher,
             engine=_engine(args.ray),
+            storage=storage(args),
         )
     if args.explain:
         print(worded(report.explanation, "convert"))

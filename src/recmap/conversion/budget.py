@@ -13,6 +13,7 @@ from typing import Any
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.memory import anonymous_memory, give_back
+from recmap.files.object_writer import Parts, choose_parts
 from recmap.model.arguments import parse_size, size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
@@ -59,6 +60,8 @@ class Budget:
     chunk_memory: int = 0
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
+    # The parts of each object that is sent while it is written.
+    parts: Parts | None = None
     # Processes among which the user's memory is divided; ``memory`` is the share of each.
     processes: int = 1
     # Memory that the process used before the conversion.
@@ -81,7 +84,12 @@ class Budget:
 
     @property
     def _row_memory(self) -> int:
-        return self.memory - self.chunk_memory - self.column_bytes * self.workers
+        return self.memory - self.chunk_memory - self.file_bytes * self.workers
+
+    @property
+    def file_bytes(self) -> int:
+        """Memory for each file that is written, regardless of its rows."""
+        return self.column_bytes + (0 if self.parts is None else self.parts.memory)
 
     @property
     def thread_limit(self) -> ThreadLimit:
@@ -92,7 +100,7 @@ class Budget:
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunk_memory + self.column_bytes * self.workers
+        return held + min(_FIXED, held) + self.chunk_memory + self.file_bytes * self.workers
 
     def release_freed(self) -> None:
         """Return freed memory to the system if much of the budget is in use."""
@@ -153,6 +161,8 @@ class Budget:
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} for so many columns")
+        if self.parts is not None:
+            held.append(f"{size_text(self.parts.memory)} to send each file")
         return f", in addition to {' and '.join(held)}" if held else ""
 
     def __str__(self) -> str:
@@ -164,13 +174,18 @@ class Budget:
 
 
 def least_budget(
-    source: Source, memory: int | str, more_copies: int, columns: int = 0, processes: int = 1
+    source: Source,
+    memory: int | str,
+    more_copies: int,
+    columns: int = 0,
+    processes: int = 1,
+    parts: Parts | None = None,
 ) -> Budget:
     """Return the budget of one worker that reads row by row, or raise if memory is too small.
 
     ``more_copies`` is the number of copies of a slab in addition to the usual ones, and
     ``columns`` the bytes that the columns of the output take. Each of ``processes`` gets an
-    equal share of the memory.
+    equal share of the memory. ``parts`` are the smallest ones to send an object in.
     """
     least = Budget(
         max(1, parse_size(memory) // processes),
@@ -180,6 +195,7 @@ def least_budget(
         "",
         _COPIES + more_copies,
         column_bytes=columns,
+        parts=parts,
         processes=processes,
     )
     if source.chunk_bytes > least.limit:
@@ -195,8 +211,12 @@ def choose_budget(
     workers: int | None,
     shards: int,
     row_bytes: int,
+    expected: int | None = None,
 ) -> Budget:
-    """Choose how many shards to write at a time, and how many rows a slab has."""
+    """Choose how many shards to write at a time, and how many rows a slab has.
+
+    ``expected`` is the size of the largest shard in bytes, if that is known.
+    """
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
     one = replace(least, row_bytes=row_bytes)
@@ -212,8 +232,13 @@ def choose_budget(
         least_slab = max(least_slab, size)
         why += f", the largest row {size_text(size)}"
     busy = max(1, min(wanted, one.limit // least_slab, one.memory // _PER_THREAD))
-    if one.column_bytes:  # of each file that is written
-        busy = max(1, min(busy, (one.memory - one.chunk_memory) // (2 * one.column_bytes)))
+    if one.file_bytes:
+        busy = max(1, min(busy, (one.memory - one.chunk_memory) // (2 * one.file_bytes)))
+    if one.parts is not None:
+        # Larger parts, and more of them at a time, take up to a quarter of the memory.
+        share = max(one.parts.memory, one.memory // (4 * busy))
+        one = replace(one, parts=choose_parts(expected, share))
+        one.check(memory)
     rows = max(1, min(_MAX_SLAB, replace(one, workers=busy).limit) // row_bytes)
     unit = source.chunk_rows
     if unit > 1:

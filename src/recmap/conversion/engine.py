@@ -34,8 +34,10 @@ from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
 from recmap.files.cpus import within
-from recmap.files.paths import size_on_disk
-from recmap.formats.registry import check_output, column_bytes, read_copies
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import choose_parts, refuse_http
+from recmap.files.staging import check_space
+from recmap.formats.registry import check_output, column_bytes, read_copies, streams
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
@@ -127,6 +129,7 @@ def convert_source(
     begun = time.monotonic()
     if work.verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
+    refuse_http(output.dst)
     format = output_format(output.dst, output.format)
     check_output(output.dst, format, source.schema, output.options)
     if format == "tfrecord":
@@ -148,7 +151,7 @@ def convert_source(
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
-            sizes = [size_on_disk(shard.path) for shard in plan.shards]
+            sizes = manifest.place.sizes([shard.path for shard in plan.shards])
             rows = len(source) if plan.rows is None else plan.rows
             manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
@@ -157,7 +160,7 @@ def convert_source(
             raise
         raise explained from e
     return Report(
-        files=[shard.path for shard in plan.shards],
+        files=[_unread(shard.path) for shard in plan.shards],
         rows=rows,
         written=sum(sizes),
         skipped=len(source.skipped),
@@ -165,6 +168,11 @@ def convert_source(
         resumed=len(plan.shards) - len(unfinished),
         explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
+
+
+def _unread(path: str) -> str:
+    """Return a path that does not remember what was there before."""
+    return path.anew() if isinstance(path, ObjectPath) else path
 
 
 def _in_little_endian(source: Source) -> Source:
@@ -178,12 +186,21 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    least = least_budget(source, work.memory, copies, columns, work.processes)
+    sent = isinstance(output.dst, ObjectPath) and streams(
+        output.dst, format, source.schema, output.options
+    )
+    parts = choose_parts(0, 1) if sent else None
+    least = least_budget(source, work.memory, copies, columns, work.processes, parts)
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         sample = take_sample(source, rows, least)
     shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
-    budget = choose_budget(least, source, work.memory, work.workers, len(shards), sample.row_bytes)
+    largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
+    budget = choose_budget(
+        least, source, work.memory, work.workers, len(shards), sample.row_bytes, largest
+    )
+    if isinstance(output.dst, ObjectPath) and not sent and largest is not None:
+        check_space(largest * min(budget.workers, len(shards)), output.dst)
     return _Plan(source, output, work, format, rows, shards, budget, sample)
 
 
@@ -215,7 +232,11 @@ def _write_shards(
 
 
 def _row_count(shards: list[Shard]) -> int:
-    return sum((shard.stop or 0) - shard.start for shard in shards)
+    return sum(map(_rows_of, shards))
+
+
+def _rows_of(shard: Shard) -> int:
+    return (shard.stop or 0) - shard.start
 
 
 def _open_files(source: Source, verify: Verify) -> int:

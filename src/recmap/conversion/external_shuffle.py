@@ -20,6 +20,8 @@ import numpy.typing as npt
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
+from recmap.files.object_path import ObjectPath
+from recmap.files.staging import check_space, make_staging_folder
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.field import Field
@@ -42,7 +44,8 @@ _ROW_OVERHEAD = 64
 def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[Source]:
     """Yield the source in the random order given by ``seed``.
 
-    Buckets are written to a temporary folder next to ``place``.
+    Buckets are written to a temporary folder next to ``place``, or on this machine if that is in
+    a store.
     """
     if source.known_rows() is None and not source.files:
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
@@ -51,8 +54,12 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Shuffled(source, order)
         return
-    temporary = temporary_path(place, ".shuffle")
-    os.makedirs(temporary)
+    if isinstance(place, ObjectPath):
+        check_space(2 * size, place)  # in TFRecord files, a little larger
+        temporary = make_staging_folder()
+    else:
+        temporary = temporary_path(place, ".shuffle")
+        os.makedirs(temporary)
     try:
         # Few enough rows that a bucket stays in the page cache while it is read in random
         # order, and that its positions take little of our memory.

@@ -1,9 +1,9 @@
 """The manifest of a conversion, ``_manifest.json``: its plan and its progress.
 
 It is written before the first shard and again after the last one. In between, lists next to it
-record the number, size and time of each finished shard. The same conversion resumes from these
-lists, and no other file is mistaken for a finished shard. A manifest may come from anywhere, so
-its contents are not trusted.
+record the number, size and time of each finished shard, or its size and ETag in a store. The same
+conversion resumes from these lists, and no other file is mistaken for a finished shard. A manifest
+may come from anywhere, so its contents are not trusted.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import (
-    PreviousOutput,
-    clear_temporary,
-    file_state,
-    refuse_foreign_output,
-    remove_output,
+from recmap.conversion.cleanup import PreviousOutput, place_of
+from recmap.conversion.place import State
+from recmap.conversion.plan import Shard, is_output_folder, stem_of
+from recmap.errors import (
+    Message,
+    Option,
+    OptionError,
+    OutputExistsError,
+    PathNotFoundError,
+    StoreError,
 )
-from recmap.conversion.plan import Shard, is_folder, stem_of
-from recmap.conversion.run_lock import RunLock
-from recmap.errors import Message, Option, OptionError, OutputExistsError
-from recmap.files.atomic_write import read_whole, write_whole
-from recmap.files.temporary import remove, short_name, temporary_path
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_tree import tree_of
+from recmap.files.open_file import beside
+from recmap.files.temporary import remove, short_name
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -41,6 +44,10 @@ __all__ = [
 ]
 
 _MAX_SIZE = 256 << 20
+# Lines of a list. In a store, a list is written again with each new line.
+_MOST_LINES = 500
+# The state of a shard that is about to appear in a store, where its ETag is not known before.
+_BEGUN: State = [0, ""]
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -51,17 +58,21 @@ def manifest_path(dst: str) -> str:
     >>> manifest_path("out/"), manifest_path("out/x.npy")
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
     """
-    if is_folder(dst):
-        return os.path.join(dst, "_manifest.json")
-    folder, name = os.path.split(dst)
-    return os.path.join(folder, f".{short_name(name)}.manifest.json")
+    if is_output_folder(dst):
+        inside = isinstance(dst, ObjectPath)
+        return dst.inside("_manifest.json") if inside else os.path.join(dst, "_manifest.json")
+    return beside(dst, f".{short_name(os.path.basename(dst))}.manifest.json")
 
 
 def load_manifest(path: str) -> dict[str, Any]:
     """Return the contents of a manifest, or ``{}`` if it is missing or damaged."""
+    return _parse(place_of(path).read(path, _MAX_SIZE))
+
+
+def _parse(data: bytes | None) -> dict[str, Any]:
     try:
-        content = json.loads(read_whole(path, _MAX_SIZE))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        content = json.loads(data.decode()) if data is not None else {}
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -77,13 +88,13 @@ def file_names(entries: Any) -> list[str]:
 
 def existing_files(path: str, *lists: Any) -> list[str]:
     """Return the existing files that are named in lists of the manifest at ``path``."""
-    folder = os.path.dirname(path)
-    paths = [os.path.join(folder, name) for entries in lists for name in file_names(entries)]
-    return [path for path in paths if os.path.exists(path)]
+    paths = [beside(path, name) for entries in lists for name in file_names(entries)]
+    states = place_of(path).states(paths)
+    return [path for path, state in zip(paths, states, strict=True) if state is not None]
 
 
 class FinishedShards:
-    """The number, size and time of each finished shard, in lists next to the manifest.
+    """The number and state of each finished shard, in lists next to the manifest.
 
     Each process appends to its own list, because on storage shared by several machines, two
     processes cannot append to the same file.
@@ -91,26 +102,40 @@ class FinishedShards:
 
     def __init__(self, manifest: str) -> None:
         self._manifest = manifest
-        self._folder, name = os.path.split(manifest)
-        self._prefix = f".{name}.done"
-        self._own = os.path.join(self._folder, f"{self._prefix}-{uuid4().hex[:12]}")
+        self._place = place_of(manifest)
+        self._prefix = f".{os.path.basename(manifest)}.done"
+        self._own = ""
+        self._lines = _MOST_LINES
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FinishedShards, (self._manifest,)
 
-    def add(self, number: int, temporary: str) -> None:
-        """Record a shard before it is renamed; renaming preserves its size and time."""
-        line = json.dumps([number, *file_state(temporary)])
-        with self._lock, open(self._own, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+    def add(self, number: int, path: str) -> None:
+        """Record a shard that is at ``path``: the temporary name of a file that is renamed next,
+        which preserves its size and time, or an object.
+        """
+        (state,) = self._place.states([path])
+        if state is None:
+            raise PathNotFoundError(f"{path}: no such file, although it has just been written")
+        self._append([number, *state])
 
-    def entries(self) -> list[list[int]]:
-        """Return ``[number, size, time]`` of each finished shard; skip damaged lines."""
-        lines: list[str] = []
-        for path in self._lists():
-            with suppress(ValueError):
-                lines += read_whole(path, _MAX_SIZE).splitlines()
+    def begin(self, number: int) -> None:
+        """Record that an object is about to appear."""
+        self._append([number, *_BEGUN])
+
+    def _append(self, entry: list[int | str]) -> None:
+        with self._lock:
+            if self._lines == _MOST_LINES:
+                self._own = beside(self._manifest, f"{self._prefix}-{uuid4().hex[:12]}")
+                self._lines = 0
+            self._place.append(self._own, json.dumps(entry))
+            self._lines += 1
+
+    def entries(self) -> list[list[int | str]]:
+        """Return ``[number, *state]`` of each finished shard; skip damaged lines."""
+        read = [self._place.read(path, _MAX_SIZE) for path in self._lists()]
+        lines = [line for data in read for line in (data or b"").splitlines()]
         return _valid_entries(map(_parse_line, lines))
 
     def clear(self) -> None:
@@ -119,11 +144,9 @@ class FinishedShards:
             remove(path)
 
     def _lists(self) -> list[str]:
-        if not os.path.isdir(self._folder or "."):
-            return []
         pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
-        names = [name for name in os.listdir(self._folder or ".") if pattern.fullmatch(name)]
-        return [os.path.join(self._folder, name) for name in names]
+        names = filter(pattern.fullmatch, self._place.names(self._manifest))
+        return [beside(self._manifest, name) for name in names]
 
 
 class Manifest:
@@ -141,16 +164,16 @@ class Manifest:
         self.path = path
         self.shards = list(shards)
         self.finished = FinishedShards(path)
-        self.lock = RunLock(temporary_path(path, ".running"))
-        self._source = {os.path.realpath(file) for file in source}
-        self._folder = os.path.dirname(path)
+        self.place = place_of(path)
+        self.lock = self.place.run_lock(path)
+        self._source = {_real_path(file) for file in source}
         plan = {
             "recmap": 1,
             "format": format,
             "schema": {name: str(field) for name, field in schema.items()},
             "files": [
                 {
-                    "file": os.path.relpath(shard.path, self._folder or "."),
+                    "file": os.path.basename(shard.path.rstrip(os.sep)),
                     "start": shard.start,
                     "stop": shard.stop,
                 }
@@ -161,23 +184,27 @@ class Manifest:
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._previous = PreviousOutput(self._folder, {})
+        self._previous = PreviousOutput(self.place, path, {})
         self._begun = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Hold the run lock, so that no other thread or process writes to the same output."""
-        key = os.path.realpath(self.path)
+        key = self.place.real_path(self.path)
+        written = [self.path, *(shard.path for shard in self.shards)]
         with _RUNNING_LOCK:
             if key in _RUNNING:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
-            clear_temporary([self.path, *(shard.path for shard in self.shards)])
+            self.place.check_free(written)
             _RUNNING.add(key)
         try:
             self.lock.acquire()
-            yield
+            try:
+                self.place.clear(written, None, self.lock)
+                yield
+            finally:
+                self.lock.release()
         finally:
-            self.lock.release()
             with _RUNNING_LOCK:
                 _RUNNING.discard(key)
 
@@ -191,15 +218,19 @@ class Manifest:
 
         Existing files stay until they are replaced.
         """
-        _refuse_foreign_manifest(self.path)
-        known = load_manifest(self.path)
+        content = self._own_content()
+        known = _parse(content)
         same = {key: known.get(key) for key in self._plan} == self._plan
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
-            if overwrite or not any(os.path.exists(shard.path) for shard in left):
-                for shard in left:
-                    refuse_foreign_output(shard.path, self._plan["format"])
-                self._previous = PreviousOutput(self._folder, _replaced_states(known))
+            # Those that this conversion was about to write may exist.
+            begun = {number for number, *state in self._finished_entries(known) if state == _BEGUN}
+            others = [shard for shard in left if shard.number not in begun]
+            states = self.place.states([shard.path for shard in others])
+            if overwrite or not any(states):
+                self._previous = PreviousOutput(self.place, self.path, _replaced_states(known))
+                for shard in others:
+                    self._refuse_foreign_output(shard.path)
                 self._begun = True
                 return left
         self._replace(known, overwrite)
@@ -213,9 +244,10 @@ class Manifest:
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
-            if os.path.realpath(path) in self._source:
+            if self.place.real_path(path) in self._source:
                 raise OptionError(f"{path} would be overwritten while it is read")
-        existing = [path for path in planned if os.path.exists(path)] + older
+        states = self.place.states(planned)
+        existing = [p for p, state in zip(planned, states, strict=True) if state] + older
         if existing and not overwrite:
             # A single finished file leaves no manifest to compare with.
             other = ", made by another conversion or from other files" if known else ""
@@ -225,9 +257,9 @@ class Manifest:
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )
+        self._previous = self._previous_output(known)
         for path in planned:
-            refuse_foreign_output(path, self._plan["format"])
-        self._previous = self.previous_output()
+            self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
         self.finished.clear()
         self._begun = True
@@ -235,13 +267,18 @@ class Manifest:
 
     def previous_output(self) -> PreviousOutput:
         """Return the files that recmap wrote here before."""
-        known = load_manifest(self.path)
+        return self._previous_output(load_manifest(self.path))
+
+    def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
         states = _replaced_states(known)
         files = known.get("files")
         for number, *state in self._finished_entries(known):
-            if isinstance(files, list) and number < len(files):
+            if state != _BEGUN and isinstance(files, list) and number < len(files):
                 states |= dict.fromkeys(file_names([files[number]]), state)
-        return PreviousOutput(self._folder, states)
+        return PreviousOutput(self.place, self.path, states)
+
+    def _refuse_foreign_output(self, path: str) -> None:
+        self.place.refuse_foreign_output(path, self._plan["format"], self._previous.states)
 
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""
@@ -249,9 +286,9 @@ class Manifest:
         stems = {stem_of(path) for path in planned}
         for path in self._previous.paths:
             if path not in planned and stem_of(path) in stems and self._previous.owns(path):
-                remove_output(path)
+                self.place.remove_output(path)
         if keep:
-            states = [file_state(shard.path) for shard in self.shards]
+            states = self.place.states([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
         else:
             self.discard()
@@ -264,8 +301,13 @@ class Manifest:
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether to keep the manifest after the conversion: a single file needs none."""
-        return len(self.shards) > 1 or os.path.basename(self.path) == "_manifest.json"
+        """Whether to keep the manifest after the conversion: a single file needs none.
+
+        A folder of objects does: nothing else shows that recmap wrote it.
+        """
+        single = len(self.shards) == 1 and os.path.basename(self.path) != "_manifest.json"
+        folder = self._plan["format"] == "zarr" and isinstance(self.path, ObjectPath)
+        return not single or folder
 
     @property
     def done(self) -> int:
@@ -275,14 +317,15 @@ class Manifest:
     def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
         # Two attempts at one shard leave two entries, and the file may match either.
         finished = {tuple(entry) for entry in self._finished_entries(known)}
+        states = self.place.states([shard.path for shard in self.shards])
         return [
             shard
-            for number, shard in enumerate(self.shards)
-            if not os.path.exists(shard.path) or (number, *file_state(shard.path)) not in finished
+            for shard, state in zip(self.shards, states, strict=True)
+            if state is None or (shard.number, *state) not in finished
         ]
 
-    def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int]]:
-        """Return ``[number, size, time]`` of each finished shard."""
+    def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int | str]]:
+        """Return ``[number, *state]`` of each finished shard."""
         states = known.get("states")
         if known.get("complete") and isinstance(states, list):
             return _valid_entries(
@@ -293,29 +336,34 @@ class Manifest:
     def _save(self, complete: bool, **results: Any) -> None:
         replaces = {} if complete else {"replaces": self._previous.entries}
         content = {**self._plan, **replaces, "complete": complete, **results}
-        write_whole(self.path, json.dumps(content, indent=1))
+        self.place.save(self.path, json.dumps(content, indent=1))
+
+    def _own_content(self) -> bytes | None:
+        """Return the manifest, and raise if recmap did not write what has its name."""
+        try:
+            content = self.place.read(self.path, _MAX_SIZE)
+        except StoreError:
+            raise
+        except OSError as e:
+            raise OutputExistsError(
+                f"{self.path} cannot be read: {e.strerror}; write elsewhere"
+            ) from e
+        if content and re.match(rb'\{\s*"recmap"\s*:', content[:32]) is None:
+            raise OutputExistsError(
+                f"{self.path} is not a manifest that recmap wrote, and would be replaced; move it "
+                "away, or write elsewhere"
+            )
+        return content
 
 
-def _refuse_foreign_manifest(path: str) -> None:
-    """Raise if the file with the name of the manifest was not written by recmap."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(32)
-    except FileNotFoundError:
-        return
-    except OSError as e:
-        raise OutputExistsError(f"{path} cannot be read: {e.strerror}; write elsewhere") from e
-    if head and re.match(rb'\{\s*"recmap"\s*:', head) is None:
-        raise OutputExistsError(
-            f"{path} is not a manifest that recmap wrote, and would be replaced; move it away, or "
-            "write elsewhere"
-        )
+def _real_path(file: str) -> str:
+    return str(file) if isinstance(file, ObjectPath) else os.path.realpath(file)
 
 
-def _replaced_states(known: Mapping[str, Any]) -> dict[str, list[int]]:
+def _replaced_states(known: Mapping[str, Any]) -> dict[str, State]:
     """Return the names and states of the files that an unfinished conversion replaces."""
     entries = known.get("replaces")
-    found: dict[str, list[int]] = {}
+    found: dict[str, State] = {}
     for entry in entries if isinstance(entries, list) else []:
         state = entry.get("state") if isinstance(entry, dict) else None
         if isinstance(state, list):
@@ -323,26 +371,38 @@ def _replaced_states(known: Mapping[str, Any]) -> dict[str, list[int]]:
     return found
 
 
-def _parse_line(line: str) -> Any:
+def _parse_line(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line.decode())
     except (ValueError, RecursionError):
         return None  # cut off while it was written, or not ours
 
 
-def _valid_entries(entries: Iterable[Any]) -> list[list[int]]:
+def _valid_entries(entries: Iterable[Any]) -> list[list[int | str]]:
     return [
         entry
         for entry in entries
         if isinstance(entry, list)
         and len(entry) == 3
-        and all(isinstance(number, int) for number in entry)
+        and all(isinstance(number, int) for number in entry[:2])
+        and isinstance(entry[2], int | str)
         and entry[0] >= 0
     ]
 
 
 def _fingerprint(path: str) -> list[Any]:
+    if isinstance(path, ObjectPath):
+        return [str(path), *_object_state(path)]
     # The modification time of a folder does not change when a file deep inside it does.
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [file_state(file) for file in inside or [path]]
-    return [os.path.abspath(path), sum(size for size, _ in states), max(time for _, time in states)]
+    states = [os.stat(file) for file in inside or [path]]
+    size, time = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
+    return [os.path.abspath(path), size, time]
+
+
+def _object_state(path: ObjectPath) -> State:
+    try:
+        return [path.info.size, path.info.etag or path.info.modified.isoformat()]
+    except PathNotFoundError:
+        tree = tree_of(path)  # a Zarr store
+        return [tree.size, tree.digest]

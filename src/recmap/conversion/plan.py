@@ -8,11 +8,13 @@ import re
 from dataclasses import dataclass
 
 from recmap.errors import Message, Option, OptionError
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import beside, is_folder
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
 from recmap.model.arguments import parse_size
 
-__all__ = ["Shard", "Sharding", "is_folder", "output_format", "plan_shards", "stem_of"]
+__all__ = ["Shard", "Sharding", "is_output_folder", "output_format", "plan_shards", "stem_of"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,14 @@ class Sharding:
         return self.rows
 
 
-def is_folder(dst: str) -> bool:
-    """Return whether the output is a folder of files. A Zarr store counts as a file."""
-    if dst.endswith(os.sep):
-        return True
-    return os.path.isdir(dst) and format_of(dst) != "zarr" and not is_store(dst)
+def is_output_folder(dst: str) -> bool:
+    """Return whether the output is a folder of files. A Zarr store counts as a file.
+
+    In a store, a folder is a URL that ends with / or a bucket.
+    """
+    if isinstance(dst, ObjectPath) or dst.endswith(os.sep):
+        return dst.endswith("/") or is_folder(dst)
+    return is_folder(dst) and format_of(dst) != "zarr" and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
@@ -56,7 +61,7 @@ def output_format(dst: str, asked: str | None) -> str:
     A folder gets TFRecord files.
     """
     found = asked or format_of(dst)
-    if found is None and is_folder(dst):
+    if found is None and is_output_folder(dst):
         found = "tfrecord"
     if found is None:
         known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
@@ -109,12 +114,14 @@ def stem_of(path: str) -> str:
 
 
 def _paths(dst: str, format: str, count: int) -> list[str]:
-    if is_folder(dst):
-        dst = os.path.join(dst, f"data{FORMATS[format].suffixes[0]}")
+    if is_output_folder(dst):
+        name = f"data{FORMATS[format].suffixes[0]}"
+        dst = dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
     if count == 1:
         return [dst]
-    suffix = _known_suffix(dst)
-    return shard_names(dst.removesuffix(suffix), suffix, count)
+    name = os.path.basename(dst)
+    suffix = _known_suffix(name)
+    return [beside(dst, each) for each in shard_names(name.removesuffix(suffix), suffix, count)]
 
 
 def _known_suffix(path: str) -> str:

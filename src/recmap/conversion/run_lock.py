@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 
 from recmap.errors import OutputExistsError
 from recmap.files.atomic_write import writing
@@ -20,6 +21,8 @@ class RunLock:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        #: When it was acquired, by the clock of the store; None on disk.
+        self.since: datetime | None = None
         self._held = False
         self._lost = False
 

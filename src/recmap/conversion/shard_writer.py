@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from recmap.conversion.budget import BoundedReader, Budget
+from recmap.conversion.cleanup import remove_output
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.plan import Shard
 from recmap.conversion.run_lock import RunLock
@@ -15,6 +16,8 @@ from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
 from recmap.files.cpus import within
 from recmap.files.mapped import Guard
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import choose_parts, sending
 from recmap.formats.registry import create_sink
 from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
@@ -49,7 +52,7 @@ class ShardWriter:
 
         If that fails, or ``stopped`` returns True, no file is left behind.
         """
-        with within(self.budget.thread_limit):
+        with within(self.budget.thread_limit), sending(self.budget.parts or choose_parts(None)):
             self._write(shard, count, stopped)
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
@@ -66,21 +69,54 @@ class ShardWriter:
                 check = self._record_check(sink)
                 rows = self._copy_rows(shard, sink, check, count, stopped)
                 temporary = sink.finish()
-                self._check(shard, temporary, rows, check)
+                if temporary:
+                    self._check(shard, temporary, rows, check)
             if not self.lock.exists:
                 raise self.lock.taken_over(shard.path)
-            self.finished.add(shard.number, temporary)
-            if self.format not in ("raw", "npy"):
-                # An old description would belong to a file of another format with this name.
-                remove_description(shard.path)
-            sink.commit()
+            if isinstance(shard.path, ObjectPath):
+                self._publish_object(shard, shard.path, sink, rows, check)
+            else:
+                self.finished.add(shard.number, temporary)
+                self._forget_description(shard)
+                sink.commit()
         except BaseException:
             sink.abort()
             raise
 
+    def _publish_object(
+        self, shard: Shard, path: ObjectPath, sink: Sink, rows: int, check: RecordCheck | None
+    ) -> None:
+        """Let an object appear, check what can only be checked then, and record it as finished."""
+        self.finished.begin(shard.number)
+        self._forget_description(shard)
+        sent = not sink.finish()
+        sink.commit()
+        try:
+            with Guard():
+                if sent and check is not None:
+                    check.finish_sent(path.anew().info.size, shard.path, rows)
+                elif sent and self.verify:
+                    check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
+                if sent and self.verify == "full":
+                    self._check_values(shard, path.anew(), rows)
+        except BaseException:
+            if self.lock.exists:  # otherwise it may be that of another conversion
+                remove_output(path)
+            raise
+        self.finished.add(shard.number, path)
+
+    def _forget_description(self, shard: Shard) -> None:
+        """Remove an old description, which belongs to a file of another format with this name."""
+        if self.format not in ("raw", "npy"):
+            remove_description(shard.path)
+
     def _record_check(self, sink: Sink) -> RecordCheck | None:
         """Return a check if the records of the file can be checked while they are written."""
-        return RecordCheck() if self.verify and sink.records_written() is not None else None
+        if not self.verify:
+            return None
+        check = RecordCheck()
+        watched = sink.records_written() is not None or sink.watch_records(check.see)
+        return check if watched else None
 
     def _copy_rows(
         self,
@@ -113,12 +149,8 @@ class ShardWriter:
         elif self.verify:
             check_written(temporary, shard.path, self.format, self.source.schema, rows)
         if self.verify == "full":
-            check_values(
-                temporary,
-                shard.path,
-                self.format,
-                self.source,
-                shard.start,
-                shard.start + rows,
-                self.budget,
-            )
+            self._check_values(shard, temporary, rows)
+
+    def _check_values(self, shard: Shard, path: str, rows: int) -> None:
+        stop = shard.start + rows
+        check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
@@ -58,9 +59,28 @@ class RecordCheck:
                 f"{name}: the record at byte {base + found.fault.offset:,} is not what was written"
             )
 
+    def see(self, data: npt.NDArray[np.uint8]) -> None:
+        """Check whole records that are about to be sent."""
+        found = _core.scan(data, _core.ScanRequest(0, verify=True, threads=1))
+        if found.fault is not None or found.end != len(data):
+            raise VerificationError(
+                f"the record at byte {self._at + found.end:,} is not what was encoded"
+            )
+        self._at += len(data)
+        self._records += found.records
+
+    def finish_sent(self, size: int, name: str, rows: int) -> None:
+        """Check the size of an object and the number of records in it."""
+        if size != self._at:
+            raise VerificationError(f"{name}: {self._at:,} bytes were sent, but it has {size:,}")
+        self._check_count(name, rows)
+
     def finish(self, path: str, name: str, rows: int) -> None:
         """Check the rest of the file and the number of records."""
         self.follow(path, os.path.getsize(path), name, last=True)
+        self._check_count(name, rows)
+
+    def _check_count(self, name: str, rows: int) -> None:
         if self._records != rows:
             raise VerificationError(
                 f"{name}: {rows:,} rows were written, but the file has {self._records:,} records"

@@ -51,6 +51,7 @@ def convert(
     overwrite: bool = False,
     progress: ProgressOption = None,
     engine: str = "local",
+    storage: Mapping[str, Any] | None = None,
     **unknown: Any,
 ) -> Report:
     """Convert files or a dataset to files of any format.
@@ -70,6 +71,12 @@ def convert(
     can be mapped. ``options`` has the options specific to a format: ``{"chunk_rows": 1000}``,
     ``{"level": 9}``, ``{"describe": False}``. ``durable=False`` does not wait until the data is on
     disk.
+
+    **Data in a bucket.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
+    ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,
+    such as ``{"region": "eu-west-1"}``, for both; if the input needs others, give them as
+    ``source={"storage": {...}}``. Without options, the environment and the usual configuration
+    files count.
 
     **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
     ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with
@@ -121,12 +128,15 @@ def convert(
         overwrite=overwrite,
         progress=progress,
         engine=engine,
+        storage=storage,
     )
     given = {} if source is None else as_mapping("source", source, '{"dtype": "float32"}')
     for name in given:
         if name not in _OPEN_OPTIONS:
             raise unknown_option(name, _OPEN_OPTIONS, "source: ")
     if not isinstance(src, Dataset):
+        if storage is not None:
+            given.setdefault("storage", storage)
         return saving.run(opened_rows(open(src, **given)))
     if given:
         raise OptionError(

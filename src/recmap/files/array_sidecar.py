@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.errors import IndexFileError, RecmapError
+from recmap.errors import IndexFileError, RecmapError, StoreError
 from recmap.files.atomic_write import read_whole, write_whole
 from recmap.files.open_file import beside, file_size, is_file, open_file
+from recmap.files.temporary import remove
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -92,6 +93,8 @@ def is_description(name: str) -> bool:
     """Return whether a file is a description, not something else with such a name."""
     try:
         content = json.loads(read_whole(name, _MAX_SIZE))
+    except StoreError:
+        raise
     except (OSError, RecursionError, ValueError):
         return False
     return isinstance(content, Mapping) and content.get("recmap") == 1
@@ -100,15 +103,17 @@ def is_description(name: str) -> bool:
 def remove_description(path: str) -> None:
     """Remove the description of a file, if there is one."""
     if is_description(description_path(path)):
-        os.unlink(description_path(path))
+        remove(description_path(path))
 
 
 def save_description(path: str, schema: Schema, data: str) -> None:
-    """Write the description of a file. ``data`` is the file's temporary name."""
+    """Write the description of a file. ``data`` is where the file is now: its temporary name, or
+    that of the finished object.
+    """
     content = {
         "recmap": 1,
         "fields": {name: str(field) for name, field in schema.items()},
-        "size": os.path.getsize(data),
+        "size": file_size(data),
         "crc32": _sampled_crc32(data),
     }
     write_whole(description_path(path), json.dumps(content, indent=1) + "\n")

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from recmap.errors import OutputError, RecmapError
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import put_object, refuse_http
 from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
@@ -34,6 +36,9 @@ def writing(path: str) -> Iterator[None]:
 
 def make_folder(path: str) -> None:
     """Create the folder of an output, and refuse a name that no file can have."""
+    if isinstance(path, ObjectPath):
+        refuse_http(path)
+        return  # stores have no folders
     with writing(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with suppress(FileNotFoundError):
@@ -87,6 +92,9 @@ def read_whole(path: str, most: int) -> str:
 
 def write_whole(path: str, text: str) -> None:
     """Write a text file under a temporary name and rename it. A failure leaves nothing behind."""
+    if isinstance(path, ObjectPath):
+        put_object(path, text.encode())
+        return
     make_folder(path)
     temporary = temporary_path(path)
     try:

@@ -68,6 +68,11 @@ class ObjectPath(str):
         return self._info
 
     @property
+    def size_below(self) -> int:
+        """The size of all objects in this folder; 0 if they cannot be listed."""
+        return self._store.size_below(self.key) if self._store.listed else 0
+
+    @property
     def exists(self) -> bool:
         """Whether there is such an object, as far as these credentials may know."""
         try:
@@ -97,12 +102,18 @@ class ObjectPath(str):
         return ObjectPath(url, self._store)
 
     def objects(self) -> list[ObjectPath]:
-        """Return the objects that this path, pattern or folder stands for."""
+        """Return the objects that this path, pattern or folder stands for.
+
+        The path of a Zarr store, which is a folder, ends with a slash.
+        """
         found = find_objects(self._store, self._url)
-        return [
+        objects = [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
             for each in found.objects
         ]
+        folders = [f"{key}/" if key else "" for key in found.stores]
+        stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
+        return sorted([*objects, *stores], key=lambda path: path.key)
 
     def anew(self) -> ObjectPath:
         """Return the same path, to be looked up again."""

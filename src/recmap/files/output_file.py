@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import IO, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import Message, Option, OptionError, OutputError, OutputExistsError
+from recmap.errors import (
+    Message,
+    Option,
+    OptionError,
+    OutputError,
+    OutputExistsError,
+    PathNotFoundError,
+)
 from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
 from recmap.files.gzip import Deflater
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import Upload, parts_to_send
 from recmap.files.temporary import remove, temporary_path
 from recmap.files.threads import start_thread
 from recmap.native import _core
@@ -23,6 +32,7 @@ __all__ = [
     "OutputFile",
     "Spooler",
     "choose_compression",
+    "output_exists",
     "refuse_existing",
     "refuse_special",
 ]
@@ -93,7 +103,7 @@ class Spooler:
             if self._stopped:
                 file.abort()
             else:  # the thread may still write to it, and closes it later
-                remove(file.temporary)
+                file.abandon()
         self._abandoned = files
         self._queue.put(None)
 
@@ -120,7 +130,11 @@ class Spooler:
 
 
 class OutputFile:
-    """A file with a temporary name until commit() gives it the final one."""
+    """A file with a temporary name until commit() gives it the final one.
+
+    An object is sent while it is written, and appears on commit(). It has no temporary name, and
+    can be neither read nor changed before.
+    """
 
     def __init__(
         self, path: str, compression: Compression, spooler: Spooler, *, unnamed: bool = False
@@ -129,22 +143,22 @@ class OutputFile:
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
-        make_folder(path)
-        if os.path.isdir(path):
-            raise OutputError(f"{path} is a folder: give the name of a file")
-        self.temporary = temporary_path(path, ".member" if unnamed else "")
-        with writing(path):
-            self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by commit
-        if unnamed:
-            os.unlink(self.temporary)
+        self._target = (
+            _SentObject(path) if isinstance(path, ObjectPath) else _LocalFile(path, unnamed)
+        )
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
         self._small: list[Buffer] = []
         self._held = 0
-        # Bytes in the file, and where the reserved disk space ends; None if the file system
-        # cannot reserve space.
+        #: The bytes in the file.
         self.written = 0
-        self._reserved: int | None = 0
+        #: Called with what is written, before it is compressed.
+        self.watcher: Callable[[npt.NDArray[np.uint8]], None] | None = None
+
+    @property
+    def temporary(self) -> str:
+        """The temporary name; "" for an object, which has none."""
+        return self._target.temporary
 
     def write(self, data: Buffer) -> None:
         """Append bytes. Small writes are joined first."""
@@ -166,6 +180,8 @@ class OutputFile:
 
     def write_now(self, data: Buffer) -> None:
         """Compress and write, in the spooler's thread."""
+        if self.watcher is not None:
+            self.watcher(np.frombuffer(data, np.uint8))
         if self._deflater is None:
             self._write_all(data)
         else:
@@ -173,29 +189,19 @@ class OutputFile:
                 self._write_all(packed)
 
     def _write_all(self, data: Buffer) -> None:
-        view = np.frombuffer(data, np.uint8).data
         with writing(self.path):
-            self._reserve(len(view))
-            while view:
-                count = self._file.write(view)
-                self.written += count
-                view = view[count:]
-
-    def _reserve(self, size: int) -> None:
-        if self._reserved is None or self.written + size < max(self._reserved, _WRITE_SIZE):
-            return
-        ahead = size + _RESERVE
-        fits = _core.reserve(self._file.fileno(), self.written, ahead)
-        self._reserved = self.written + ahead if fits else None
+            self._target.write(np.frombuffer(data, np.uint8), self.written)
+        self.written += len(data)
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Overwrite bytes. Close the spooler first."""
-        os.pwrite(self._file.fileno(), data, offset)
+        os.pwrite(self.reader().fileno(), data, offset)
 
     def reader(self) -> IO[bytes]:
         """Return the file, ready to be read from the beginning. Close the spooler first."""
-        self._file.seek(0)
-        return self._file
+        assert isinstance(self._target, _LocalFile)
+        self._target.file.seek(0)
+        return self._target.file
 
     def finish(self, durable: bool) -> None:
         """Write the end of the stream and close the file. Close the spooler first."""
@@ -203,28 +209,110 @@ class OutputFile:
             for packed in self._deflater.finish():
                 self._write_all(packed)
         with writing(self.path):
-            if self._reserved:  # release the unused space
-                os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
-            if durable:
-                os.fsync(self._file.fileno())
-        self._file.close()
+            self._target.finish(durable)
 
     def commit(self, durable: bool) -> None:
         """Give the finished file its final name."""
         with writing(self.path):
-            put_in_place(self.temporary, self.path)
-            if durable:
-                sync(os.path.dirname(self.path))
+            self._target.commit(durable)
+
+    def abandon(self) -> None:
+        """Remove the file without waiting; a thread may still write to it, and aborts it later."""
+        self._target.abandon()
 
     def abort(self) -> None:
         """Close and remove the file."""
-        self._file.close()
+        self._target.abort()
+
+
+class _LocalFile:
+    """A file on disk."""
+
+    def __init__(self, path: str, unnamed: bool) -> None:
+        make_folder(path)
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder: give the name of a file")
+        self._path = path
+        self.temporary = temporary_path(path, ".member" if unnamed else "")
+        with writing(path):
+            self.file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by finish
+        if unnamed:
+            os.unlink(self.temporary)
+        # Where the reserved disk space ends; None if the file system cannot reserve space.
+        self._reserved: int | None = 0
+
+    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
+        self._reserve(len(data), at)
+        view = data.data
+        while view:
+            view = view[self.file.write(view) :]
+
+    def _reserve(self, size: int, at: int) -> None:
+        if self._reserved is None or at + size < max(self._reserved, _WRITE_SIZE):
+            return
+        ahead = size + _RESERVE
+        fits = _core.reserve(self.file.fileno(), at, ahead)
+        self._reserved = at + ahead if fits else None
+
+    def finish(self, durable: bool) -> None:
+        if self._reserved:  # release the unused space
+            os.ftruncate(self.file.fileno(), os.fstat(self.file.fileno()).st_size)
+        if durable:
+            os.fsync(self.file.fileno())
+        self.file.close()
+
+    def commit(self, durable: bool) -> None:
+        put_in_place(self.temporary, self._path)
+        if durable:
+            sync(os.path.dirname(self._path))
+
+    def abandon(self) -> None:
         remove(self.temporary)
+
+    def abort(self) -> None:
+        self.file.close()
+        remove(self.temporary)
+
+
+class _SentObject:
+    """An object that is sent while it is written."""
+
+    temporary = ""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._upload = Upload(path, parts_to_send())
+
+    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
+        del at
+        self._upload.write(data)
+
+    def finish(self, durable: bool) -> None:
+        """Do nothing: the last part is sent by ``commit``."""
+
+    def commit(self, durable: bool) -> None:
+        del durable  # a store keeps what it has confirmed
+        self._upload.complete()
+
+    def abandon(self) -> None:
+        self._upload.abandon()
+
+    def abort(self) -> None:
+        self._upload.abort()
+
+
+def output_exists(path: str) -> bool:
+    """Return whether there is something at the path of an output."""
+    if not isinstance(path, ObjectPath):
+        return os.path.exists(path)
+    try:
+        return path.anew().info is not None
+    except PathNotFoundError:
+        return False
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
     """Raise if something at ``path`` must not be overwritten."""
-    if os.path.exists(path) and not overwrite:
+    if not overwrite and output_exists(path):
         raise OutputExistsError(
             Message(
                 f"{path} exists already", hint=("use ", Option("overwrite", True), " to replace it")

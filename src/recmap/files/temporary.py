@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from uuid import uuid4
 
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import delete_object
+
 __all__ = [
     "Process",
     "acting_for",
@@ -188,7 +191,10 @@ def names_of(path: str) -> set[str]:
 
 
 def remove(path: str) -> None:
-    """Remove a file, link or folder, if it exists."""
+    """Remove a file, link or folder, or an object, if it exists."""
+    if isinstance(path, ObjectPath):
+        delete_object(path)
+        return
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):

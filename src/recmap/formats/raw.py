@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, IndexFileError, Message, Option, OptionError
+from recmap.errors import (
+    ColumnError,
+    DataError,
+    IndexFileError,
+    Message,
+    Option,
+    OptionError,
+    OutputError,
+)
 from recmap.files.array_sidecar import Description, load_description, save_description
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import map_file
@@ -159,7 +167,9 @@ def _count(
 class RawSink(Sink):
     """Writes the bytes of the rows, and a sidecar that describes them."""
 
-    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
+    def __init__(
+        self, path: str, schema: Schema, *, durable: bool = True, expected: int | None = None
+    ) -> None:
         loose = [name for name, field in schema.items() if field.row_bytes is None]
         if loose:
             raise ColumnError(
@@ -179,7 +189,9 @@ class RawSink(Sink):
         except BaseException:
             self._spooler.close()
             raise
-        header = self._header(None)
+        # What has been sent cannot be changed, so the number of rows must be known.
+        self._expected = expected if isinstance(path, ObjectPath) else None
+        header = self._header(self._expected)
         if header:
             self._file.write(header)
 
@@ -217,19 +229,29 @@ class RawSink(Sink):
             self._file.flush()
             self._spooler.close()
             header = self._header(self._rows)
-            if header:
+            if self._expected is None and header:
                 self._file.write_at(0, header)
+            elif self._expected not in (None, self._rows):
+                raise OutputError(
+                    f"{self._path}: {self._expected:,} rows were announced, {self._rows:,} written"
+                )
             self._file.finish(self._durable)
             self._finished = True
         return self._file.temporary
 
     def commit(self) -> None:
         self.finish()
-        self._describe()
-        self._file.commit(self._durable)
+        if self._file.temporary:
+            self._describe(self._file.temporary)
+            self._file.commit(self._durable)
+        else:
+            self._file.commit(self._durable)
+            assert isinstance(self._path, ObjectPath)
+            self._describe(self._path.anew())
 
-    def _describe(self) -> None:
-        save_description(self._path, self._schema, self._file.temporary)
+    def _describe(self, data: str) -> None:
+        """Write the description. ``data`` is where the file is now."""
+        save_description(self._path, self._schema, data)
 
     def abort(self) -> None:
         self._spooler.stop()

@@ -17,6 +17,8 @@ from recmap.errors import (
     MissingPackageError,
     OptionTypeError,
 )
+from recmap.files.object_path import ObjectPath
+from recmap.files.output_file import choose_compression
 from recmap.model.arguments import as_mapping, check_column_name, unknown_option
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
@@ -32,6 +34,7 @@ __all__ = [
     "parameters",
     "read_copies",
     "sink_options",
+    "streams",
 ]
 
 # Memory is counted only for columns beyond this number.
@@ -76,6 +79,8 @@ class Format:
     column_bytes: int = 3_000
     #: The most bytes of rows that wait to fill chunks, including overhead.
     waiting: int = 0
+    #: Whether an object is sent while it is written. If not, it is made on disk first.
+    streams: bool = False
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
@@ -109,8 +114,9 @@ FORMATS = {
             (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
             "tfrecord_source:TFRecordSource",
             "tfrecord_sink:create_tfrecord",
+            streams=True,
         ),
-        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy"),
+        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy", streams=True),
         Format(
             "npz",
             (".npz",),
@@ -139,7 +145,7 @@ FORMATS = {
             verified_by_reading=True,
             column_bytes=8_000,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink"),
+        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink", streams=True),
     )
 }
 
@@ -166,7 +172,24 @@ def create_sink(
     creator = FORMATS[format].creator()
     if "expected" in parameters(creator):
         options["expected"] = expected
+    if isinstance(path, ObjectPath) and not streams(path, format, schema, options):
+        from recmap.formats.staged_sink import StagedSink
+
+        return StagedSink(path, lambda local: creator(local, schema, **options))
     return creator(path, schema, **options)
+
+
+def streams(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether an object of this format is sent while it is written.
+
+    Others are made on disk first: the length of the longest string, which is in the header of a
+    .npy file, is known last, and compressed records have to be checked before they are sent.
+    """
+    if format == "npy":
+        return not any(field.is_bytes for field in schema.values())
+    if format == "tfrecord":
+        return choose_compression(path, options.get("compression")) is None
+    return FORMATS[format].streams
 
 
 def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:

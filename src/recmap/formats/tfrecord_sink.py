@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import refuse_http
+from recmap.files.open_file import beside, is_folder
 from recmap.files.output_file import (
     Compression,
     OutputFile,
     Spooler,
     choose_compression,
+    output_exists,
     refuse_existing,
 )
-from recmap.files.paths import MOST_SHARDS, PathLike, as_path, shard_names
+from recmap.files.paths import MOST_SHARDS, PathLike, as_location, shard_names
+from recmap.files.staging import make_staging_folder, send_files
+from recmap.files.storage import Storage
+from recmap.files.temporary import remove
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
@@ -27,7 +34,7 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar
+from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar, sidecar_path
 
 __all__ = ["TFRecordWriter", "create_tfrecord"]
 
@@ -47,6 +54,9 @@ class TFRecordWriter(Sink):
     can be mapped as an aligned array. ``encoding`` overrides how a field is stored
     (``{"x": "raw"}``). Files are compressed if you pass ``compression``, or if their names end
     with ``.gz`` or ``.zlib``.
+
+    ``path`` may be a URL in a store, with the options in ``storage``. One file is sent while it
+    is written; several are made on disk first, in the folder for temporary files.
 
     The first record of each file describes columns with types that records do not show, such
     as images; other readers skip the description. With ``describe=False`` there is none, and
@@ -73,6 +83,7 @@ class TFRecordWriter(Sink):
         durable: bool = True,
         overwrite: bool = False,
         describe: bool = True,
+        storage: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
@@ -87,7 +98,9 @@ class TFRecordWriter(Sink):
         flags = {"index": index, "durable": durable, "overwrite": overwrite, "describe": describe}
         for name, flag in flags.items():
             check_flag(name, flag)
-        self._paths = shard_paths(as_path(path), shards)
+        location = as_location(path, storage=Storage(storage))
+        refuse_http(location)
+        self._paths = shard_paths(location, shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
@@ -102,14 +115,23 @@ class TFRecordWriter(Sink):
         self._finished = False
         self._process = os.getpid()
         self._files: list[OutputFile] = []
+        self._staging: str | None = None
         self._spooler = Spooler()
         self._open = True
         try:
-            for p in self._paths:
+            for p in self._written_paths():
                 self._files.append(OutputFile(p, compression, self._spooler))
         except BaseException:
             self.abort()
             raise
+
+    def _written_paths(self) -> list[str]:
+        """Return where the files are written: in local space, if they are sent later."""
+        if len(self._paths) == 1 or not isinstance(self._paths[0], ObjectPath):
+            return self._paths
+        # Sending them while they are written would take a part of memory for each of them.
+        self._staging = make_staging_folder()
+        return [os.path.join(self._staging, os.path.basename(path)) for path in self._paths]
 
     def _encoder_of(self, schema: Schema) -> Encoder:
         return Encoder(little_endian(schema), self._encoding, self._align, describe=self._describe)
@@ -120,9 +142,15 @@ class TFRecordWriter(Sink):
         return self._encoder.schema if self._encoder else None
 
     def records_written(self) -> tuple[str, int] | None:
-        if self._compression is not None:
+        if self._compression is not None or not self._files[0].temporary:
             return None
         return self._files[0].temporary, self._files[0].written
+
+    def watch_records(self, watcher: Callable[[npt.NDArray[np.uint8]], None]) -> bool:
+        if self._compression is not None or self._files[0].temporary:
+            return False
+        self._files[0].watcher = watcher
+        return True
 
     def write(self, batch: Mapping[str, Any]) -> None:
         """Write the rows of a batch: columns of equal length by name."""
@@ -193,18 +221,48 @@ class TFRecordWriter(Sink):
         if not self._open:
             return
         self.finish()
+        if not self._files[0].temporary:
+            self._commit_sent()
+        else:
+            try:
+                self._save_indexes()
+            except BaseException:
+                self.abort()
+                raise
+            self._open = False
+            for file in self._files:
+                file.commit(self._durable)
+        if self._staging is not None:
+            self._send_staged(self._staging)
+        for old in set(self._old) - set(self._paths):
+            if is_written(old):  # it has not been replaced in the meantime
+                remove(old)
+                remove_sidecar(old)
+
+    def _commit_sent(self) -> None:
+        """Let an object appear, and then its index, which must not be older."""
+        (file,) = self._files
         try:
-            self._save_indexes()
+            file.commit(self._durable)
         except BaseException:
             self.abort()
             raise
         self._open = False
-        for file in self._files:
-            file.commit(self._durable)
-        for old in set(self._old) - set(self._paths):
-            if is_written(old):  # it has not been replaced in the meantime
-                os.unlink(old)
-                remove_sidecar(old)
+        try:
+            self._save_indexes()
+        except BaseException:
+            remove(file.path)
+            raise
+
+    def _send_staged(self, folder: str) -> None:
+        try:
+            data = {os.path.join(folder, os.path.basename(path)): path for path in self._paths}
+            indexes = {sidecar_path(local): sidecar_path(path) for local, path in data.items()}
+            for some in (data, indexes):
+                objects = {path: local for local, path in some.items() if os.path.exists(local)}
+                send_files({p: local for p, local in objects.items() if isinstance(p, ObjectPath)})
+        finally:
+            remove(folder)
 
     def _save_indexes(self) -> None:
         for file, written in zip(self._files, self._indexes, strict=True):
@@ -212,13 +270,14 @@ class TFRecordWriter(Sink):
             if not self._write_index or self._encoder is None:
                 remove_sidecar(file.path)
                 continue
+            where = file.path.anew() if isinstance(file.path, ObjectPath) else file.temporary
             # If the first record is longer for another reason, its fields have other offsets.
             mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:
                 start = np.zeros(min(index.count, 1), np.uint64)
                 index = Index.of_anchors(index.count, None, start, start, index.end)
             save_sidecar(
-                file.temporary,
+                where,
                 Sidecar(
                     index,
                     self._encoder.schema,
@@ -238,6 +297,8 @@ class TFRecordWriter(Sink):
         self._spooler.stop()
         for file in self._files:
             file.abort()
+        if self._staging is not None:
+            remove(self._staging)
 
     close = commit
 
@@ -246,6 +307,8 @@ class TFRecordWriter(Sink):
         if getattr(self, "_open", False) and self._process == os.getpid():
             self._open = False
             self._spooler.abandon(self._files)
+            if self._staging is not None:
+                remove(self._staging)
 
 
 def _check_older(older: list[str], paths: list[str], overwrite: bool) -> None:
@@ -286,26 +349,36 @@ def create_tfrecord(
 
 def shard_paths(path: str, shards: int) -> list[str]:
     """Return the names of the files: the path itself, or ``name-00003-of-00016.tfrecord``."""
-    if path.endswith(os.sep) or os.path.isdir(path):
+    if isinstance(path, ObjectPath) and is_folder(path):
+        path = path.inside("data.tfrecord")
+    elif path.endswith(os.sep) or is_folder(path):
         path = os.path.join(path, "data.tfrecord")
     if shards == 1:
         return [path]
-    stem, extension = _split(path)
-    return shard_names(stem, extension, shards)
+    stem, extension = _split(os.path.basename(path))
+    return [beside(path, name) for name in shard_names(stem, extension, shards)]
 
 
-def _split(path: str) -> tuple[str, str]:
-    folder, name = os.path.split(path)
+def _split(name: str) -> tuple[str, str]:
     match = re.fullmatch(r"(.+?)((\.\w+)(\.gz|\.zlib)?)?", name)
     stem, extension = (match[1], match[2]) if match else (name, None)
-    return os.path.join(folder, stem), extension or ".tfrecord"
+    return stem, extension or ".tfrecord"
 
 
 def _older(paths: list[str]) -> list[str]:
     """Return existing files with the same names, or from a different number of shards."""
     if len(paths) == 1:
-        return [path for path in paths if os.path.exists(path)]
-    stem, extension = re.split(r"-\d{5}-of-\d{5}", paths[0])[0], _split(paths[0])[1]
-    pattern = f"{glob.escape(stem)}-*-of-*{glob.escape(extension)}"
+        return [path for path in paths if output_exists(path)]
+    first = os.path.basename(paths[0])
+    stem, extension = re.split(r"-\d{5,}-of-\d{5,}", first)[0], _split(first)[1]
     shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
-    return sorted(path for path in glob.glob(pattern) if shard.fullmatch(path))
+    names = sorted(filter(shard.fullmatch, _names_beside(paths[0])))
+    return [beside(paths[0], name) for name in names]
+
+
+def _names_beside(path: str) -> list[str]:
+    if isinstance(path, ObjectPath):
+        folder = path.store.folder(path.key.rpartition("/")[0])
+        return [os.path.basename(each.key) for each in folder.objects]
+    folder_path = os.path.dirname(path) or "."
+    return os.listdir(folder_path) if os.path.isdir(folder_path) else []

@@ -31,9 +31,10 @@ from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size
+from recmap.files.open_file import file_size, for_each_file
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
+from recmap.files.threads import Threads
 from recmap.formats.tfrecord_partitions import record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
 from recmap.model.batch import (
@@ -55,7 +56,7 @@ from recmap.tfrecord.framing import check_compression
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
+from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
 __all__ = ["TFRecordSource"]
@@ -64,6 +65,8 @@ _T = TypeVar("_T")
 
 # How many compressed files keep inflated rows, in addition to one per thread.
 _OPEN_WINDOWS = 2
+# Counting the rows of one object takes up to this much memory, and of several at a time this much.
+_SCANNED, _MEMORY = 128 << 20, 512 << 20
 # How many files have their metadata checked on opening; the others are checked on first read.
 _EXAMINED = 64
 
@@ -88,7 +91,10 @@ class TFRecordSource(Source):
         self._paths, self._verify = files, verify
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
-        self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
+        checked = {files[i] for i in examined}
+        self._sidecars = for_each_file(
+            lambda file: load_sidecar(file, check=file in checked), files
+        )
         self._mapped = MappedFiles()
         compressions = _compressions(files, compression, examined)
         self._files = [
@@ -118,6 +124,8 @@ class TFRecordSource(Source):
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
         if compression is None:
+            if index is None:
+                index = kept_index(path)
             return PlainFile(path, self._verify, index, self._mapped)
         return CompressedFile(path, compression, self._verify, index.count if index else None)
 
@@ -205,8 +213,18 @@ class TFRecordSource(Source):
 
     @guarded
     def __len__(self) -> int:
+        self._count_objects()
         last = len(self._files) - 1
         return self._start_of(last) + self._files[last].count()
+
+    def _count_objects(self) -> None:
+        """Count the rows of objects that were not counted yet, several objects at a time."""
+        unknown = [file for file in self.unindexed_files() if isinstance(file.path, ObjectPath)]
+        if len(unknown) > 1:
+            scanned = min(max(file.size for file in unknown), _SCANNED)
+            at_once = min(len(unknown), max(1, _MEMORY // max(scanned, 8 << 20)))
+            with Threads(at_once, "recmap-count") as pool:
+                list(pool.map(PlainFile.count, unknown))
 
     def _start_of(self, i: int) -> int:
         """Return the number of the first row of a file; count the files before it if needed."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["Sink"]
 
@@ -19,7 +22,10 @@ class Sink(ABC):
 
     @abstractmethod
     def finish(self) -> str:
-        """Write the remaining data, and return the temporary name of the file."""
+        """Write the remaining data, and return the temporary name of the file.
+
+        It is empty if the file has none, because it is being sent to a store.
+        """
 
     @abstractmethod
     def commit(self) -> None:
@@ -35,6 +41,14 @@ class Sink(ABC):
         Return None if the file cannot be checked record by record while it is written.
         """
         return None
+
+    def watch_records(self, watcher: Callable[[npt.NDArray[np.uint8]], None]) -> bool:
+        """Call ``watcher`` with the bytes of whole records before they are sent to a store.
+
+        Return False if this sink does not send records.
+        """
+        del watcher
+        return False
 
     def __enter__(self) -> Self:
         return self

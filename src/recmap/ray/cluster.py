@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from recmap.conversion.plan import is_folder
+from recmap.conversion.plan import is_output_folder
 from recmap.errors import (
     Message,
     MissingPackageError,
@@ -295,7 +295,9 @@ def output_folder(dst: str) -> Iterator[None]:
 
 
 def _folder_of(dst: str) -> str:
-    return os.path.join(".", (dst if is_folder(dst) else os.path.dirname(dst)).rstrip(os.sep))
+    return os.path.join(
+        ".", (dst if is_output_folder(dst) else os.path.dirname(dst)).rstrip(os.sep)
+    )
 
 
 def _missing_folders(folder: str) -> list[str]:

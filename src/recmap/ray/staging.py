@@ -24,7 +24,7 @@ from recmap.conversion.manifest import (
     load_manifest,
     manifest_path,
 )
-from recmap.conversion.plan import Shard, Sharding, is_folder, plan_shards, stem_of
+from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import sync
@@ -162,7 +162,7 @@ class StagedOutput:
         suffixes = [s for format in FORMATS.values() for s in format.suffixes]
         suffix = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
         ends: Sequence[str] = [name[len(name) - len(suffix) :]]
-        if is_folder(self.dst):
+        if is_output_folder(self.dst):
             ends = FORMATS[self.format].suffixes
         stem = re.escape(name[: len(name) - len(suffix)])
         wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")

@@ -1,0 +1,358 @@
+"""Write objects: whole, under a condition, or in parts while their bytes are made.
+
+An object appears when it is complete, or not at all. An upload that fails or is given up is
+aborted, so that no parts stay behind; only a killed process leaves some.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import (
+    ObjectChangedError,
+    OptionError,
+    OutputError,
+    PathNotFoundError,
+    RecmapError,
+)
+from recmap.files.object_path import ObjectPath
+from recmap.files.threads import start_thread
+
+__all__ = [
+    "Parts",
+    "Upload",
+    "Version",
+    "choose_parts",
+    "create_object",
+    "delete_object",
+    "parts_to_send",
+    "put_file",
+    "put_object",
+    "read_object",
+    "refuse_http",
+    "replace_object",
+    "sending",
+]
+
+_Bytes = npt.NDArray[np.uint8]
+
+# Stores take at most this many parts, of at least 5 MiB (S3), and objects up to 5 TB.
+_MOST_PARTS = 10_000
+_LEAST_PART = 5 << 20
+# Smaller parts cost a server more requests than bytes; with larger ones, fewer are under way.
+_USUAL_PART = 8 << 20
+# Parts under way at a time; more did not make a server faster.
+_REQUESTS = 4
+# Parts of an object whose size is not known in advance, so that it may have 335 GB.
+_UNKNOWN_PART = 32 << 20
+# Seconds to wait at exit until open uploads are aborted.
+_GRACE = 10.0
+# Bytes of a file to read at once.
+_READ_SIZE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Version:
+    """What identifies the content of an object, for a conditional write."""
+
+    etag: str | None
+    # The generation of an object of GCS, or the version in a bucket with versions.
+    number: str | None = None
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """What obstore takes as the mode of a put."""
+        given = {"e_tag": self.etag, "version": self.number}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The size of the parts of an upload, and how many are sent at a time."""
+
+    size: int = _USUAL_PART
+    requests: int = _REQUESTS
+
+    @property
+    def memory(self) -> int:
+        """The bytes that an upload holds at most: parts under way, one being filled, and what
+        waits.
+        """
+        return (self.requests + 3) * self.size
+
+
+def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
+    """Choose parts for an object of about ``expected`` bytes, to fit into ``memory`` if given.
+
+    The object may become half as large again. If the memory is too small for parts of which 10,000
+    are enough, they are larger than that.
+    """
+    size, least = _UNKNOWN_PART, _LEAST_PART
+    if expected is not None:
+        least = max(_LEAST_PART, -(-3 * expected // (2 * _MOST_PARTS)))
+        size = max(_USUAL_PART, least)
+    if memory is None:
+        return Parts(size, _REQUESTS if size <= _USUAL_PART else 2)
+    size = max(least, min(size, memory // 5))
+    return Parts(size, max(1, min(_REQUESTS, memory // size - 3)))
+
+
+_PARTS: ContextVar[Parts | None] = ContextVar("recmap parts", default=None)
+
+
+@contextmanager
+def sending(parts: Parts) -> Iterator[None]:
+    """Let the uploads that begin here have these parts."""
+    token = _PARTS.set(parts)
+    try:
+        yield
+    finally:
+        _PARTS.reset(token)
+
+
+def parts_to_send() -> Parts:
+    """Return the parts of an upload that begins here."""
+    return _PARTS.get() or choose_parts(None)
+
+
+def refuse_http(path: str) -> None:
+    """Raise if a path is on an HTTP server, which recmap only reads."""
+    if isinstance(path, ObjectPath) and path.store.url.scheme in ("http", "https"):
+        raise OptionError(
+            f"{path}: recmap reads from HTTP servers, but does not write to them; give a path, or "
+            "a URL that begins with s3, gs or az"
+        )
+
+
+def put_object(path: ObjectPath, data: bytes | _Bytes) -> Version:
+    """Write an object, replacing any other."""
+    return _put(path, data, "overwrite")
+
+
+def create_object(path: ObjectPath, data: bytes) -> Version | None:
+    """Write an object if there is none; return None if there is."""
+    return _put_if(path, data, "create")
+
+
+def replace_object(path: ObjectPath, data: bytes, seen: Version) -> Version | None:
+    """Write an object if it is still the one ``seen``; return None if it is not."""
+    return _put_if(path, data, seen.condition)
+
+
+def _put_if(path: ObjectPath, data: bytes, mode: Any) -> Version | None:
+    try:
+        return _put(path, data, mode)
+    except (_ExistsError, ObjectChangedError, PathNotFoundError):
+        pass
+    # A request that was repeated because its answer was lost refuses itself.
+    found = read_object(path)
+    return found[1] if found is not None and found[0] == data else None
+
+
+class _ExistsError(RecmapError):
+    """Raised if an object exists that must not."""
+
+
+def _put(path: ObjectPath, data: bytes | _Bytes, mode: Any) -> Version:
+    def put(obstore: Any, store: Any) -> Any:
+        try:
+            return obstore.put(store, path.key, data, mode=mode, use_multipart=False)
+        except obstore.exceptions.AlreadyExistsError:
+            pass
+        raise _ExistsError(f"{path} exists already")
+
+    refuse_http(path)
+    return _version(path.store.request(path.key, put))
+
+
+def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
+    """Read a small object, whatever it is now; return None if there is none."""
+
+    def get(obstore: Any, store: Any) -> tuple[bytes, Version]:
+        answer = obstore.get(store, path.key)
+        return bytes(answer.bytes()), _version(answer.meta)
+
+    try:
+        return path.store.request(path.key, get)
+    except PathNotFoundError:
+        return None
+
+
+def delete_object(path: ObjectPath) -> None:
+    """Delete an object, if it exists."""
+    refuse_http(path)
+    try:
+        path.store.request(path.key, lambda obstore, store: obstore.delete(store, path.key))
+    except PathNotFoundError:
+        return
+
+
+def put_file(path: ObjectPath, file: str, parts: Parts | None = None) -> Version:
+    """Write an object with the content of a local file."""
+    upload = Upload(path, parts or choose_parts(os.path.getsize(file)))
+    try:
+        with open(file, "rb", buffering=0) as source:
+            while data := source.read(_READ_SIZE):
+                upload.write(np.frombuffer(data, np.uint8))
+        return upload.complete()
+    except BaseException:
+        upload.abort()
+        raise
+
+
+class _GivenUpError(Exception):
+    """Raised inside an upload to abort it."""
+
+
+class Upload:
+    """An object that is sent while it is being written.
+
+    A small one is sent in a single request, by ``complete``. If it grows, a thread sends its
+    parts. ``write`` waits while more than a part waits to be sent.
+    """
+
+    def __init__(self, path: ObjectPath, parts: Parts) -> None:
+        refuse_http(path)
+        self._path, self._parts = path, parts
+        #: The bytes that were written.
+        self.size = 0
+        self._changed = Condition()
+        # What the thread has not taken yet.
+        self._waiting: deque[_Bytes] = deque()
+        self._held = 0
+        self._complete = self._given_up = False
+        self._thread: Thread | None = None
+        self._result: Future[Version] = Future()
+
+    def write(self, data: _Bytes) -> None:
+        """Append bytes, which must not change from here on. Raise if the upload has failed."""
+        if self.size + len(data) > _MOST_PARTS * self._parts.size:
+            raise OutputError(
+                f"{self._path}: more than {_MOST_PARTS:,} parts of {self._parts.size >> 20} MiB, "
+                "which no store takes; write several files (shards)"
+            )
+        with self._changed:
+            while self._thread is not None and self._held >= self._parts.size:
+                self._raise()
+                self._changed.wait()
+            self._raise()
+            self._waiting.append(data)
+            self._held += len(data)
+            self.size += len(data)
+            self._changed.notify_all()
+        if self._thread is None and self.size > self._parts.size:
+            self._start()
+
+    def complete(self) -> Version:
+        """Send the rest and make the object appear; it is an error to write more."""
+        with self._changed:
+            self._complete = True
+            self._changed.notify_all()
+        if self._thread is None:
+            whole = np.concatenate([*self._waiting, np.empty(0, np.uint8)])
+            self._waiting.clear()
+            return put_object(self._path, whole)
+        return self._result.result()
+
+    def abort(self, seconds: float | None = None) -> None:
+        """Give the upload up, unless it is complete.
+
+        Wait until its parts are deleted, at most so many seconds.
+        """
+        self.abandon()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def abandon(self) -> None:
+        """Give the upload up without waiting."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
+
+    def _raise(self) -> None:
+        if self._result.done():
+            self._result.result()
+            raise RuntimeError("the upload is complete")
+
+    def _start(self) -> None:
+        self._thread = start_thread(self._send, name="recmap-upload")
+        if self._thread is None:
+            raise OutputError(f"{self._path}: the system starts no thread to send its parts")
+        _open.add(self)
+
+    def _send(self) -> None:
+        size, requests = self._parts.size, self._parts.requests
+
+        def put(obstore: Any, store: Any) -> Any:
+            return obstore.put(
+                store,
+                self._path.key,
+                self._pieces(),
+                use_multipart=True,
+                chunk_size=size,
+                max_concurrency=requests,
+            )
+
+        try:
+            version = _version(self._path.store.request(self._path.key, put))
+        except BaseException as e:  # raised in the writer's thread
+            self._result.set_exception(e)
+        else:
+            self._result.set_result(version)
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+        _open.discard(self)
+
+    def _pieces(self) -> Iterator[Any]:
+        """Yield the bytes in pieces. An error raised here makes obstore abort the upload."""
+        while True:
+            with self._changed:
+                while not (self._waiting or self._complete or self._given_up):
+                    self._changed.wait()
+                if self._given_up:
+                    raise _GivenUpError
+                if not self._waiting:
+                    return
+                data = self._waiting.popleft()
+                self._held -= len(data)
+                self._changed.notify_all()
+            yield data.data
+            del data
+
+
+def _version(answer: Any) -> Version:
+    return Version(answer["e_tag"], answer["version"])
+
+
+# Uploads with a thread. Those that are open at exit are aborted: their threads end with the
+# process, and their parts would stay.
+_open: WeakSet[Upload] = WeakSet()
+
+
+def _end_uploads() -> None:
+    uploads = list(_open)
+    for upload in uploads:
+        upload.abandon()
+    deadline = time.monotonic() + _GRACE
+    for upload in uploads:
+        upload.abort(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_end_uploads)
+# A forked process has none of these threads.
+os.register_at_fork(after_in_child=_open.clear)

@@ -1,0 +1,78 @@
+"""Local space for files on their way to a store.
+
+Some formats can be written only to a file that can be read and changed. Such a file is made in
+the folder for temporary files (``TMPDIR``), and sent when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, wait
+
+from recmap.errors import OutputError
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import Parts, choose_parts, put_file
+from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
+from recmap.files.threads import Threads
+from recmap.model.arguments import size_text
+
+__all__ = ["check_space", "files_below", "make_staging_folder", "send_files"]
+
+_NAME = "recmap-staging"
+# Small files to send at a time.
+_REQUESTS = 8
+
+
+def make_staging_folder() -> str:
+    """Create a folder for one output, and remove those that killed processes left."""
+    place = tempfile.gettempdir()
+    for name in os.listdir(place):
+        process = process_of(name) if name.startswith(f".{_NAME}.") else None
+        if process is None or process.machine != this_process().machine:
+            continue
+        if runs(process) is False:
+            remove(os.path.join(place, name))
+    folder = temporary_path(os.path.join(place, _NAME))
+    os.mkdir(folder, mode=0o700)
+    return folder
+
+
+def check_space(needed: int, output: str) -> None:
+    """Raise if there is less local space than ``needed`` bytes for files of an output."""
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise OutputError(
+            f"{output}: files of this format are made on disk before they are sent, and need about "
+            f"{size_text(needed)} in {place}, where {size_text(free)} are free; set TMPDIR to a "
+            "folder with more room, or write smaller files (shards), fewer at a time (workers)"
+        )
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """Yield the names of all files in a folder and those inside it, relative to it."""
+    for inner, _, names in os.walk(folder):
+        for name in sorted(names):
+            yield os.path.relpath(os.path.join(inner, name), folder)
+
+
+def send_files(files: Mapping[ObjectPath, str]) -> None:
+    """Send files, each to its object: several small ones at a time, or the parts of a large one."""
+    small: Parts = choose_parts(0)
+    large = {path: file for path, file in files.items() if os.path.getsize(file) > small.size}
+    with Threads(_REQUESTS, "recmap-send") as pool:
+        futures = [
+            pool.submit(put_file, path, file) for path, file in files.items() if path not in large
+        ]
+        try:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+            for path, file in large.items():
+                put_file(path, file)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
