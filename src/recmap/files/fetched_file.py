@@ -76,7 +76,7 @@ class FetchedFile(MappedFile):
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
         first, stop = as_places(begins, ends)
-        if len(first) == 1:
+        if len(first) == 1 and not self._is_held(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
         return self.start(first, stop)
 
@@ -122,6 +122,10 @@ class FetchedFile(MappedFile):
                 for a, b in zip(*self._absent(first, stop), strict=True):
                     size = min(int(b) * _PAGE, self.size) - int(a) * _PAGE
                     self._memory.madvise(mmap.MADV_DONTNEED, int(a) * _PAGE, size)
+
+    def _is_held(self, begin: int, end: int) -> bool:
+        """Return whether someone has planned for all of these bytes."""
+        return bool(self._users[begin // _PAGE : -(-end // _PAGE)].all())
 
     def _is_settled(self, fetch: Fetch) -> bool:
         """Return whether a fetch has arrived, and each of its pages belongs to a hold."""

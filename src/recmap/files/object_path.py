@@ -7,7 +7,7 @@ wherever a path can, also to another process, and nothing secret is in its text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
@@ -15,7 +15,7 @@ from recmap.files.find_objects import find_objects
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
 
-__all__ = ["ObjectPath", "object_path"]
+__all__ = ["ObjectPath", "in_store", "object_path"]
 
 
 class ObjectPath(str):
@@ -42,7 +42,7 @@ class ObjectPath(str):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectPath, (self._url, self._store, self._info)
+        return ObjectPath, (self._url, self._store, self._info, self._beside)
 
     @property
     def store(self) -> ObjectStore:
@@ -104,8 +104,11 @@ class ObjectPath(str):
     def objects(self) -> list[ObjectPath]:
         """Return the objects that this path, pattern or folder stands for.
 
-        The path of a Zarr store, which is a folder, ends with a slash.
+        One that was found already stays what it was then, also in another process. The path of a
+        Zarr store, which is a folder, ends with a slash.
         """
+        if self._info is not None:
+            return [self]
         found = find_objects(self._store, self._url)
         objects = [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
@@ -118,6 +121,11 @@ class ObjectPath(str):
     def anew(self) -> ObjectPath:
         """Return the same path, to be looked up again."""
         return ObjectPath(self._url, self._store)
+
+
+def in_store(paths: Iterable[str]) -> bool:
+    """Return whether any of these are paths of objects."""
+    return any(isinstance(path, ObjectPath) for path in paths)
 
 
 def object_path(url: str, storage: Storage | None = None) -> ObjectPath:

@@ -30,7 +30,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_path import ObjectPath, in_store
 from recmap.files.open_file import file_size, for_each_file
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
@@ -42,10 +42,12 @@ from recmap.model.batch import (
     PaddedRows,
     PadSpec,
     RowNumbers,
+    divide_rows,
     gather_from,
     join,
     rows_by_owner,
 )
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
@@ -89,6 +91,7 @@ class TFRecordSource(Source):
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
         self._paths, self._verify = files, verify
+        self._remote = in_store(files)
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
         checked = {files[i] for i in examined}
@@ -202,6 +205,10 @@ class TFRecordSource(Source):
     @property
     def owns_rows(self) -> bool:
         return True
+
+    @property
+    def remote(self) -> bool:
+        return self._remote
 
     @property
     def can_pad(self) -> bool:
@@ -353,6 +360,16 @@ class TFRecordSource(Source):
     def _gather_one_file(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._hold_rows(i)
         return self._files[i].gather(self._decoder, rows)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not self._remote or len(self._starts) < len(self._files):
+            return None
+        # A group maps the files itself.
+        group = None if isinstance(rows, range) else self._gathering.all()
+        if group is not None and not isinstance(rows, range):
+            return group.fetch_ahead(rows)
+        divided = divide_rows(np.array(self._starts), rows)
+        return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
 
     @guarded
     def read_padded(

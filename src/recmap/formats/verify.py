@@ -14,7 +14,7 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_path import in_store
 from recmap.files.open_file import is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk
 from recmap.files.sniff import sniff
@@ -67,7 +67,7 @@ def verify(
     files = expand(path, storage)
     formats = {file: _format(file) for file in files}
     if given.kind == "processes":
-        return _verify_in_processes(formats, given, progress)
+        return _verify_in_processes(formats, given.reading(remote=in_store(files)), progress)
     records = [file for file in files if formats[file] == "tfrecord"]
     others = [file for file in files if formats[file] != "tfrecord"]
     result = Verified()
@@ -99,9 +99,7 @@ def _verify_in_processes(
     """Check files in several processes; each checks one whole file at a time."""
     result = Verified(files=len(formats))
     sizes = {file: size_on_disk(file) for file in formats}
-    # A process that is forked from one that has read from a store cannot do so itself.
-    remote = any(isinstance(file, ObjectPath) for file in formats)
-    context = multiprocessing.get_context("spawn" if remote else workers.method)
+    context = multiprocessing.get_context(workers.start_method)
     pool = ProcessPoolExecutor(
         min(workers.count, len(formats)), context, _start_process, (os.getpid(),)
     )

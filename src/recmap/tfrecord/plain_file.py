@@ -12,8 +12,10 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
 from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import MappedFiles
+from recmap.files.mapped_files import MappedFiles, fetch_ahead
 from recmap.files.open_file import file_size
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
@@ -297,6 +299,20 @@ class PlainFile(RecordFile):
             records = Records.of_file(file.bytes, self._offsets(file, rows))
             # Use more threads than this thread's share: they mostly wait for the disk.
             return self._decode(decoder, records, rows, thread_count())
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self.fetch_into(self.mapped(), rows)
+
+    def fetch_into(self, file: MappedFile, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch those of the rows that were found."""
+        count = self.index.count
+        if isinstance(rows, range):
+            start, stop = rows.start, min(rows.stop, count)
+            if file.whole or start >= stop:
+                return None
+            begins, ends = self.index.spans(np.array([start, stop - 1]))
+            return fetch_ahead(file, int(begins[0]), int(ends[1]))
+        return None if file.whole else fetch_ahead(file, *self.index.spans(rows[rows < count]))
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         self.ensure(int(rows.max(initial=-1)) + 1)

@@ -17,6 +17,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
+from recmap.model.batch import RowNumbers
 from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
@@ -214,6 +215,9 @@ class _ChunkedColumn:
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.gather(rows)))
 
+    def fetch_ahead(self, rows: RowNumbers) -> None:
+        del rows  # chunks are read when they are decoded
+
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._size
 
@@ -266,6 +270,9 @@ class _LibraryColumn:
             first = int(some[0])
             read.append(self.read(first, int(some[-1]) + 1)[some - first])
         return concatenate(read)[back]
+
+    def fetch_ahead(self, rows: RowNumbers) -> None:
+        del rows  # chunks are read when they are decoded
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._size is not None:
