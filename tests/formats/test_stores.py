@@ -232,7 +232,9 @@ def test_files_in_a_store_are_verified_and_damage_is_found(bucket: Bucket, case:
         assert (found.size, len(found.unchecked)) == (wanted.size, len(wanted.unchecked))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("tfrecord")], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name.startswith("tfrecord")], ids=lambda case: case.name
+)
 def test_records_in_a_store_are_read_and_repaired(bucket: Bucket, case: Case) -> None:
     files = opened_local(case, bucket).files
     url, storage = bucket.url_of(case.path), bucket.storage
