@@ -190,7 +190,8 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     least = least_budget(source, work.memory, copies, columns, work.processes, parts)
     with within(least.thread_limit):
         rows = _count_rows(source, least)
-        sample = take_sample(source, rows, least)
+        with least.fetching():
+            sample = take_sample(source, rows, least)
     shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
     largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
     budget = choose_budget(
@@ -214,7 +215,9 @@ def _write_shards(
             source.check_sums()  # this process does not read all rows in order
         if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
-            source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
+            source = stack.enter_context(
+                shuffled(source, seed, manifest.path, plan.budget, runner.on_this_machine)
+            )
         writer = ShardWriter(
             source=source,
             format=plan.format,

@@ -37,6 +37,7 @@ __all__ = [
     "Upload",
     "Version",
     "choose_parts",
+    "copy_object",
     "create_object",
     "delete_object",
     "parts_to_send",
@@ -59,6 +60,8 @@ _USUAL_PART = 8 << 20
 _REQUESTS = 4
 # Parts of an object whose size is not known in advance, so that it may have 335 GB.
 _UNKNOWN_PART = 32 << 20
+# S3 copies no larger object in one request.
+_MOST_COPIED = 5_000_000_000
 # Seconds to wait at exit until open uploads are aborted.
 _GRACE = 10.0
 # Bytes of a file to read at once.
@@ -199,6 +202,32 @@ def delete_object(path: ObjectPath) -> None:
         path.store.request(path.key, lambda obstore, store: obstore.delete(store, path.key))
     except PathNotFoundError:
         return
+
+
+def copy_object(src: ObjectPath, dst: ObjectPath) -> None:
+    """Copy an object within its store, which does that by itself unless the object is too large."""
+    if src.store.url.scheme == "s3" and src.info.size > _MOST_COPIED:
+        _send_again(src, dst)
+        return
+
+    def copy(obstore: Any, store: Any) -> None:
+        obstore.copy(store, src.key, dst.key)
+
+    refuse_http(dst)
+    src.store.request(src.key, copy)
+
+
+def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
+    """Copy an object by reading and writing it."""
+    info = src.info
+    upload = Upload(dst, choose_parts(info.size))
+    try:
+        for at in range(0, info.size, _USUAL_PART):
+            upload.write(src.store.read(info, at, min(at + _USUAL_PART, info.size)))
+        upload.complete()
+    except BaseException:
+        upload.abort()
+        raise
 
 
 def put_file(path: ObjectPath, file: str, parts: Parts) -> Version:
