@@ -353,9 +353,13 @@ def _distrust(target: str, why: str) -> None:
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     """Write a line with the offset and size of each record, framing included."""
+    lines = (f"{offset} {size}\n" for offset, size in offsets)
+    if isinstance(path, ObjectPath):
+        put_object(path, "".join(lines).encode())
+        return
     temporary = temporary_path(path)
     with open(temporary, "w", encoding="ascii") as file:
-        file.writelines(f"{offset} {size}\n" for offset, size in offsets)
+        file.writelines(lines)
     os.replace(temporary, path)
 
 
