@@ -59,11 +59,11 @@ WHOLE = "whole number"
 WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     # Paths.
     "open an int": (opened(3), rm.OptionTypeError, "give a path"),
-    "open a URL": (opened("s3://bucket/x.tfrecord"), rm.UnknownSchemeError, "local or mounted"),
-    "open URLs": (opened(["https://x.org/x.npy"]), rm.UnknownSchemeError, "local or mounted"),
-    "write to a URL": (to("gs://bucket/out/"), rm.UnknownSchemeError, "local or mounted"),
+    "open a URL": (opened("hdfs://host/x.tfrecord"), rm.UnknownSchemeError, "local or mounted"),
+    "open URLs": (opened(["ftp://x.org/x.npy"]), rm.UnknownSchemeError, "local or mounted"),
+    "write to a URL": (to("hdfs://host/out/"), rm.UnknownSchemeError, "local or mounted"),
     "a writer of a URL": (
-        lambda: rm.TFRecordWriter("s3://bucket/x.tfrecord"),
+        lambda: rm.TFRecordWriter("ftp://host/x.tfrecord"),
         rm.UnknownSchemeError,
         "local or mounted",
     ),

@@ -330,3 +330,14 @@ def test_obstore_is_imported_only_for_urls() -> None:
         env=os.environ,
     )
     assert run.stdout == "False\n"
+
+
+def test_a_file_that_may_change_unnoticed_is_read_only_if_asked_for() -> None:
+    with file_server() as server:
+        server.files["/x.bin"], server.etag, server.dated = SMALL, None, False
+        url = parse_url(f"{server.url}/x.bin")
+        store = ObjectStore(url, Storage())
+        with pytest.raises(rm.StoreError, match="neither an ETag nor a date"):
+            store.read(store.head("x.bin"), 0, 10)
+        store = ObjectStore(url, Storage({"unpinned": True}))
+        assert store.read(store.head("x.bin"), 0, 10).tobytes() == SMALL[:10]

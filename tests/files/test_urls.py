@@ -1,4 +1,4 @@
-"""URLs: file:// is a path, every other scheme is refused, and names with colons are files."""
+"""URLs: file:// is a path, unknown schemes are refused, and names with colons are files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import recmap as rm
 from recmap import tfrecord
 from recmap.cli import main
 
-URL = "s3://bucket/folder/x.tfrecord"
+URL = "hdfs://host:1/folder/x.tfrecord"
+STORE_URL = "s3://bucket/folder/x.tfrecord"
 
 
 def data() -> rm.Dataset:
@@ -49,12 +50,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 COMMANDS = [
     ["info", URL],
     ["info", f"x={URL}"],
-    ["info", "s3://bucket/year=2026/x.npy"],
+    ["info", "hdfs://host/year=2026/x.npy"],
     ["head", URL],
     ["stats", URL],
     ["schema", URL],
     ["convert", URL, "y.npy"],
-    ["convert", "x.npy", "s3://bucket/folder/"],
+    ["convert", "x.npy", "hdfs://host/folder/"],
     ["index", URL],
     ["verify", URL],
     ["repair", URL, "y.tfrecord"],
@@ -78,7 +79,7 @@ def names() -> list[str]:
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    "url", [URL, URL.encode(), "S3://b/", "gs://b/x-*.npy", "hdfs://h:1/x.npy"]
+    "url", [URL, URL.encode(), "HDFS://b/", "ftp://b/x-*.npy", "hf://datasets/x.npy"]
 )
 def test_other_schemes_are_refused_wherever_a_path_is_taken(call: str, url: str | bytes) -> None:
     before = names()
@@ -95,7 +96,23 @@ def test_the_command_line_refuses_other_schemes(
 ) -> None:
     before = names()
     assert main(args) == 2
-    assert "recmap does not read or write s3:// URLs" in capsys.readouterr().err
+    assert "recmap does not read or write hdfs:// URLs" in capsys.readouterr().err
+    assert names() == before
+
+
+# Where only a local file can be given.
+LOCAL: dict[str, Callable[[Any], Any]] = {
+    name: CALLS[name] for name in ("open with an index", "repair to", "write records")
+}
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("call", LOCAL)
+@pytest.mark.parametrize("url", [STORE_URL, "https://host/x.tfrecord"])
+def test_store_urls_are_refused_where_only_a_local_file_can_be_given(call: str, url: str) -> None:
+    before = names()
+    with pytest.raises(rm.OptionError, match="only a local path can be given here"):
+        LOCAL[call](url)
     assert names() == before
 
 
@@ -122,7 +139,7 @@ def test_a_refusal_shows_no_secrets(url: str) -> None:
 def test_a_refusal_keeps_its_scheme_between_processes() -> None:
     with pytest.raises(rm.UnknownSchemeError) as caught:
         rm.open(URL)
-    assert pickle.loads(pickle.dumps(caught.value)).scheme == "s3"
+    assert pickle.loads(pickle.dumps(caught.value)).scheme == "hdfs"
 
 
 @pytest.mark.parametrize("name", ["plain.npy", "a b%41#?.npy", "é[1].npy", "\udcff.npy"])
@@ -178,11 +195,11 @@ def test_names_with_colons_are_files() -> None:
 
 
 def test_a_url_is_refused_even_if_it_exists_as_a_local_path() -> None:
-    os.makedirs("s3:/bucket")
-    np.save("s3:/bucket/x.npy", np.arange(4))
-    with pytest.raises(rm.UnknownSchemeError, match=r"'\./s3:/bucket/x\.npy' for that local file"):
-        rm.open("s3://bucket/x.npy")
-    assert len(rm.open("./s3:/bucket/x.npy")) == 4
+    os.makedirs("hdfs:/host")
+    np.save("hdfs:/host/x.npy", np.arange(4))
+    with pytest.raises(rm.UnknownSchemeError, match=r"'\./hdfs:/host/x\.npy' for that local file"):
+        rm.open("hdfs://host/x.npy")
+    assert len(rm.open("./hdfs:/host/x.npy")) == 4
 
 
 TAKING_PATHS: list[Callable[[Any], Any]] = [
@@ -192,7 +209,15 @@ TAKING_PATHS: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("url", [URL, "gs://b/x", "https://host/x.npy", "S3://b/x"])
+@pytest.mark.parametrize("url", [STORE_URL, "gs://b/x", "https://host/x.npy", "S3://b/x"])
+def test_a_store_url_made_into_a_path_object_is_refused(url: str) -> None:
+    for call in TAKING_PATHS:
+        with pytest.raises(rm.OptionError, match="give it as text, '.*://.*'"):
+            call(Path(url))
+    assert names() == []
+
+
+@pytest.mark.parametrize("url", [URL, "ftp://b/x", "HDFS://b/x"])
 def test_a_url_made_into_a_path_object_is_refused_like_its_text(url: str) -> None:
     for call in TAKING_PATHS:
         with pytest.raises(rm.UnknownSchemeError) as of_text:

@@ -32,6 +32,9 @@ class Numbers:
         assert self.count is None or positions.max(initial=-1) < self.count
         return {"chain": np.full_like(positions, self.chain), "row": positions}
 
+    def fetch_ahead(self, positions: Any, epoch: int) -> None:
+        del positions, epoch
+
     def select(self, columns: Sequence[str]) -> Numbers:
         del columns
         return self

@@ -20,6 +20,7 @@ from recmap.errors import (
 )
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
+from recmap.model.fetching import Fetching
 from recmap.model.field import BYTES, Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes, fitting
@@ -98,6 +99,9 @@ class ReorderedSource(WrappedSource):
     ) -> PaddedRows | None:
         numbers = self.row_numbers(np.asarray(rows, np.int64))
         return self._source.read_padded(numbers, pads, size, allocate)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self._source.fetch_ahead(self.row_numbers(np.asarray(rows, np.int64)))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(self.row_numbers(rows))

@@ -19,7 +19,7 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import Message, Option, OptionError
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_path import in_store
 from recmap.files.paths import MOST_SHARDS, PathLike, as_location
 from recmap.files.storage import Storage
 from recmap.formats.registry import FORMATS, sink_options
@@ -122,7 +122,6 @@ class Saving:
         for name, flag in {"resume": resume, "overwrite": overwrite, "durable": durable}.items():
             check_flag(name, flag)
         self._workers = None if workers is None else _parse_workers(workers)
-        self._forks = isinstance(workers, str) and workers.startswith("fork")
         self._engine = _parse_engine(engine)
         self._rows = None if rows is None else as_slice("rows", rows)
         self._columns = None if columns is None else as_names("columns", columns)
@@ -189,31 +188,17 @@ class Saving:
             return 1
         return self._workers.count
 
-    def _method(self, source: Source) -> str | None:
-        """Return how to start processes: after requests to a store, they cannot be forked."""
-        assert self._workers is not None
-        if not any(map(_uses_store, [self._output.dst, *source.files])):
-            return self._workers.method
-        if self._forks:
-            raise OptionError(
-                "a forked process cannot reach a store; use "
-                f'workers="spawn:{self._workers.count}", or threads'
-            )
-        return "spawn"
-
     def _runner(self, source: Source) -> AbstractContextManager[Runner | None]:
         """Return the runner that writes the files; None for threads of this process."""
         if self._engine is None:
             if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
-            return nullcontext(ProcessRunner(source, self._workers.count, self._method(source)))
+            remote = in_store([self._output.dst, *source.files])
+            workers = self._workers.reading(remote=remote)
+            return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
         from recmap.ray.runner import on_cluster
 
         return on_cluster(self._engine.address, source, self._output.dst, self._count)
-
-
-def _uses_store(path: str) -> bool:
-    return isinstance(path, ObjectPath)
 
 
 def parse_shards(shards: int | str | None) -> Sharding:

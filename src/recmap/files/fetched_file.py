@@ -76,15 +76,19 @@ class FetchedFile(MappedFile):
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
         first, stop = as_places(begins, ends)
-        if len(first) == 1:
+        if len(first) == 1 and not self._is_held(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
         return self.start(first, stop)
+
+    def drop_ahead(self) -> None:
+        """Free what was fetched ahead."""
+        self._ahead.drop()
 
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
         runs = merge_spans(*within_pages(*merge_spans(begins, ends, _GAP), _PAGE))
         with self._lock:
-            self._fetches = [each for each in self._fetches if not each.arrived]
+            self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = [self._absent(first, stop) for first, stop in zip(*runs, strict=True)]
             absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
             parts = cut_spans(absent[0], np.minimum(absent[1], self.size), _PIECE)
@@ -107,19 +111,32 @@ class FetchedFile(MappedFile):
         with self._lock:
             for first, stop in zip(*runs, strict=True):
                 self._users[first:stop] -= 1
-            # A part that someone still needs goes on. So does one that failed, to be seen.
-            unused = [each for each in self._fetches if _meet(each, runs) and self._is_free(each)]
-            for fetch in unused:
-                fetch.give_up()
-                self._fetches.remove(fetch)
-            for first, stop in zip(*runs, strict=True):
+            freed = list(zip(*runs, strict=True))
+            for fetch in [each for each in self._fetches if _meet(each, runs)]:
+                if self._is_free(fetch):
+                    fetch.give_up()
+                    self._fetches.remove(fetch)
+                    # It may have brought more than this hold asked for.
+                    freed.append((fetch.begin // _PAGE, -(-fetch.end // _PAGE)))
+            for first, stop in freed:
                 for a, b in zip(*self._absent(first, stop), strict=True):
                     size = min(int(b) * _PAGE, self.size) - int(a) * _PAGE
                     self._memory.madvise(mmap.MADV_DONTNEED, int(a) * _PAGE, size)
 
+    def _is_held(self, begin: int, end: int) -> bool:
+        """Return whether someone has planned for all of these bytes."""
+        return bool(self._users[begin // _PAGE : -(-end // _PAGE)].all())
+
+    def _is_settled(self, fetch: Fetch) -> bool:
+        """Return whether a fetch has arrived, and each of its pages belongs to a hold."""
+        return fetch.arrived and bool(self._pages(fetch).all())
+
+    def _pages(self, fetch: Fetch) -> npt.NDArray[np.uint16]:
+        return self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)]
+
     def _is_free(self, fetch: Fetch) -> bool:
         """Return whether nobody needs any of these bytes."""
-        return not self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)].any()
+        return not self._pages(fetch).any()
 
 
 def _meet(fetch: Fetch, runs: tuple[Places, Places]) -> bool:

@@ -11,23 +11,30 @@ from typing import NamedTuple, TypeAlias
 from recmap.errors import AccessDeniedError, PathNotFoundError
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
+from recmap.files.threads import Threads
 
-__all__ = ["Found", "find_objects"]
+__all__ = ["STORE_FILES", "Found", "find_objects"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
 # Names of objects beside the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+# A folder with one of these files is a Zarr store, of version 3 or 2.
+STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+# Folders listed at a time.
+_AT_ONCE = 32
 
 
 class Found(NamedTuple):
     """Data objects, sorted by key, and all objects in the folders that were listed, by key.
 
-    ``beside`` is None if no folder was listed.
+    ``beside`` is None if no folder was listed. ``stores`` are the keys of folders that are Zarr
+    stores.
     """
 
     objects: list[ObjectInfo]
     beside: Mapping[str, ObjectInfo] | None = None
+    stores: Sequence[str] = ()
 
 
 def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
@@ -37,12 +44,16 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     a pattern or folder do not include hidden ones.
     """
     key = url.key
+    if not store.listed and key.endswith(("/", ".zarr")) and _answers_as_store(store, key):
+        return Found([], None, [key.rstrip("/")])
     denied: AccessDeniedError | None = None
     if key and not key.endswith("/"):
         try:
             found = store.head(key)
         except (AccessDeniedError, PathNotFoundError) as e:
-            if url.scheme in ("http", "https"):
+            if not store.listed:
+                if _answers_as_store(store, key):
+                    return Found([], None, [key])
                 raise
             # Who may list one folder only may not ask for an object that does not exist.
             denied = e if isinstance(e, AccessDeniedError) else None
@@ -59,16 +70,48 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     if glob.has_magic(key):
         parts = [part for part in key.split("/") if part]
         matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
+        folders = sorted(set(_walk_folders(listing, "", parts)))
         what = "no object matches"
     else:
-        matches = [each for each in listing(key).objects if _name(each)[0] not in "._"]
+        listed = listing(key)
+        if _is_store(listed):
+            return Found([], None, [key.rstrip("/")])
+        matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
+        folders = [each for each in listed.folders if _name(each)[0] not in "._"]
         what = "no objects in this folder" if key.endswith("/") else "no such object or folder"
-    if not matches and denied is not None:
+    # Beside data, only the names tell: there may be many folders, and each costs a listing.
+    stores = _stores_among(store, [f for f in folders if not matches or f.endswith(".zarr")])
+    if not matches and not stores and denied is not None:
         raise denied
-    if not matches:
+    if not matches and not stores:
         raise PathNotFoundError(f"{url.at(key)}: {what}")
     beside = {each.key: each for folder in known.values() for each in folder.objects}
-    return Found(sorted(matches, key=lambda each: each.key), beside)
+    return Found(sorted(matches, key=lambda each: each.key), beside, stores)
+
+
+def _is_store(folder: Folder) -> bool:
+    """Return whether a folder is a Zarr store."""
+    return any(_name(each.key) in STORE_FILES for each in folder.objects)
+
+
+def _stores_among(store: ObjectStore, folders: Sequence[str]) -> list[str]:
+    """Return the folders that are Zarr stores. This lists each of them."""
+    if not folders:
+        return []
+    with Threads(min(_AT_ONCE, len(folders)), "recmap-list") as threads:
+        listed = threads.map(store.folder, folders)
+        return [name for name, each in zip(folders, listed, strict=True) if _is_store(each)]
+
+
+def _answers_as_store(store: ObjectStore, key: str) -> bool:
+    """Return whether a folder that cannot be listed is a Zarr store."""
+    for name in STORE_FILES:
+        try:
+            store.head(_joined(key.rstrip("/"), name))
+        except (AccessDeniedError, PathNotFoundError):
+            continue
+        return True
+    return False
 
 
 def _data(folder: Folder) -> Folder:
@@ -106,16 +149,32 @@ def _walk(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[Obje
     names = re.compile(fnmatch.translate(first))
     listed = listing(folder)
     if not rest:
-        yield from (each for each in listed.objects if _fits(names, first, _name(each)))
+        yield from (each for each in listed.objects if _fits(names, first, _name(each.key)))
         return
     for below in listed.folders:
-        if _fits(names, first, below.rpartition("/")[2]):
+        if _fits(names, first, _name(below)):
             yield from _walk(listing, below, rest)
+
+
+def _walk_folders(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the folders that match a pattern."""
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        for each in [folder, *_folders_below(listing, folder)]:
+            yield from _walk_folders(listing, each, rest or ["*"])
+        return
+    if rest and not glob.has_magic(first):
+        yield from _walk_folders(listing, _joined(folder, first), rest)
+        return
+    names = re.compile(fnmatch.translate(first))
+    for below in listing(folder).folders:
+        if _fits(names, first, _name(below)):
+            yield from _walk_folders(listing, below, rest) if rest else [below]
 
 
 def _folders_below(listing: _Listing, folder: str) -> Iterator[str]:
     for below in listing(folder).folders:
-        if not below.rpartition("/")[2].startswith("."):
+        if not _name(below).startswith("."):
             yield below
             yield from _folders_below(listing, below)
 
@@ -125,8 +184,8 @@ def _fits(names: re.Pattern[str], part: str, name: str) -> bool:
     return not hidden and names.match(name) is not None
 
 
-def _name(each: ObjectInfo) -> str:
-    return each.key.rpartition("/")[2]
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]
 
 
 def _joined(folder: str, name: str) -> str:

@@ -24,6 +24,7 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.open_file import OpenFile
 from recmap.files.threads import Threads
 
 __all__ = ["GZIP_MAGIC", "Deflater", "inflate_members", "inflater", "member_size"]
@@ -166,7 +167,7 @@ def member_size(head: bytes) -> int | None:
     return None
 
 
-def inflate_members(file: int, position: int) -> Iterator[tuple[int, bytes]]:
+def inflate_members(file: OpenFile, position: int) -> Iterator[tuple[int, bytes]]:
     """Yield the packed size and the plain bytes of each member, starting at ``position``.
 
     Stop at the first member that does not state its size, or states a wrong one. A few members
@@ -176,8 +177,8 @@ def inflate_members(file: int, position: int) -> Iterator[tuple[int, bytes]]:
     more, most = True, _FIRST
     while more or waiting:
         while more and len(waiting) < min(most, thread_count() + 2):
-            size = member_size(os.pread(file, _HEAD_SIZE, position))
-            packed = os.pread(file, size or 0, position)
+            size = member_size(file.pread(_HEAD_SIZE, position))
+            packed = file.pread(size or 0, position)
             more = size is not None and len(packed) == size
             if more:
                 waiting.append((len(packed), _threads().submit(_inflate_member, packed)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import FileIO
 from typing import Literal, NamedTuple, TypeAlias
 
 from recmap.errors import CompressionError
 from recmap.files.gzip import GZIP_MAGIC, inflate_members, inflater, member_size
+from recmap.files.in_order import open_in_order
+from recmap.files.open_file import OpenFile
 
 __all__ = ["CompressionOption", "Inflated", "begins_stream", "inflate"]
 
@@ -73,8 +73,8 @@ def inflate(
     without bytes, but with the failure. It is the last one, unless ``salvage`` finds a member
     after the damage.
     """
-    with open(path, "rb", buffering=0) as file:
-        size, reread = os.fstat(file.fileno()).st_size, 0
+    with open_in_order(path) as file:
+        size, reread = file.size, 0
         while True:
             member = _Member(position)
             try:
@@ -82,7 +82,7 @@ def inflate(
                 return
             except CompressionError as e:
                 failure = e
-            rescue = _Rescue(file.fileno(), compression, member.begin)
+            rescue = _Rescue(file, compression, member.begin)
             for plain in rescue.beyond(member.plain):
                 yield Inflated(plain, None if member.plain else member.begin, rescue.position)
                 member.plain += len(plain)
@@ -92,7 +92,7 @@ def inflate(
                 # from the beginning of this one, but limit how much is read again.
                 reread += end - member.begin
                 trusted = rescue.ended or reread > _MAX_REREAD * size
-                begin = _find_member(file.fileno(), end if trusted else member.begin + 1)
+                begin = _find_member(file, end if trusted else member.begin + 1)
             yield Inflated(b"", None, end if begin is None else begin, failure)
             if begin is None:
                 return
@@ -100,15 +100,14 @@ def inflate(
 
 
 def _inflate_sound(
-    file: FileIO, path: str, compression: Literal["gzip", "zlib"], position: int, member: _Member
+    file: OpenFile, path: str, compression: Literal["gzip", "zlib"], position: int, member: _Member
 ) -> Iterator[Inflated]:
     """Yield the plain bytes up to the first damage, then raise."""
-    file.seek(position)
     engine, error = inflater(compression)
     # A member at ``distrusted`` is inflated as a stream: the size in its header may be wrong.
     fresh, pending, distrusted = True, b"", -1
     while True:
-        data = pending or file.read(_READ_SIZE)
+        data = pending or file.pread(_READ_SIZE, position)
         if fresh:
             member.begin, member.plain = position, 0
         if fresh and position > 0:
@@ -126,11 +125,10 @@ def _inflate_sound(
             why = f"what follows the {compression} stream at byte {position:,} is not"
             raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
         if fresh and position != distrusted and member_size(data) is not None:
-            for size, plain in inflate_members(file.fileno(), position):
+            for size, plain in inflate_members(file, position):
                 yield Inflated(plain, position, position + size)
                 position += size
             # The next member does not state its size, is damaged, or does not exist.
-            file.seek(position)
             pending, distrusted = b"", position
             continue
         try:
@@ -157,9 +155,9 @@ class _Rescue:
     is ignored.
     """
 
-    def __init__(self, file: int, compression: Literal["gzip", "zlib"], begin: int) -> None:
+    def __init__(self, file: OpenFile, compression: Literal["gzip", "zlib"], begin: int) -> None:
         self._file, self._compression = file, compression
-        header = _header_size(os.pread(file, _HEADER_SIZE, begin), compression)
+        header = _header_size(file.pread(_HEADER_SIZE, begin), compression)
         self._readable = header is not None
         #: How far into the file it has read.
         self.position = begin + (header or 0)
@@ -174,7 +172,7 @@ class _Rescue:
         for read, most in _STEPS:
             while True:
                 before = engine.copy()
-                data = os.pread(self._file, read, self.position)
+                data = self._file.pread(read, self.position)
                 try:
                     plain = engine.decompress(data, most)
                 except zlib.error:
@@ -193,10 +191,10 @@ class _Rescue:
                     return  # end of file
 
 
-def _find_member(file: int, begin: int) -> int | None:
+def _find_member(file: OpenFile, begin: int) -> int | None:
     """Find where the next gzip member begins, judging by its first bytes."""
     while True:
-        data = os.pread(file, _SEARCH_SIZE, begin)
+        data = file.pread(_SEARCH_SIZE, begin)
         at = data.find(GZIP_MAGIC)
         while at >= 0:
             if _is_member(file, begin + at):
@@ -207,8 +205,8 @@ def _find_member(file: int, begin: int) -> int | None:
         begin += len(data) - len(GZIP_MAGIC) + 1
 
 
-def _is_member(file: int, begin: int) -> bool:
-    data = os.pread(file, _HEADER_SIZE, begin)
+def _is_member(file: OpenFile, begin: int) -> bool:
+    data = file.pread(_HEADER_SIZE, begin)
     header = _header_size(data, "gzip")
     if header is None:
         return False

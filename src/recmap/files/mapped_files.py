@@ -10,11 +10,15 @@ from functools import cache
 from threading import RLock
 from typing import Any
 
+import numpy.typing as npt
+
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.spans import as_places
+from recmap.model.fetching import Fetching
 
-__all__ = ["HeldFiles", "MappedFiles", "map_file"]
+__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead", "map_file"]
 
 # Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 1024
@@ -29,6 +33,16 @@ _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 def map_file(path: str) -> MappedFile:
     """Map a file. The bytes of an object are fetched when they are held."""
     return FetchedFile(path) if isinstance(path, ObjectPath) else MappedFile(path)
+
+
+def fetch_ahead(
+    file: MappedFile, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike
+) -> Fetching | None:
+    """Begin to fetch spans that are going to be held; None if the file has them all."""
+    if not isinstance(file, FetchedFile) or file.whole:
+        return None
+    first, stop = as_places(begins, ends)
+    return Fetching(int((stop - first).sum()), len(first), [file.start(first, stop)])
 
 
 class MappedFiles:

@@ -7,7 +7,7 @@ wherever a path can, also to another process, and nothing secret is in its text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
@@ -15,7 +15,7 @@ from recmap.files.find_objects import find_objects
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
 
-__all__ = ["ObjectPath", "object_path"]
+__all__ = ["ObjectPath", "in_store", "object_path"]
 
 
 class ObjectPath(str):
@@ -42,7 +42,7 @@ class ObjectPath(str):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectPath, (self._url, self._store, self._info)
+        return ObjectPath, (self._url, self._store, self._info, self._beside)
 
     @property
     def store(self) -> ObjectStore:
@@ -66,6 +66,11 @@ class ObjectPath(str):
             found = self._listed()
             self._info = self._store.head(self.key) if found is None else found
         return self._info
+
+    @property
+    def size_below(self) -> int:
+        """The size of all objects in this folder; 0 if they cannot be listed."""
+        return self._store.size_below(self.key) if self._store.listed else 0
 
     @property
     def exists(self) -> bool:
@@ -99,20 +104,32 @@ class ObjectPath(str):
     def objects(self) -> list[ObjectPath]:
         """Return the objects that this path, pattern or folder stands for.
 
-        An object that was found before stands for itself, also in another process: it is not
-        exchanged for what has its name now.
+        One that was found already stays what it was then, also in another process. The path of a
+        Zarr store, which is a folder, ends with a slash.
         """
         if self._info is not None:
             return [self]
         found = find_objects(self._store, self._url)
-        return [
+        objects = [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
             for each in found.objects
         ]
+        folders = [f"{key}/" if key else "" for key in found.stores]
+        stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
+        return sorted([*objects, *stores], key=lambda path: path.key)
+
+    def alone(self) -> ObjectPath:
+        """Return the same object without what is known about the others in its folder."""
+        return ObjectPath(self._url, self._store, self._info)
 
     def anew(self) -> ObjectPath:
         """Return the same path, to be looked up again."""
         return ObjectPath(self._url, self._store)
+
+
+def in_store(paths: Iterable[str]) -> bool:
+    """Return whether any of these are paths of objects."""
+    return any(isinstance(path, ObjectPath) for path in paths)
 
 
 def object_path(url: str, storage: Storage | None = None) -> ObjectPath:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import weakref
 from collections import OrderedDict
@@ -15,8 +16,9 @@ import numpy as np
 from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import Fetch
+from recmap.files.temporary import temporary_path
 
-__all__ = ["ObjectReader"]
+__all__ = ["ObjectReader", "keep_beside", "kept_beside"]
 
 # One entry of the cache is kept open for this many descriptors that the process may have.
 _DESCRIPTORS = 4
@@ -105,11 +107,7 @@ class ObjectReader:
                 self._users -= 1
 
     def _open(self) -> None:
-        cache = default_cache()
-        info = self.info
-        name = f"{self._store.place}/{info.key}"
-        version = f"{info.etag} {info.modified.isoformat()}"
-        entry = None if cache is None else cache.entry(name, version, info.size)
+        entry = _entry(self.path)
         if entry is None:
             self._cached = False
             return
@@ -126,6 +124,47 @@ class ObjectReader:
             if self._entry is not None and self._entry.fd >= 0:
                 self._entry.close()
             return True
+
+
+def _entry(path: ObjectPath) -> CacheEntry | None:
+    """Open the entry of an object, if there is a cache and it has room."""
+    cache, info = default_cache(), path.info
+    if cache is None or not info.pinned:
+        return None
+    name = f"{path.store.place}/{info.key}"
+    return cache.entry(name, f"{info.etag} {info.modified.isoformat()}", info.size)
+
+
+def keep_beside(path: ObjectPath, name: str, content: bytes) -> None:
+    """Keep a small file with an object in the cache, if there is one."""
+    entry = _entry(path)
+    if entry is None:
+        return
+    try:
+        target = entry.file(name)
+        temporary = temporary_path(target)
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, target)
+    except OSError:
+        return  # it only saves time
+    finally:
+        entry.close()
+
+
+def kept_beside(path: ObjectPath, name: str, most: int) -> bytes | None:
+    """Return the content of a small file that was kept with an object, if there is one."""
+    entry = _entry(path)
+    if entry is None:
+        return None
+    try:
+        with open(entry.file(name), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return file.read(size) if size <= most else None
+    except OSError:
+        return None
+    finally:
+        entry.close()
 
 
 def _runs(blocks: Sequence[int]) -> list[list[int]]:

@@ -236,11 +236,7 @@ class ObjectStore:
 
     def folder(self, prefix: str) -> Folder:
         """List a folder; one that does not exist is empty."""
-        if self._url.scheme in ("http", "https"):
-            raise OptionError(
-                f"{self._url.at(prefix)}: an HTTP server does not list its files; give the URL "
-                "of a file, or a list of them"
-            )
+        self._refuse_unlisted(prefix)
         prefix = prefix.strip("/")
         listed = self._ask(
             prefix, lambda: self._obstore.list_with_delimiter(self._store, prefix or None)
@@ -250,6 +246,29 @@ class ObjectStore:
         # A folder made in a web console is an empty object with the name of the folder.
         objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
         return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
+
+    @property
+    def listed(self) -> bool:
+        """Whether folders can be listed."""
+        return self._url.scheme not in ("http", "https")
+
+    def _refuse_unlisted(self, prefix: str) -> None:
+        if not self.listed:
+            raise OptionError(
+                f"{self._url.at(prefix)}: an HTTP server does not list its files; give the URL "
+                "of a file, or a list of them"
+            )
+
+    def size_below(self, prefix: str) -> int:
+        """Return the size of all objects in a folder and in the folders below it."""
+        self._refuse_unlisted(prefix)
+        prefix = prefix.strip("/")
+
+        def add() -> int:
+            pages = self._obstore.list(self._store, prefix or None)
+            return sum(each["size"] for page in pages for each in page)
+
+        return self._ask(prefix, add)
 
     def read(self, info: ObjectInfo, begin: int, end: int) -> _Bytes:
         """Read one span."""
@@ -303,6 +322,13 @@ class ObjectStore:
 
     def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
         """Read a span with one request, into a buffer of the store's own."""
+        if not info.pinned and not self._storage.get("unpinned"):
+            url = self._url.at(info.key)
+            raise StoreError(
+                f"{url}: the server tells neither an ETag nor a date, so that a change of the file "
+                'while it is read would not be noticed; storage={"unpinned": True} accepts that',
+                url=url,
+            )
         with _in_flight.room(end - begin):
             return self._get(info, begin, end)
 
@@ -340,18 +366,31 @@ class ObjectStore:
         """Make a request, and translate its errors."""
         self._refuse_fork(key)
         failure: RecmapError | None = None
-        known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         try:
             return request()
-        except RecmapError:
-            raise
         except BaseException as e:
-            # A panic in Rust, which has no class that could be named, is no Exception.
-            if not isinstance(e, known) and type(e).__name__ != "PanicException":
+            failure = self.translated(key, e)
+            if failure is None:
                 raise
-            failure = self._translated(key, type(e).__name__, str(e))
         # Raised here, so that the original is not its context.
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # its traceback would keep this frame and its callers alive
+
+    def translated(self, key: str, error: BaseException) -> RecmapError | None:
+        """Return the error to raise for one of obstore; None if it is none of obstore's."""
+        known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
+        # A panic in Rust, which has no class that could be named, is no Exception.
+        panic = type(error).__name__ == "PanicException"
+        if isinstance(error, RecmapError) or not (isinstance(error, known) or panic):
+            return None
+        return self._translated(key, type(error).__name__, str(error))
+
+    def connection(self) -> Any:
+        """Return the store of obstore, for a library that makes its own requests with it."""
+        self._refuse_fork("")
+        return self._store
 
     def _refuse_fork(self, key: str) -> None:
         global _used  # noqa: PLW0603
@@ -459,7 +498,8 @@ def _connect(url: ObjectUrl, storage: Storage) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    options.pop("retries", None)
+    for ours in ("retries", "unpinned"):
+        options.pop(ours, None)
     common: dict[str, Any] = {
         "client_options": seconds,
         "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},

@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import ObjectInfo
+from recmap.files.threads import Threads
 
-__all__ = ["OpenFile", "beside", "file_size", "is_file", "is_folder", "open_file"]
+__all__ = [
+    "OpenFile",
+    "beside",
+    "file_size",
+    "for_each_file",
+    "is_file",
+    "is_folder",
+    "open_file",
+]
 
 # The beginning of an object, which is asked for several times, is fetched once.
 _HEAD = 1 << 14
 _KEPT_HEADS = 256
+# Objects looked at a time.
+_AT_ONCE = 64
+
+_T = TypeVar("_T")
 
 
 class OpenFile(Protocol):
@@ -70,6 +83,14 @@ def beside(path: str, name: str) -> str:
     if isinstance(path, ObjectPath):
         return path.beside(name)
     return os.path.join(os.path.dirname(path), name)
+
+
+def for_each_file(function: Callable[[str], _T], paths: Sequence[str]) -> list[_T]:
+    """Return what a function returns for each file; of objects, it is called for many at once."""
+    if len(paths) < 2 or not any(isinstance(path, ObjectPath) for path in paths):
+        return [function(path) for path in paths]
+    with Threads(min(len(paths), _AT_ONCE), "recmap-open") as pool:
+        return list(pool.map(function, paths))
 
 
 class _LocalFile:

@@ -6,11 +6,13 @@ import glob
 import os
 import reprlib
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
+from recmap.files.find_objects import STORE_FILES
 from recmap.files.object_path import ObjectPath, object_path
+from recmap.files.open_file import is_folder
 from recmap.files.storage import Storage
 from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
 from recmap.model.arguments import is_iterable
@@ -27,6 +29,7 @@ __all__ = [
     "expand",
     "given_paths",
     "is_store",
+    "lone_path",
     "shard_names",
     "size_on_disk",
 ]
@@ -36,8 +39,6 @@ PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
 # More files than any folder should hold.
 MOST_SHARDS = 1_000_000
-# A folder with one of these files is a Zarr store, of version 3 or 2.
-_STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 # Suffixes of files next to the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
@@ -115,13 +116,13 @@ def _anew(path: str) -> str:
     return path.anew() if isinstance(path, ObjectPath) else path
 
 
-def expand(paths: PathsLike) -> list[str]:
+def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern. Objects that were found
-    before stay as they were then.
+    A path that exists is used literally, even if it looks like a pattern. ``storage`` has the
+    options for URLs. Objects that were found before stay as they were then.
     """
-    given = as_paths(paths)
+    given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
         return _expand_one(given)
     files = [file for path in given for file in _expand_one(path)]
@@ -139,6 +140,14 @@ def absolute(paths: PathsLike) -> PathsLike:
 def absolute_path(path: str) -> str:
     """Make a path absolute, for a process in another folder. URLs are already."""
     return path if isinstance(path, ObjectPath) else os.path.abspath(path)
+
+
+def lone_path(path: str) -> str:
+    """Make a path absolute, to be sent to another process by itself.
+
+    The path of an object leaves behind what is known about the others in its folder.
+    """
+    return path.alone() if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
 def _expand_one(path: str) -> list[str]:
@@ -165,7 +174,7 @@ def _no_files(path: str) -> str:
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
-        return f"not a Zarr store: there is none of {', '.join(_STORE_FILES)} in this folder"
+        return f"not a Zarr store: there is none of {', '.join(STORE_FILES)} in this folder"
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
@@ -186,7 +195,7 @@ def shard_names(stem: str, suffix: str, count: int) -> list[str]:
 def size_on_disk(path: str) -> int:
     """Return the size in bytes of a file, or of all files in a folder."""
     if isinstance(path, ObjectPath):
-        return path.info.size
+        return path.size_below if is_folder(path) else path.info.size
     if not os.path.isdir(path):
         return os.path.getsize(path)
     inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
@@ -195,7 +204,7 @@ def size_on_disk(path: str) -> int:
 
 def is_store(path: str) -> bool:
     """Return whether a folder is a Zarr store."""
-    return any(os.path.exists(os.path.join(path, name)) for name in _STORE_FILES)
+    return any(os.path.exists(os.path.join(path, name)) for name in STORE_FILES)
 
 
 def _is_data(path: str) -> bool:

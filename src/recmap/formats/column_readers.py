@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,11 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import fetch_ahead
 from recmap.files.memory import empty
+from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
+from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes
@@ -81,37 +84,55 @@ class ColumnReader(Protocol):
         """Return the column as an array without loading it; None if it is not stored as one."""
         return None
 
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be read; None if there is nothing to fetch."""
+        del rows
+        return None
+
     def row_bytes(self) -> int:
         """Return roughly how many bytes a row takes in the file."""
         return max(1, self.field.row_bytes or OFFSET)
+
+
+class _Stored(NamedTuple):
+    """An array, the bytes of all its rows if they are contiguous, and the file it is in."""
+
+    array: npt.NDArray[Any]
+    flat: npt.NDArray[np.uint8]
+    file: MappedFile | None
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any], file: MappedFile | None) -> _Stored:
+        strings = array.dtype.kind in "SU"
+        plain = array.flags.c_contiguous and not strings and not array.dtype.hasobject
+        return cls(array, (array if plain else array[:0]).reshape(-1).view(np.uint8), file)
+
+    def places(self, rows: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+        """Return where the bytes of rows begin and end in the file."""
+        assert self.file is not None
+        begin, end = self.file.span(self.array[:1])
+        begins = begin + rows * self.array.strides[0]
+        return begins, begins + (end - begin)
 
 
 class ArrayColumn(ColumnReader):
     """An array, in memory or mapped from ``file``. Fixed-width strings become bytes."""
 
     def __init__(self, array: npt.NDArray[Any], file: MappedFile | None = None) -> None:
-        self._array = array
-        self._file = file
+        # Replaced as a whole, because other threads read at the same time.
+        self._stored = _Stored.of(array, file)
         self._strings = array.dtype.kind in "SU"
-        self._flat = self._rows_of(array)
         self._items = math.prod(array.shape[1:])
         self.field = Field("bytes" if self._strings else array.dtype, array.shape[1:])
 
-    def _rows_of(self, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Return the bytes of all rows; empty unless the rows are contiguous."""
-        plain = array.flags.c_contiguous and not self._strings and not array.dtype.hasobject
-        return (array if plain else array[:0]).reshape(-1).view(np.uint8)
-
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._stored.array)
 
     def read(self, start: int, stop: int) -> Column:
-        rows = self._array[start:stop]
-        if self._file is None or not rows.size:
+        array, _, file = self._settled()
+        rows = array[start:stop]
+        if file is None or not rows.size:
             return string_column(rows) if self._strings else rows
-        if not self._file.whole:
-            self._settle()
-        file, rows = self._file, self._array[start:stop]
         begin, end = file.span(rows)
         if not file.whole:
             with file.hold(begin, end):
@@ -119,52 +140,63 @@ class ArrayColumn(ColumnReader):
         file.will_read(begin, end)
         return string_column(rows) if self._strings else rows
 
-    def _settle(self) -> None:
-        """Read from a mapped file from now on, if the cache has all of the object."""
-        assert self._file is not None
-        local = self._file.local()
-        if local is None or not self._array.size:
-            return
-        begin, _ = self._file.span(self._array)
-        old = self._array
-        array = np.ndarray(old.shape, old.dtype, local.bytes, begin, old.strides)
-        # The file last: a thread that sees it reads the new array.
-        self._array, self._flat = array, self._rows_of(array)
-        self._file = local
+    def _settled(self) -> _Stored:
+        """Return what to read: a mapped file from now on, if the cache has all of the object."""
+        stored = self._stored
+        if stored.file is None or stored.file.whole or not stored.array.size:
+            return stored
+        local = stored.file.local()
+        if local is not None:
+            begin, _ = stored.file.span(stored.array)
+            old = stored.array
+            array = np.ndarray(old.shape, old.dtype, local.bytes, begin, old.strides)
+            self._stored = stored = _Stored.of(array, local)
+        return stored
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
-        if self._file is not None and not self._file.whole:
-            self._settle()
-        if self._file is None or self._file.whole or not len(rows) or not self._array.size:
-            return self._gather(rows)
-        begin, end = self._file.span(self._array[:1])
-        begins = begin + rows * self._array.strides[0]
-        with self._file.hold(begins, begins + (end - begin)):
-            return self._gather(rows)
+        stored = self._settled()
+        file = stored.file
+        if file is None or file.whole or not len(rows) or not stored.array.size:
+            return self._gather(stored, rows)
+        with file.hold(*stored.places(rows)):
+            return self._gather(stored, rows)
 
-    def _gather(self, rows: npt.NDArray[np.int64]) -> Column:
-        if not self._flat.size or not len(rows):
-            gathered = self._array[rows]
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        stored = self._settled()
+        file = stored.file
+        if file is None or file.whole or not len(rows) or not stored.array.size:
+            return None
+        if isinstance(rows, range):
+            return fetch_ahead(file, *file.span(stored.array[rows.start : rows.stop]))
+        return fetch_ahead(file, *stored.places(rows))
+
+    def _gather(self, stored: _Stored, rows: npt.NDArray[np.int64]) -> Column:
+        array, flat, file = stored
+        if not flat.size or not len(rows):
+            gathered = array[rows]
             return string_column(gathered) if self._strings else gathered
         rows = np.ascontiguousarray(rows, np.int64)
-        out = empty((len(rows), *self._array.shape[1:]), self._array.dtype)
+        out = empty((len(rows), *array.shape[1:]), array.dtype)
         size = out.nbytes // len(rows)
-        if self._file is not None and self._file.whole:
-            _core.prefetch_rows(self._flat, size, rows)
+        if file is not None and file.whole:
+            _core.prefetch_rows(flat, size, rows)
         threads = thread_count() if len(rows) > 1 else 1
-        _core.gather_rows(self._flat, size, rows, out.reshape(-1).view(np.uint8), threads)
+        _core.gather_rows(flat, size, rows, out.reshape(-1).view(np.uint8), threads)
         return out
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         del rows, limit  # all rows have the same size
-        return self._array.itemsize * self._items + (STRING * self._items if self._strings else 0)
+        return self._stored.array.itemsize * self._items + (
+            STRING * self._items if self._strings else 0
+        )
 
     def view(self) -> npt.NDArray[Any] | None:
-        readable = self._file is None or self._file.whole
-        return self._array if readable and not self._strings else None
+        array, _, file = self._stored
+        readable = file is None or file.whole
+        return array if readable and not self._strings else None
 
     def row_bytes(self) -> int:
-        return max(1, self._array.nbytes // max(len(self), 1))
+        return max(1, self._stored.array.nbytes // max(len(self), 1))
 
 
 def array_columns(

@@ -16,8 +16,11 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
 from recmap.files.mapped import MappedFile, guarded
+from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
@@ -130,6 +133,10 @@ class ColumnsSource(Source):
     def chunk_bytes(self) -> int:
         return self._chunk_bytes
 
+    @property
+    def remote(self) -> bool:
+        return in_store(self._files)
+
     def __len__(self) -> int:
         return self._rows
 
@@ -153,6 +160,11 @@ class ColumnsSource(Source):
         self._check_size()
         self._check_ahead()
         return {name: column.gather(rows) for name, column in self._columns.items()}
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not self.remote:
+            return None
+        return fetching_all(column.fetch_ahead(rows) for column in self._columns.values())
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         self._check_size()

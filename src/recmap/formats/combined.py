@@ -15,10 +15,12 @@ from recmap.model.batch import (
     PaddedRows,
     PadSpec,
     RowNumbers,
+    divide_rows,
     gather_from,
     join,
     rows_by_owner,
 )
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, SelectedSource, Skipped, Source
@@ -60,6 +62,10 @@ class _Combined(Source):
     @property
     def owns_rows(self) -> bool:
         return all(source.owns_rows for source in self._sources)
+
+    @property
+    def remote(self) -> bool:
+        return any(source.remote for source in self._sources)
 
     @property
     def compressed_files(self) -> Mapping[str, str]:
@@ -166,6 +172,9 @@ class SideBySideSource(_Combined):
             read.padded.update(some.padded)
             read.others.update(some.others)
         return read
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return fetching_all(source.fetch_ahead(rows) for source in self._sources)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         total: RowSizes = 0
@@ -290,6 +299,10 @@ class ConcatenatedSource(_Combined):
         else:
             mine = rows - start
         return self._sources[owner].read_padded(mine, pads, size, allocate)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        divided = divide_rows(self._starts[:-1], rows)
+        return fetching_all(self._sources[owner].fetch_ahead(mine) for owner, mine in divided)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = np.empty(len(rows), np.int64)

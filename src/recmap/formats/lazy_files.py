@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.formats.column_source import refuse_changed
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
@@ -109,7 +111,7 @@ class LazySource(Source):
         """
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
-        self._rows = len(source)
+        self._rows, self._remote = len(source), source.remote
         self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -117,16 +119,27 @@ class LazySource(Source):
         self._was_read = False
 
     def _open(self) -> Source:
-        path = self._files[0]
-        key = f"{path}\0" if self._as_reference else path
-        source = self._open_files.get(key)
+        source = self._open_files.get(self._key)
         if source is None:
             source = self._reopen(self._whole)
             source = source.reference() if self._as_reference else source
             refuse_changed(source, self._whole, self._rows)
             if self._was_read:
                 source.trust()
-            self._open_files.keep(key, source)
+            self._open_files.keep(self._key, source)
+        return self._selected(source)
+
+    def _opened(self) -> Source | None:
+        """Return the file if it is open."""
+        source = self._open_files.get(self._key)
+        return None if source is None else self._selected(source)
+
+    @property
+    def _key(self) -> str:
+        path = self._files[0]
+        return f"{path}\0" if self._as_reference else path
+
+    def _selected(self, source: Source) -> Source:
         return source if self._schema is self._whole else source.select(list(self._schema))
 
     def select(self, names: Sequence[str]) -> LazySource:
@@ -165,6 +178,10 @@ class LazySource(Source):
     def chunk_bytes(self) -> int:
         return sum(facts.chunk_bytes for facts in self._chosen())
 
+    @property
+    def remote(self) -> bool:
+        return self._remote
+
     def _chosen(self) -> list[_ColumnFacts]:
         return [self._facts[name] for name in self._schema]
 
@@ -184,6 +201,11 @@ class LazySource(Source):
         batch = self._open().gather(rows)
         self._was_read = True
         return batch
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        # Opening the file would take a request, and close another one.
+        source = self._opened() if self._remote else None
+        return None if source is None else source.fetch_ahead(rows)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._open().row_sizes(rows)

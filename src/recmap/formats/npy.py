@@ -9,7 +9,7 @@ import re
 import struct
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
@@ -21,7 +21,7 @@ from recmap.errors import ColumnError, DataError, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import OpenFile, open_file
+from recmap.files.open_file import open_file
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns
 from recmap.formats.column_source import ColumnsSource
@@ -35,22 +35,30 @@ from recmap.model.sink import Sink
 
 __all__ = [
     "MAX_HEADER",
+    "SCATTERED",
+    "SHORT_HEADER",
     "NpyHeader",
     "create_npy",
     "header_bytes",
     "header_keeps",
     "open_npy",
     "parse_header",
+    "read_head",
 ]
 
 _MAGIC = b"\x93NUMPY"
 # NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
 _MAX_TEXT = 1 << 16
 # Enough for almost all headers.
-_SHORT_HEADER = 1 << 12
+SHORT_HEADER = 1 << 12
 # The most bytes a header may have.
 MAX_HEADER = _MAX_TEXT + 12
 _MAX_BYTES = 2**63 - 1
+# Why an array in Fortran order is not read from an object.
+SCATTERED = (
+    "is stored column by column (Fortran order), so that every row is spread over the whole "
+    "object; download it, or save it in C order"
+)
 # Headers leave room for this many rows, because they are rewritten once rows are counted.
 _MAX_ROWS = 10**19
 _EVALUATING = threading.Lock()
@@ -66,15 +74,11 @@ def open_npy(path: str) -> ColumnsSource:
     """Map the array of a .npy file; a structured array gives one column per field."""
     file = map_file(path)
     with open_file(path) as opened:
-        header = parse_header(_head(opened), path)
+        header = parse_header(read_head(lambda count: opened.pread(count, 0)), path)
     if header.refusal:
         raise DataError(f"{path}: {header.refusal}", file=path)
     if header.fortran and len(header.shape) > 1 and not file.whole:
-        raise DataError(
-            f"{path}: stored column by column (Fortran order), so that every row is spread over "
-            "the whole object; download it, or save it in C order",
-            file=path,
-        )
+        raise DataError(f"{path}: {SCATTERED}", file=path)
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
     name, array = _described(path, array)
     columns = array_columns(name, array, file)
@@ -88,11 +92,14 @@ def open_npy(path: str) -> ColumnsSource:
     )
 
 
-def _head(file: OpenFile) -> bytes:
-    """Return the beginning of a file, which holds the header."""
-    head = file.pread(_SHORT_HEADER, 0)
+def read_head(read: Callable[[int], bytes]) -> bytes:
+    """Return the beginning of a file, which holds the header.
+
+    ``read`` returns as many of the first bytes as it is asked for.
+    """
+    head = read(SHORT_HEADER)
     length = int.from_bytes(head[8 : 10 if head[6:7] == b"\1" else 12], "little")
-    return head if 12 + length <= len(head) else file.pread(MAX_HEADER, 0)
+    return head if 12 + length <= len(head) else read(MAX_HEADER)
 
 
 def _open_with_numpy(path: str) -> ColumnsSource:

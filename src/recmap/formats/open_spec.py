@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
+from recmap.files.open_file import for_each_file
 from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import sniff
 from recmap.formats.combined import ConcatenatedSource
@@ -89,7 +90,9 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
         return _open_one(files[0], format, fields, options)
     if len(files) > max_open_files(format.descriptors):
         return ConcatenatedSource(_open_lazily(files, format, fields, options))
-    return ConcatenatedSource([_open_one(file, format, fields, options) for file in files])
+    return ConcatenatedSource(
+        for_each_file(lambda file: _open_one(file, format, fields, options), files)
+    )
 
 
 def _choose_format(files: list[str], options: OpenOptions) -> str:
@@ -161,11 +164,12 @@ def _open_lazily(
 ) -> list[Source]:
     """Inspect files one by one; each is opened again when it is read."""
     open_files = OpenFiles()
-    sources: list[Source] = []
-    for file in files:
+
+    def inspect(file: str) -> Source:
         reopen = partial(_reopen, file, format, fields, options)
-        sources.append(LazySource(_open_one(file, format, fields, options), reopen, open_files))
-    return sources
+        return LazySource(_open_one(file, format, fields, options), reopen, open_files)
+
+    return for_each_file(inspect, files)
 
 
 def _reopen(

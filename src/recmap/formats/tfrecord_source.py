@@ -30,10 +30,11 @@ from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size
+from recmap.files.object_path import ObjectPath, in_store
+from recmap.files.open_file import file_size, for_each_file
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path
+from recmap.files.threads import Threads
 from recmap.formats.tfrecord_partitions import record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
 from recmap.model.batch import (
@@ -41,10 +42,12 @@ from recmap.model.batch import (
     PaddedRows,
     PadSpec,
     RowNumbers,
+    divide_rows,
     gather_from,
     join,
     rows_by_owner,
 )
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
@@ -55,7 +58,7 @@ from recmap.tfrecord.framing import check_compression
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
-from recmap.tfrecord.sidecar import Sidecar, load_sidecar, read_text_index
+from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
 __all__ = ["TFRecordSource"]
@@ -64,6 +67,8 @@ _T = TypeVar("_T")
 
 # How many compressed files keep inflated rows, in addition to one per thread.
 _OPEN_WINDOWS = 2
+# Counting the rows of one object takes up to this much memory, and of several at a time this much.
+_SCANNED, _MEMORY = 128 << 20, 512 << 20
 # How many files have their metadata checked on opening; the others are checked on first read.
 _EXAMINED = 64
 
@@ -86,9 +91,13 @@ class TFRecordSource(Source):
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
         self._paths, self._verify = files, verify
+        self._remote = in_store(files)
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
-        self._sidecars = [load_sidecar(file, check=i in examined) for i, file in enumerate(files)]
+        checked = {files[i] for i in examined}
+        self._sidecars = for_each_file(
+            lambda file: load_sidecar(file, check=file in checked), files
+        )
         self._mapped = MappedFiles()
         compressions = _compressions(files, compression, examined)
         self._files = [
@@ -118,6 +127,8 @@ class TFRecordSource(Source):
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
         if compression is None:
+            if index is None:
+                index = kept_index(path)
             return PlainFile(path, self._verify, index, self._mapped)
         return CompressedFile(path, compression, self._verify, index.count if index else None)
 
@@ -196,6 +207,10 @@ class TFRecordSource(Source):
         return True
 
     @property
+    def remote(self) -> bool:
+        return self._remote
+
+    @property
     def can_pad(self) -> bool:
         return True
 
@@ -205,8 +220,18 @@ class TFRecordSource(Source):
 
     @guarded
     def __len__(self) -> int:
+        self._count_objects()
         last = len(self._files) - 1
         return self._start_of(last) + self._files[last].count()
+
+    def _count_objects(self) -> None:
+        """Count the rows of objects that were not counted yet, several objects at a time."""
+        unknown = [file for file in self.unindexed_files() if isinstance(file.path, ObjectPath)]
+        if len(unknown) > 1:
+            scanned = min(max(file.size for file in unknown), _SCANNED)
+            at_once = min(len(unknown), max(1, _MEMORY // max(scanned, 8 << 20)))
+            with Threads(at_once, "recmap-count") as pool:
+                list(pool.map(PlainFile.count, unknown))
 
     def _start_of(self, i: int) -> int:
         """Return the number of the first row of a file; count the files before it if needed."""
@@ -335,6 +360,16 @@ class TFRecordSource(Source):
     def _gather_one_file(self, i: int, rows: npt.NDArray[np.int64]) -> Batch:
         self._hold_rows(i)
         return self._files[i].gather(self._decoder, rows)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not self._remote or len(self._starts) < len(self._files):
+            return None
+        # A group maps the files itself.
+        group = None if isinstance(rows, range) else self._gathering.all()
+        if group is not None and not isinstance(rows, range):
+            return group.fetch_ahead(rows)
+        divided = divide_rows(np.array(self._starts), rows)
+        return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
 
     @guarded
     def read_padded(

@@ -14,6 +14,8 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
+from recmap.files.object_path import in_store
+from recmap.files.open_file import is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
@@ -34,7 +36,11 @@ _LIMIT = 64 << 20
 
 
 def verify(
-    path: PathsLike, *, workers: int | str | None = None, progress: ProgressOption = None
+    path: PathsLike,
+    *,
+    workers: int | str | None = None,
+    storage: Mapping[str, Any] | None = None,
+    progress: ProgressOption = None,
 ) -> Verified:
     """Check whole files, continuing after damage.
 
@@ -44,7 +50,8 @@ def verify(
     without checksums are listed in ``unchecked``.
 
     ``workers`` is how many files to check at a time: ``4`` or ``"threads:4"``, or
-    ``"processes:4"``. The default is the number of CPUs.
+    ``"processes:4"``. The default is the number of CPUs. ``storage`` has the options for URLs, as
+    in ``rm.open``.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("sound.tfrecord", [b"abc"])
@@ -57,10 +64,10 @@ def verify(
     else:
         given = parse_workers(workers, "threads")
     check_progress(progress)
-    files = expand(path)
+    files = expand(path, storage)
     formats = {file: _format(file) for file in files}
     if given.kind == "processes":
-        return _verify_in_processes(formats, given, progress)
+        return _verify_in_processes(formats, given.reading(remote=in_store(files)), progress)
     records = [file for file in files if formats[file] == "tfrecord"]
     others = [file for file in files if formats[file] != "tfrecord"]
     result = Verified()
@@ -92,7 +99,7 @@ def _verify_in_processes(
     """Check files in several processes; each checks one whole file at a time."""
     result = Verified(files=len(formats))
     sizes = {file: size_on_disk(file) for file in formats}
-    context = multiprocessing.get_context(workers.method)
+    context = multiprocessing.get_context(workers.start_method)
     pool = ProcessPoolExecutor(
         min(workers.count, len(formats)), context, _start_process, (os.getpid(),)
     )
@@ -122,8 +129,8 @@ def _verify_file(file: str, format: str) -> Verified:
 
 def _format(file: str) -> str:
     # Without a description, a file of any name may hold records.
-    described = os.path.exists(description_path(file))
-    if not described and not os.path.isdir(file) and sniff(file) is None:
+    described = not is_folder(file) and is_file(description_path(file))
+    if not described and not is_folder(file) and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format

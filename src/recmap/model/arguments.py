@@ -12,7 +12,7 @@ import re
 import reprlib
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -213,13 +213,29 @@ def size_text(size: float) -> str:
 class Workers:
     """The kind and number of workers.
 
-    With ``serial``, the caller does all the work. ``method`` is how processes are started:
-    "fork" or "spawn".
+    With ``serial``, the caller does all the work. ``method`` is how processes are started,
+    "fork" or "spawn", if the user has said so.
     """
 
     kind: Literal["serial", "threads", "processes"]
     count: int
     method: str | None = None
+
+    @property
+    def start_method(self) -> str:
+        """How to start processes."""
+        return self.method or _START_METHOD
+
+    def reading(self, *, remote: bool) -> Workers:
+        """Return the workers for rows that are ``remote``, in a store, or not."""
+        if not remote or self.kind != "processes":
+            return self
+        if self.method == "fork":
+            raise OptionError(
+                f'workers="fork:{self.count}": a process that is forked cannot read from a '
+                f'store; use workers="spawn:{self.count}"'
+            )
+        return replace(self, method="spawn")
 
 
 def parse_workers(workers: Any, number: Literal["threads", "processes"] = "processes") -> Workers:
@@ -248,7 +264,7 @@ def parse_workers(workers: Any, number: Literal["threads", "processes"] = "proce
     kind, count = match[1], int(match[2])
     if kind == "threads":
         return Workers("threads", count)
-    return Workers("processes", count, _START_METHOD if kind == "processes" else kind)
+    return Workers("processes", count, None if kind == "processes" else kind)
 
 
 # Options of older versions, and how to spell them now.

@@ -20,6 +20,7 @@ __all__ = [
     "RowArray",
     "RowNumbers",
     "cut",
+    "divide_rows",
     "gather_from",
     "interleave",
     "join",
@@ -134,6 +135,25 @@ def rows_by_owner(starts: RowArray, rows: RowArray) -> Iterator[tuple[int, Posit
     owners, begins = np.unique(owner[order], return_index=True)
     # np.split returns one empty array if there are no rows.
     yield from zip(owners.tolist(), np.split(order, begins[1:]), strict=False)
+
+
+def divide_rows(starts: RowArray, rows: RowNumbers) -> Iterator[tuple[int, RowNumbers]]:
+    """Yield each owner of some of the rows, with their numbers there; a range stays a range.
+
+    >>> list(divide_rows(np.array([0, 10]), range(8, 12)))
+    [(0, range(8, 10)), (1, range(0, 2))]
+    """
+    if not isinstance(rows, range):
+        for owner, mine in rows_by_owner(starts, rows):
+            yield owner, rows[mine] - starts[owner]
+        return
+    at = rows.start
+    while at < rows.stop:
+        owner = int(np.searchsorted(starts, at, side="right")) - 1
+        first = int(starts[owner])
+        end = min(rows.stop, int(starts[owner + 1]) if owner + 1 < len(starts) else rows.stop)
+        yield owner, range(at - first, end - first)
+        at = end
 
 
 def gather_from(

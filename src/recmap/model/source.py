@@ -27,6 +27,7 @@ from recmap.model.batch import (
     RowNumbers,
     rename,
 )
+from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
@@ -190,6 +191,11 @@ class Source(ABC):
         return False
 
     @property
+    def remote(self) -> bool:
+        """Whether rows are fetched from a store. A process that is forked cannot do that."""
+        return False
+
+    @property
     def can_pad(self) -> bool:
         """Whether ``read_padded`` is worth trying."""
         return False
@@ -237,6 +243,14 @@ class Source(ABC):
         Return None if these rows have to be read first and padded afterwards.
         """
         del rows, pads, size, allocate
+        return None
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be read (a range) or gathered (an array).
+
+        Return at once. Return None if they are not in a store, or cannot be fetched ahead.
+        """
+        del rows
         return None
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
@@ -359,6 +373,10 @@ class WrappedSource(Source):
         return self._source.owns_rows
 
     @property
+    def remote(self) -> bool:
+        return self._source.remote
+
+    @property
     def can_pad(self) -> bool:
         return self._source.can_pad
 
@@ -387,6 +405,9 @@ class WrappedSource(Source):
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
         return self._source.read_padded(rows, pads, size, allocate)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self._source.fetch_ahead(rows)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         return self._source.row_sizes(rows)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, takewhile
@@ -38,6 +38,7 @@ from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, cut
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
+from recmap.pipeline.lookahead import Lookahead, bytes_ahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
 from recmap.pipeline.row_source import Rows, sound_rows
@@ -46,7 +47,7 @@ from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.pad import batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
-from recmap.pipeline.workers.pool import Request, Result
+from recmap.pipeline.workers.pool import Request, Result, Work
 
 __all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_batches"]
 
@@ -270,13 +271,22 @@ class Blocks:
         self._waiting.clear()
         ahead = self._ready.blocks_ahead
         with ExitStack() as stack:
-            pool = stack.enter_context(open_pool(task, self._plan.pool))
+            work: Work = task
+            read: Callable[[Request], Request]
+            read = self._read_if_possible if task.may_fail else self._read
             requests: Iterable[Request] = self._requests(spans)
+            # Worker processes fetch what they are asked for themselves.
+            here = self._plan.rows.in_order or self._plan.pool.kind != "processes"
+            lookahead = task.lookahead() if here else None
+            if lookahead is not None:
+                stack.callback(lookahead.close)
+                requests = lookahead.over(requests)
+                work, read = lookahead.around(task), lookahead.around(read)
+            pool = stack.enter_context(open_pool(work, self._plan.pool, ahead))
             if self._plan.rows.in_order:
                 # One thread reads ahead of the threads that transform the rows.
-                reads = map(self._read_if_possible if task.may_fail else self._read, requests)
-                read = read_ahead(takewhile(_was_read, reads), ahead)
-                requests = stack.enter_context(closing(read))
+                reads = read_ahead(takewhile(_was_read, map(read, requests)), ahead)
+                requests = stack.enter_context(closing(reads))
             yield from map(self._received, pool.run(requests, ahead))
 
     def _requests(self, spans: Iterator[BlockSpan]) -> Iterator[Request]:
@@ -327,6 +337,7 @@ def block_task(ready: ReadyPlan) -> BlockTask:
         ready.batch_transforms,
         ready.plan.groups.block,
         ready.block_memory,
+        ahead=bytes_ahead(ready.plan.memory) if ready.plan.remote else 0,
     )
 
 
@@ -336,7 +347,8 @@ class BlockTask:
 
     ``stops`` holds, for each ``take`` or ``skip`` that other transforms follow, the number of
     transforms before it. With ``may_fail``, a block that cannot be read returns no batches, so
-    that the caller can read them one by one.
+    that the caller can read them one by one. ``ahead`` is how many bytes of coming blocks to
+    fetch from a store.
     """
 
     rows: Rows
@@ -346,6 +358,11 @@ class BlockTask:
     max_bytes: int = sys.maxsize
     stops: tuple[int, ...] = ()
     may_fail: bool = False
+    ahead: int = 0
+
+    def lookahead(self) -> Lookahead | None:
+        """Return what fetches the rows of coming blocks; None if they are not in a store."""
+        return Lookahead(self.rows, self.ahead) if self.ahead else None
 
     def __call__(self, request: Request) -> Result:
         if not self.may_fail:

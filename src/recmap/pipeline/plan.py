@@ -115,6 +115,7 @@ class Plan:
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""
+        workers = workers.reading(remote=self.remote)
         if self.workers is not None and workers.count < self.workers.count:
             return self
         return replace(self, workers=workers)
@@ -241,6 +242,11 @@ class Plan:
     def drops(self) -> bool:
         """Whether rows may be dropped after they are read."""
         return any(transform.drops for transform in self.transforms) or bool(self.row_slices)
+
+    @property
+    def remote(self) -> bool:
+        """Whether any rows are fetched from a store."""
+        return any(source.remote for source in self.sources)
 
     @property
     def remaining(self) -> Remaining:
@@ -442,7 +448,8 @@ def joined_plan(plans: Sequence[Plan], rows: Rows, verb: str) -> Plan:
 
 
 def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
-    pools = [plan.workers for plan in plans if plan.workers is not None]
+    remote = any(plan.remote for plan in plans)
+    pools = [plan.workers.reading(remote=remote) for plan in plans if plan.workers is not None]
     return max(pools, key=lambda pool: pool.count, default=None)
 
 

@@ -12,6 +12,7 @@ from recmap.errors import DataError, OptionError
 from recmap.files.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.schema import Batch, Schema
+from recmap.pipeline.lookahead import bytes_ahead
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
@@ -32,6 +33,8 @@ _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
 # Batches for each CPU that are padded while they are read: the size of their memory is known
 # before it is allocated.
 _TOGETHER_READ_PADDED = 4
+# Blocks that a process which reads from a store may be asked for at a time.
+_MOST_ASKED = 16
 # Batches to make ahead of the loop, unless ``prefetch`` gives the number.
 _PREFETCH = 2
 
@@ -86,6 +89,10 @@ class ReadyPlan:
             wanted = max(wanted, plan.read_threads)
         queues = 1 + plan.rows.in_order + (not plan.plain and bool(self.batch_transforms))
         block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
+        if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
+            # Each process fetches the rows of the blocks that it has been asked for.
+            fetched = bytes_ahead(plan.memory) // max(1, block_bytes)
+            wanted = max(wanted, min(fetched, _MOST_ASKED * plan.pool.count))
         return max(1, min(wanted, plan.memory // queues // max(1, block_bytes) - 1))
 
     @property

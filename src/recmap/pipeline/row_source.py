@@ -15,8 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, OptionError, StoreError
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
+from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -74,6 +75,10 @@ class Rows(Protocol):
         """Read the rows at these positions, into arrays that the caller may write to."""
         ...
 
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        """Begin to fetch rows that are going to be read; None if they are not in a store."""
+        ...
+
     def select(self, columns: Sequence[str]) -> Rows:
         """Return the rows with these columns; the others are not read if that can be avoided."""
         ...
@@ -103,7 +108,8 @@ class SourceRows:
     """The rows of a source, in its order.
 
     A process that was forked, or that received this by pickle, opens the files again:
-    processes must not share the position in an open file.
+    processes must not share the position in an open file. Objects in a store have none, and
+    opening them takes requests, so a source of these is pickled with all that is known of it.
     """
 
     calls_user_code = False
@@ -130,6 +136,7 @@ class SourceRows:
             self._damage, self.reach = e, sound + 1
             self.in_order = bool(source.compressed_files)
         self._files = list(source.files)
+        self.remote = source.remote
         self._can_pad, self._owns_rows = source.can_pad, source.owns_rows
 
     @property
@@ -153,6 +160,8 @@ class SourceRows:
     def source(self) -> Source:
         """The source, opened by this process."""
         if self._process != os.getpid() and self._reopen is not None:
+            if self.remote:
+                raise _forked(self._files[0])
             self._source, self._process = self._same(self._reopen()), os.getpid()
             if not self.in_order and not _FEW.get():
                 with suppress(DataError):
@@ -184,6 +193,13 @@ class SourceRows:
         if self._owns_rows:
             return batch
         return {name: _owned(column) for name, column in batch.items()}
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        del epoch
+        if not self.remote:
+            return None
+        run = _run(positions)
+        return self.source.fetch_ahead(positions if run is None else run)
 
     def sound(self, positions: Positions) -> int:
         """Count the consecutive rows before a bad one."""
@@ -237,10 +253,15 @@ class SourceRows:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self._reopen is not None:
+        if self._reopen is not None and not self.remote:
             state["_source"] = None
             state["_process"] = 0
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.remote:
+            self._process = os.getpid()
 
 
 @runtime_checkable
@@ -275,6 +296,15 @@ def is_damaged(rows: Rows) -> bool:
 def sound_rows(rows: Rows, positions: Positions) -> int:
     """Count the rows before a bad one; 0 for rows that are not in the order of their files."""
     return rows.sound(positions) if isinstance(rows, InOrder) else 0
+
+
+def _forked(file: str) -> StoreError:
+    return StoreError(
+        f"{file}: this process was forked from one that had read from a store, and cannot do so "
+        'itself; start processes with "spawn": DataLoader(..., multiprocessing_context="spawn"), '
+        'or multiprocessing.set_start_method("spawn") for those of Keras',
+        url=file,
+    )
 
 
 def _run(positions: Positions) -> range | None:

@@ -19,6 +19,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions
+from recmap.model.fetching import Fetching
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows, is_damaged, only_a_few_rows, reach_of, sound_rows
 from recmap.pipeline.transforms.base import Block, Transform
@@ -188,6 +189,9 @@ class _SamePositions:
     def sound(self, positions: Positions) -> int:
         """Count the consecutive rows before a bad one."""
         return sound_rows(self._rows, positions)
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        return self._rows.fetch_ahead(positions, epoch)
 
     def row_bytes(self) -> int:
         return self._rows.row_bytes()

@@ -17,7 +17,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CompressionError, CorruptRecordError, MemoryLimitError
+from recmap.errors import (
+    CompressionError,
+    CorruptRecordError,
+    MemoryLimitError,
+    PathNotFoundError,
+    StoreError,
+)
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import inflate
 from recmap.model.batch import join
@@ -318,6 +324,8 @@ class CompressedFile(RecordFile):
                     wanted = int.from_bytes(held[:8], "little") + _core.FRAME_SIZE
                 if len(held) >= min(wanted, _MAX_FIRST_RECORD):
                     break
+        except (PathNotFoundError, StoreError):
+            raise
         except (CompressionError, OSError):
             pass  # reading the rows reports the error
         data = np.frombuffer(bytes(held[:wanted]), np.uint8)

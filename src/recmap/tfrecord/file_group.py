@@ -14,6 +14,8 @@ import numpy.typing as npt
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles
+from recmap.model.batch import divide_rows
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, Records
 from recmap.tfrecord.plain_file import PlainFile
@@ -79,6 +81,13 @@ class FileGroup:
         self._check(read, by_page=False)
         path, record = where(fault.row)
         raise decoder.error(fault, path, record)
+
+    def fetch_ahead(self, rows: _RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be gathered."""
+        if self.whole:
+            return None
+        divided = divide_rows(self._starts[:-1], rows)
+        return fetching_all(self.files[i].fetch_into(self._mapped[i], mine) for i, mine in divided)
 
     def _hold(
         self, read: Sequence[int], numbers: _RowNumbers, owners: npt.NDArray[np.uint32] | None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Literal, Self, overload
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.inflate import CompressionOption, begins_stream
+from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import file_size, open_file
 from recmap.files.output_file import (
     Compression,
@@ -109,6 +110,7 @@ def records(
     errors: Literal["raise", "skip"] = "raise",
     verify: bool = True,
     compression: CompressionOption = "auto",
+    storage: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes]: ...
 @overload
 def records(
@@ -118,6 +120,7 @@ def records(
     errors: Literal["raise", "skip"] = "raise",
     verify: bool = True,
     compression: CompressionOption = "auto",
+    storage: Mapping[str, Any] | None = None,
 ) -> Iterator[memoryview]: ...
 def records(
     path: PathsLike,
@@ -126,11 +129,12 @@ def records(
     errors: Literal["raise", "skip"] = "raise",
     verify: bool = True,
     compression: CompressionOption = "auto",
+    storage: Mapping[str, Any] | None = None,
 ) -> Iterator[bytes] | Iterator[memoryview]:
     """Iterate over the raw records of files, for records that are not Examples.
 
     With ``view``, each record is a memoryview of the mapped file. It stays valid as long as
-    you hold it.
+    you hold it. ``storage`` has the options for URLs, as in ``rm.open``.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("raw.tfrecord", [b"one", b"two"])
@@ -141,12 +145,13 @@ def records(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
     view, verify = check_flag("view", view), check_flag("verify", verify)
-    opened = [open_record_file(file, verify, compression) for file in expand(path)]
+    opened = [open_record_file(file, verify, compression) for file in expand(path, storage)]
     views = (
         record
         for each in opened
         for window in each.windows(errors == "skip")
-        for record in _views(window)
+        # What is read of an object is gone when the next window is read.
+        for record in (_copies(window) if isinstance(each.path, ObjectPath) else _views(window))
     )
     return views if view else (bytes(record) for record in views)
 
@@ -158,6 +163,10 @@ def _views(window: Window) -> Iterator[memoryview]:
     ends = [*starts[1:], window.scan.end] if starts else []
     for start, end in zip(starts, ends, strict=True):
         yield data[start + 12 : end - 4]
+
+
+def _copies(window: Window) -> Iterator[memoryview]:
+    return (memoryview(bytes(record)) for record in _views(window))
 
 
 def write_records(

@@ -10,6 +10,7 @@ import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
+from recmap.files.object_path import ObjectPath
 from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
@@ -54,6 +55,9 @@ def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = Non
     check_flag("text", text)
     check_progress(progress)
     files = expand(path)
+    for file in files:
+        if isinstance(file, ObjectPath):
+            raise OptionError(f"{file}: only a local path can be given here")
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,15 +12,15 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
 from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import MappedFiles
+from recmap.files.mapped_files import MappedFiles, fetch_ahead
 from recmap.files.open_file import file_size
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
-from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
-from recmap.tfrecord.faults import fault_error, fault_text
+from recmap.tfrecord.faults import fault_error
 from recmap.tfrecord.index import Index, Offsets
-from recmap.tfrecord.parallel_scan import find_record
 from recmap.tfrecord.record_file import (
     RecordFile,
     Window,
@@ -28,6 +28,8 @@ from recmap.tfrecord.record_file import (
     size_bound,
     uniform_fitting,
 )
+from recmap.tfrecord.record_scanner import RecordScanner, hold_headers
+from recmap.tfrecord.sidecar import keep_index
 
 __all__ = ["PlainFile"]
 
@@ -37,18 +39,9 @@ _T = TypeVar("_T")
 # CPU cache still holds a span this small.
 _SCAN_SIZE = 64 << 20
 _AHEAD_SIZE = 16 << 20
-# Bytes scanned at a time for windows, which hold the offset of every record.
-_WINDOW_SIZE = 16 << 20
-# The same for each CPU if records are only counted and checked.
-_COUNTED_SIZE = 16 << 20
 _LONG_RECORD = 16 << 10
 # Bytes of the length at the start of a record.
 _LENGTH_SIZE = 8
-# What a sample takes from the beginning and from each other spot, and how far it searches
-# for a record there.
-_HEAD_ROWS, _HEAD_BYTES = 1000, 4 << 20
-_SPOT_ROWS, _SPOT_BYTES = 50, 1 << 18
-_SEEK_BYTES = 16 << 20
 
 
 class _Span(NamedTuple):
@@ -115,9 +108,12 @@ class PlainFile(RecordFile):
         """Find up to ``rows`` records, and return how many exist."""
         index = self.index
         with index.lock:
+            scanned = self._must_scan(rows)
             while self._must_scan(rows):
                 self._ahead.clear()
                 self._scan_on(_SCAN_SIZE)
+        if scanned:
+            keep_index(self.path, index)
         return self._found(rows)
 
     def _must_scan(self, rows: int) -> bool:
@@ -136,7 +132,7 @@ class PlainFile(RecordFile):
         """Scan ``size`` more bytes for records; with ``each``, return every offset."""
         index, file = self.index, self.file
         begin, stop = index.end, min(index.end + size, self.size)
-        with self._hold_scanned(file, begin, stop):
+        with hold_headers(file, begin, stop):
             if index.count == 0:
                 index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))
             found = self._scan(file, begin, stop, 1 if each else index.every)
@@ -155,12 +151,6 @@ class PlainFile(RecordFile):
         threads = 1 if large else thread_count()
         request = _core.ScanRequest(begin, stop, anchor_every=every, threads=threads)
         return _core.scan(file.bytes, request)
-
-    def _hold_scanned(
-        self, file: MappedFile, begin: int, stop: int
-    ) -> AbstractContextManager[None]:
-        """Have ready what a scan reads: the headers of all records that begin in a span."""
-        return file.hold(begin, min(stop + _core.HEADER_SIZE, self.size))
 
     def _hold_rows(
         self, file: MappedFile, rows: npt.NDArray[np.int64]
@@ -310,6 +300,20 @@ class PlainFile(RecordFile):
             # Use more threads than this thread's share: they mostly wait for the disk.
             return self._decode(decoder, records, rows, thread_count())
 
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self.fetch_into(self.mapped(), rows)
+
+    def fetch_into(self, file: MappedFile, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch those of the rows that were found."""
+        count = self.index.count
+        if isinstance(rows, range):
+            start, stop = rows.start, min(rows.stop, count)
+            if file.whole or start >= stop:
+                return None
+            begins, ends = self.index.spans(np.array([start, stop - 1]))
+            return fetch_ahead(file, int(begins[0]), int(ends[1]))
+        return None if file.whole else fetch_ahead(file, *self.index.spans(rows[rows < count]))
+
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
@@ -420,106 +424,20 @@ class PlainFile(RecordFile):
         return slots, holds
 
     def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
-        """Yield all records in order. Check their CRCs if the file was opened with ``verify``.
+        return self._scanner(self.file).windows(skip, offsets=offsets)
 
-        With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
-        after the records that precede it. The index does not change.
-        """
-        file = self.file
-        begin, record = 0, 0
-        found: _core.Scan | None = None
-        while begin < self.size:
-            threads = thread_count()
-            # Damage makes the next scan begin in the middle of this one.
-            sound = found is None or found.fault is None
-            size = _COUNTED_SIZE * threads if sound and not offsets else _WINDOW_SIZE
-            stop = min(begin + size, self.size)
-            request = _core.ScanRequest(
-                begin, stop, anchor_every=int(offsets), verify=self.verify, threads=threads
-            )
-            with file.hold(begin, self._end_of_records(file, begin, stop)):
-                found = _core.scan(file.bytes, request)
-                first, next_begin, skipped = record, found.end, []
-                record += found.records
-                if found.fault is not None and skip:
-                    reason = fault_text(found.fault)
-                    skipped.append(Skipped(self.path, record, found.fault.offset, reason))
-                    next_begin = self._end_of_damage(found.fault)
-                yield Window(
-                    file.bytes, found.anchor_offsets, first, 0, found, skipped, passed=next_begin
-                )
-            if found.fault is not None:
-                if not skip:
-                    raise fault_error(found.fault, self.path, record)
-                record += 1
-            file.have_read(begin, next_begin)
-            begin = next_begin
+    def sample(self, spots: int, skip: bool) -> Iterator[Window]:
+        return self._scanner(self.file).sample(spots, skip)
 
-    def _end_of_records(self, file: MappedFile, begin: int, stop: int) -> int:
-        """Return where the last of the records ends that begin in a span."""
-        if file.whole:
-            return stop
-        with self._hold_scanned(file, begin, stop):
-            return max(stop, _core.scan(file.bytes, _core.ScanRequest(begin, stop)).end)
+    def first_record(self) -> npt.NDArray[np.uint8] | None:
+        return self._scanner(self.mapped()).first_record() if self.size else None
 
-    def _end_of_damage(self, fault: _core.Fault) -> int:
-        """Find where to resume after a fault."""
-        file = self.file
-        if fault.code != _core.FaultCode.data_crc:
-            return find_record(file, fault.offset + 1, self.size)
-        # The length is sound, so it gives the start of the next record, unless this record was
-        # cut short and others were appended.
-        with self._hold_scanned(file, fault.offset, fault.offset + 1):
-            header = file.bytes[fault.offset : fault.offset + _LENGTH_SIZE]
-            after = fault.offset + _core.FRAME_SIZE + int.from_bytes(header, "little")
-        if after == self.size or self._is_header(file, after):
-            return after
-        return find_record(file, fault.offset + 1, after)
-
-    def _is_header(self, file: MappedFile, offset: int) -> bool:
-        with self._hold_scanned(file, offset, offset + 1):
-            fault = _core.scan(file.bytes, _core.ScanRequest(offset, limit=1)).fault
-        return fault is None or fault.code == _core.FaultCode.data_cut
+    def _scanner(self, file: MappedFile) -> RecordScanner:
+        return RecordScanner(file, self.size, self.verify)
 
     def use(self, index: Index) -> None:
         """Replace the index with one that was made elsewhere."""
         self.index = index
-
-    def sample(self, spots: int, skip: bool) -> Iterator[Window]:
-        """Yield the first records, and a few from each of ``spots`` places across the file.
-
-        With ``skip``, search after damage too.
-        """
-        file, size = self.file, self.size
-        head = yield from self._sample_at(file, 0, _HEAD_BYTES, _HEAD_ROWS)
-        places = [size * i // spots for i in range(1, spots)]
-        if head.fault is not None and skip:
-            places.append(head.fault.offset + 1)
-        for begin in places:
-            if begin < head.end:
-                continue
-            at = find_record(file, begin, min(begin + _SEEK_BYTES, size))
-            yield from self._sample_at(file, at, _SPOT_BYTES, _SPOT_ROWS)
-
-    def _sample_at(
-        self, file: MappedFile, begin: int, most: int, rows: int
-    ) -> Generator[Window, None, _core.Scan]:
-        """Yield the records at a place, and return what a scan found there."""
-        stop = min(begin + most, self.size)
-        with file.hold(begin, self._end_of_records(file, begin, stop)):
-            request = _core.ScanRequest(begin, stop, limit=rows, anchor_every=1)
-            found = _core.scan(file.bytes, request)
-            yield Window(file.bytes, found.anchor_offsets, 0 if begin == 0 else None, 0, found, [])
-        return found
-
-    def first_record(self) -> npt.NDArray[np.uint8] | None:
-        if self.size == 0:
-            return None
-        file = self.mapped()
-        with file.hold(0, self._end_of_records(file, 0, 1)):
-            found = _core.scan(file.bytes, _core.ScanRequest(limit=1))
-            first = file.bytes[: found.end]
-            return None if not found.records else first if file.whole else first.copy()
 
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.output_file import Compression
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.model.schema import Batch, Schema
@@ -97,6 +99,11 @@ class RecordFile(ABC):
     @abstractmethod
     def gather(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> Batch:
         """Read rows by number. All of them must exist."""
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch rows that are going to be read; None if there is nothing to fetch."""
+        del rows
+        return None
 
     @abstractmethod
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:

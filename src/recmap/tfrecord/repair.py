@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.mapped import Guard
+from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.model.arguments import check_flag
@@ -52,6 +55,7 @@ def repair(
     *,
     overwrite: bool = False,
     durable: bool = True,
+    storage: Mapping[str, Any] | None = None,
     progress: ProgressOption = None,
 ) -> Repaired:
     """Copy the records with matching CRCs to a new file, byte for byte, and report the damage.
@@ -59,6 +63,7 @@ def repair(
     Records may contain anything. Several files become one. It is compressed if its name ends
     with ``.gz`` or ``.zlib``, and appears once it is complete. If the first record is damaged
     but its description of the columns is intact, the first sound record gets the description.
+    ``storage`` has the options for the URLs in ``src``, as in ``rm.open``.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("damaged.tfrecord", [b"one", b"two", b"three"])
@@ -71,10 +76,10 @@ def repair(
     >>> list(rm.tfrecord.records("sound.tfrecord"))
     [b'two', b'three']
     """
-    files, target = expand(src), as_path(dst, "dst")
+    files, target = expand(src, storage), as_path(dst, "dst")
     if os.path.isdir(target):
         raise OptionError(f"{target} is a folder: give the name of the new file")
-    if os.path.exists(target) and any(os.path.samefile(file, target) for file in files):
+    if os.path.exists(target) and any(_is_same(file, target) for file in files):
         raise OptionError(f"{target} is the file to be repaired: write to another one")
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_flag("durable", durable)
@@ -104,6 +109,10 @@ def repair(
     output.commit(durable)
     done.size = os.path.getsize(target)
     return done
+
+
+def _is_same(file: str, target: str) -> bool:
+    return not isinstance(file, ObjectPath) and os.path.samefile(file, target)
 
 
 def _copy_files(files: list[str], scan: ScanProgress, output: OutputFile, done: Repaired) -> None:

@@ -26,6 +26,7 @@ from recmap.errors import IndexFileError, PathNotFoundError, StaleIndexWarning, 
 from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_writer import put_object
 from recmap.files.open_file import beside as beside_path
 from recmap.files.open_file import file_size, open_file
@@ -40,6 +41,8 @@ __all__ = [
     "Sidecar",
     "indexed_schema",
     "is_written",
+    "keep_index",
+    "kept_index",
     "load_sidecar",
     "read_text_index",
     "remove_sidecar",
@@ -56,6 +59,8 @@ _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CR
 # Smaller indexes are read into memory instead of mapped.
 _SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
+# The name of an index in the cache, and more bytes than any has.
+_KEPT, _MOST_KEPT = "index", 64 << 20
 # Number of record lengths to compare at a time.
 _CHECKED_AT_ONCE = 1 << 16
 
@@ -116,8 +121,48 @@ def sidecar_path(path: str) -> str:
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     """Write the index of the file at ``path`` next to it, or ``beside`` another path."""
+    content = _encoded(sidecar, Fingerprint.of(path))
+    target = sidecar_path(beside or path)
+    if isinstance(target, ObjectPath):
+        put_object(target, content)
+        return target
+    temporary = temporary_path(beside or path, ".recmap")
+    with writing(target):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+            os.replace(temporary, target)
+        except OSError:
+            remove(temporary)
+            raise
+    return target
+
+
+def keep_index(path: str, index: Index) -> None:
+    """Keep the index of an object in the cache, so that it is not scanned again."""
+    if isinstance(path, ObjectPath) and index.complete and not index.skipped:
+        only = Sidecar(index, Schema({}), {}, False, ())
+        keep_beside(path, _KEPT, _encoded(only, Fingerprint(index.end, 0)))
+
+
+def kept_index(path: str) -> Index | None:
+    """Return the index of an object that the cache has, if any."""
+    content = kept_beside(path, _KEPT, _MOST_KEPT) if isinstance(path, ObjectPath) else None
+    if content is None:
+        return None
+    try:
+        info, rows, offsets, _ = _parse(np.frombuffer(content, np.uint8))
+        if int(info["file"]["size"]) != file_size(path):
+            return None
+        return Index.of_anchors(
+            int(info["records"]), _length(info), rows, offsets, file_size(path), _lead(info)
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return None  # the disk may have been full
+
+
+def _encoded(sidecar: Sidecar, fingerprint: Fingerprint) -> bytes:
     rows, offsets = sidecar.index.anchors
-    fingerprint = Fingerprint.of(path)
     info = {
         "file": {"size": fingerprint.size, "crc": fingerprint.crc},
         "records": sidecar.index.count,
@@ -134,20 +179,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the anchors are aligned
     anchors = rows.tobytes() + offsets.tobytes()
     head = _HEAD.pack(_MAGIC, _VERSION, len(text), checksum(text), checksum(anchors))
-    target = sidecar_path(beside or path)
-    if isinstance(target, ObjectPath):
-        put_object(target, head + text + anchors)
-        return target
-    temporary = temporary_path(beside or path, ".recmap")
-    with writing(target):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(head + text + anchors)
-            os.replace(temporary, target)
-        except OSError:
-            remove(temporary)
-            raise
-    return target
+    return head + text + anchors
 
 
 def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -257,10 +258,18 @@ class ChunkedArray:
                 for target in targets:
                     target.array[target.rows] = self._fill
             jobs.extend(_Job(entry, targets) for entry in entries)
-        self._file.for_each(jobs, self._load)
+        with self._hold(index, jobs):
+            self._file.for_each(jobs, self._load)
         for group, rows in kept.items():
             cache.put(self._label, group, rows)
         return out
+
+    def _hold(self, index: ChunkIndex, jobs: Sequence[_Job]) -> AbstractContextManager[None]:
+        """Have the bytes of all chunks ready, which are fetched at once if they are an object's."""
+        if self._file.mapped.whole:
+            return nullcontext()
+        entries = [job.entry for job in jobs]
+        return self._file.hold(index.offsets[entries], index.sizes[entries])
 
     def _empty(self, rows: int) -> npt.NDArray[Any]:
         shape = (rows, *self._grid.shape[1:])

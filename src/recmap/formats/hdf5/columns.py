@@ -17,6 +17,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
+from recmap.model.batch import RowNumbers
 from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
@@ -55,7 +56,22 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
         how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
         names = filter_names(missing).removeprefix("filter ")
         return f"its filter {names} is missing; {'. '.join(how)}"
-    return _missing_external_file(storage) if dataset.size else ""
+    if not dataset.size:
+        return ""
+    return _missing_external_file(storage) if file.mapped.whole else _other_file(storage)
+
+
+def _other_file(storage: Any) -> str:
+    """Say which other file holds values of a dataset of an object, if any.
+
+    The library would look for it on the local disk, or take the object itself for it.
+    """
+    files = [storage.get_external(i)[0] for i in range(storage.get_external_count())]
+    if storage.get_layout() == h5py.h5d.VIRTUAL:
+        count = storage.get_virtual_count()
+        files += [os.fsencode(storage.get_virtual_filename(i)) for i in range(count)]
+    others = [os.fsdecode(file) for file in files if file != b"."]
+    return f"its values lie in another file, {others[0]}; open that one" if others else ""
 
 
 def _missing_external_file(storage: Any) -> str:
@@ -199,6 +215,9 @@ class _ChunkedColumn:
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.gather(rows)))
 
+    def fetch_ahead(self, rows: RowNumbers) -> None:
+        del rows  # chunks are read when they are decoded
+
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._size
 
@@ -252,6 +271,9 @@ class _LibraryColumn:
             read.append(self.read(first, int(some[-1]) + 1)[some - first])
         return concatenate(read)[back]
 
+    def fetch_ahead(self, rows: RowNumbers) -> None:
+        del rows  # chunks are read when they are decoded
+
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._size is not None:
             return self._size
@@ -292,7 +314,7 @@ class _Lengths:
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool) -> None:
         """``located`` tells whether the library can locate the chunks."""
-        self._rows: ChunkedArray | npt.NDArray[Any] | None = None
+        self._rows: ChunkedArray | ArrayColumn | None = None
         # Columns of numbers or of fixed-size strings have no references.
         dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
         if dtype is None or math.prod(dataset.shape) == 0:
@@ -305,22 +327,23 @@ class _Lengths:
         else:
             offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:
-                self._rows = file.mapped.array(offset, dataset.shape, dtype)
+                lengths = file.mapped.array(offset, dataset.shape, dtype)["length"]
+                self._rows = ArrayColumn(lengths, file.mapped)
 
     def of(self, rows: Which) -> npt.NDArray[np.int64] | None:
         """Return the lengths of the lists in these rows; None if they are unknown."""
         try:
             if self._rows is None:
                 return None
-            if isinstance(self._rows, np.ndarray):
-                found = self._rows[rows]
-            elif isinstance(rows, slice):
+            if isinstance(rows, slice):
                 found = self._rows.read(rows.start, rows.stop)
             else:
                 found = self._rows.gather(rows)
         except DataError:
             return None  # reading the rows will report the damage
-        lengths: npt.NDArray[np.int64] = found["length"].astype(np.int64)
+        assert isinstance(found, np.ndarray)
+        each = found if isinstance(self._rows, ArrayColumn) else found["length"]
+        lengths: npt.NDArray[np.int64] = each.astype(np.int64)
         return lengths
 
 

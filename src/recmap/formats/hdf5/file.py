@@ -7,15 +7,19 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock, RLock
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.mapped import MappedFile
+from recmap.files.mapped_files import map_file
+from recmap.files.object_path import ObjectPath
+from recmap.files.seekable import SeekableObject
+from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 
 try:
@@ -26,6 +30,7 @@ except ImportError as e:
 __all__ = ["Hdf5File", "Hdf5Output", "h5py", "limit_metadata_cache"]
 
 Item = TypeVar("Item")
+Numbers = npt.NDArray[Any]
 
 # What h5py raises for damaged files, and for types that NumPy does not have.
 _FAILURES = (
@@ -53,6 +58,8 @@ _OPEN_DATASETS = 256
 _TASKS_PER_THREAD = 4
 # Bytes of partially read row groups to keep.
 _KEPT_SIZE = 64 << 20
+# Chunks this close to each other are fetched together.
+_NEAR = 64 << 10
 # A row group larger than this is decoded again on every read.
 _LARGEST_KEPT = 256 << 20
 
@@ -70,24 +77,30 @@ class Hdf5File:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.mapped = MappedFile(path)
+        self.mapped = map_file(path)
         self.size = self.mapped.size
+        self._object = SeekableObject(path) if isinstance(path, ObjectPath) else None
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._pool: tuple[int, Threads] | None = None
-        self._descriptor = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._descriptor)
+        self._descriptor = -1
+        if self._object is None:
+            self._descriptor = os.open(path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
-            self.root: Any = h5py.File(path, "r", rdcc_nbytes=_LIBRARY_CACHE, rdcc_nslots=_SLOTS)
+            self.root: Any = self._opened(_LIBRARY_CACHE)
             objects: list[str] = []
             self.root.visit(objects.append)
             if len(objects) > 1:
                 # Each dataset gets a cache of the given size, so divide the total by their number.
                 self.root.close()
-                share = _LIBRARY_CACHE // len(objects)
-                self.root = h5py.File(path, "r", rdcc_nbytes=share, rdcc_nslots=_SLOTS)
+                self.root = self._opened(_LIBRARY_CACHE // len(objects))
             limit_metadata_cache(self.root)
+
+    def _opened(self, cache: int) -> Any:
+        file = self.path if self._object is None else self._object
+        return h5py.File(file, "r", rdcc_nbytes=cache, rdcc_nslots=_SLOTS)
 
     @staticmethod
     def of(path: str) -> Hdf5File:
@@ -96,11 +109,7 @@ class Hdf5File:
         There is only ever one handle per file: HDF5 up to 2.2 crashes on lists in compound
         types after one of two handles on a file is closed.
         """
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            raise PathNotFoundError(f"{path}: no such file") from None
-        key = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        key = _identity(path)
         with _opening:
             file = _open.get(key)
             if file is None:
@@ -116,10 +125,18 @@ class Hdf5File:
             except RecmapError:
                 raise
             except _FAILURES as e:
+                self._raise_request_error()
                 where = self.path if name is None else f"{self.path}: dataset {name!r}"
                 raise DataError(
                     f"{where}: the HDF5 library cannot read it: {e}", file=self.path, field=name
                 ) from e
+            # The library may take a failed request for something that is not there.
+            self._raise_request_error()
+
+    def _raise_request_error(self) -> None:
+        if self._object is not None and self._object.error is not None:
+            error, self._object.error = self._object.error, None
+            raise error from None
 
     def dataset(self, path: str) -> Any:
         """Return the dataset at a path, opening it if needed. Call only while locked.
@@ -137,11 +154,21 @@ class Hdf5File:
     def pread(self, offset: int, size: int) -> bytes:
         """Read bytes of the file; fewer if the file ends first."""
         size = max(0, min(size, self.size - offset))
+        if not self.mapped.whole:
+            with self.mapped.hold(offset, offset + size):
+                return self.mapped.bytes[offset : offset + size].tobytes()
         found = []
         while size and (data := os.pread(self._descriptor, size, offset)):
             found.append(data)
             offset, size = offset + len(data), size - len(data)
         return found[0] if len(found) == 1 else b"".join(found)
+
+    def hold(self, offsets: Numbers, sizes: Numbers) -> AbstractContextManager[None]:
+        """Have parts of an object ready to be read, inside a context."""
+        begins = np.minimum(offsets, self.size).astype(np.int64)
+        ends = begins + np.minimum(sizes, self.size).astype(np.int64)
+        # Chunks that follow one another are one span, so that what comes after is fetched ahead.
+        return self.mapped.hold(*merge_spans(begins, np.minimum(ends, self.size), _NEAR))
 
     def for_each(self, items: Sequence[Item], work: Callable[[Item], None]) -> None:
         """Call ``work`` on each item, with as many threads as there are CPUs."""
@@ -175,7 +202,18 @@ class Hdf5File:
 
 
 _opening = RLock()
-_open: weakref.WeakValueDictionary[tuple[int, ...], Hdf5File] = weakref.WeakValueDictionary()
+_open: weakref.WeakValueDictionary[tuple[Any, ...], Hdf5File] = weakref.WeakValueDictionary()
+
+
+def _identity(path: str) -> tuple[Any, ...]:
+    """Return what tells files, and versions of a file, apart."""
+    if isinstance(path, ObjectPath):
+        return str(path), path.info
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise PathNotFoundError(f"{path}: no such file") from None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _ChunkCache:

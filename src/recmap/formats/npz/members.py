@@ -97,7 +97,8 @@ class StoredChecksum:
         crc = 0
         for begin in range(0, 0 if self.known else self._size, _CHECKED):
             at, end = self._start + begin, self._start + min(begin + _CHECKED, self._size)
-            crc = isal_zlib.crc32(self._file.bytes[at:end], crc)
+            with self._file.hold(at, end):
+                crc = isal_zlib.crc32(self._file.bytes[at:end], crc)
             self._file.have_read(at, end)
         self._correct = self.known or crc == self._crc
         if not self._correct:
@@ -124,8 +125,9 @@ class StoredChecksum:
             return begin, end
 
     def _compute(self, begin: int, end: int) -> None:
-        data = self._file.bytes[self._start + begin : self._start + end]
-        computed = isal_zlib.crc32(data)
+        at, upto = self._start + begin, self._start + end
+        with self._file.hold(at, upto):
+            computed = isal_zlib.crc32(self._file.bytes[at:upto])
         with self._lock:
             self._crcs[self._begins.index(begin)] = computed
             self._join()
@@ -266,7 +268,8 @@ class _Pass:
             ended = self._engine.eof or (not self._pending and self._at == end)
             if not self._pending:
                 stop = min(self._at + _INFLATED, end)
-                self._pending = source.file.bytes[self._at : stop].tobytes()
+                with source.file.hold(self._at, stop):
+                    self._pending = source.file.bytes[self._at : stop].tobytes()
                 self._at = stop
             try:
                 # After the last byte of the member, the engine may still hold output.

@@ -9,17 +9,27 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldTextError
+from recmap.errors import DataError, FieldTextError, RecmapError
 from recmap.files.mapped import Guard, MappedFile
+from recmap.files.mapped_files import map_file
+from recmap.files.seekable import open_seekable
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
-from recmap.formats.npy import MAX_HEADER, NpyHeader, parse_header
+from recmap.formats.npy import (
+    MAX_HEADER,
+    SCATTERED,
+    SHORT_HEADER,
+    NpyHeader,
+    parse_header,
+    read_head,
+)
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
@@ -64,10 +74,12 @@ def open_npz(
     ``verify``, the CRCs of stored arrays are not checked. Without ``direct``, zipfile and
     NumPy read all values.
     """
-    file = MappedFile(path)
+    file = map_file(path)
     reader = None if direct else ZipReader(path)
-    # If two members have the same name, the last one counts, as in NumPy.
-    members = {m.name: m for m in (_Member(file, info, reader) for info in _directory(path))}
+    found_members = _directory(path)
+    with _hold_heads(file, found_members):
+        # If two members have the same name, the last one counts, as in NumPy.
+        members = {m.name: m for m in (_Member(file, info, reader) for info in found_members)}
     found: dict[str, ColumnReader] = {}
     sums: dict[str, list[Checksum]] = {}
     refused: dict[str, str] = {}
@@ -97,7 +109,7 @@ def open_npz(
 
 def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
     """Check every member of the zip, column or not; yield its name and its error, if any."""
-    file = MappedFile(path)
+    file = map_file(path)
     for info in _directory(path):
         wrong: DataError | None = None
         try:
@@ -116,16 +128,22 @@ def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
 def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
     """Check a member that recmap cannot inflate."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(info) as member:
+        with (
+            open_seekable(path) as file,
+            zipfile.ZipFile(file) as archive,
+            archive.open(info) as member,
+        ):
             while member.read(_READ_SIZE):
                 pass
+    except RecmapError:
+        raise
     except (*_BROKEN, RuntimeError, zlib.error, lzma.LZMAError) as e:
         raise DataError(f"{path}: {info.filename}: {e}", file=path, byte=info.header_offset) from e
 
 
 def _directory(path: str) -> list[zipfile.ZipInfo]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_seekable(path) as file, zipfile.ZipFile(file) as archive:
             found = archive.infolist()
             assert archive.fp is not None
             archive.fp.seek(-_END_SIZE - len(archive.comment), os.SEEK_END)
@@ -133,8 +151,20 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
             if count not in (len(found), _MANY):
                 raise ValueError(f"its directory has {len(found):,} members, not {count:,}")
             return [info for info in found if not info.is_dir()]
+    except RecmapError:
+        raise
     except _BROKEN as e:
         raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
+
+
+def _hold_heads(
+    file: MappedFile, members: Sequence[zipfile.ZipInfo]
+) -> AbstractContextManager[None]:
+    """Have the headers of all members ready: that of the zip, and that of the array."""
+    begins = np.array([info.header_offset for info in members], np.int64).clip(0, file.size)
+    names = [len(info.orig_filename.encode()) + len(info.extra) for info in members]
+    ends = begins + np.array(names, np.int64) + _LOCAL_SIZE + SHORT_HEADER
+    return file.hold(begins, ends.clip(0, file.size))
 
 
 def _ragged(path: str, name: str, values: _Member, offsets: Mapping[str, _Member]) -> ColumnReader:
@@ -193,8 +223,8 @@ class _Member:
 
     def _data_offset(self) -> int:
         """Return where the data of the member begins, after its local header."""
-        info, data = self._info, self._file.bytes
-        local = data[info.header_offset : info.header_offset + _LOCAL_SIZE].tobytes()
+        info = self._info
+        local = self._bytes(info.header_offset, _LOCAL_SIZE)
         if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
             raise self.error(f"no member begins at byte {info.header_offset:,}")
         self._check_local(local)
@@ -207,12 +237,18 @@ class _Member:
             )
         return start
 
+    def _bytes(self, begin: int, size: int) -> bytes:
+        """Return bytes of the file; fewer if it ends before."""
+        begin = min(max(begin, 0), self._file.size)
+        end = min(begin + size, self._file.size)
+        with self._file.hold(begin, end):
+            return self._file.bytes[begin:end].tobytes()
+
     def _check_local(self, local: bytes) -> None:
         """Compare the local header of the member with the directory of the zip."""
         info = self._info
         flags, method, packed, size, name_size = _LOCAL.unpack_from(local)
-        at = info.header_offset + _LOCAL_SIZE
-        name = self._file.bytes[at : at + name_size].tobytes()
+        name = self._bytes(info.header_offset + _LOCAL_SIZE, name_size)
         encoding = "utf-8" if flags & _UTF8 else "cp437"
         pairs: dict[str, tuple[Any, Any]] = {
             "name": (name.decode(encoding, "replace"), info.orig_filename),
@@ -257,6 +293,9 @@ class _Member:
                 f"is deflated in Fortran order, so that {size_text(size)} would have to be "
                 "inflated for any row; save it with np.savez, or in C order"
             )
+        scattered = self.header.fortran and len(self.header.shape) > 1
+        if scattered and self._deflated is None and not self._file.whole:
+            return SCATTERED
         return ""
 
     def _head(self) -> bytes:
@@ -264,8 +303,8 @@ class _Member:
             return self._deflated.read(0, min(MAX_HEADER, self._deflated.size)).tobytes()
         if self._info.file_size != self._info.compress_size:
             raise self.error("a stored member whose sizes differ")
-        stop = self._start + min(MAX_HEADER, self._info.file_size)
-        return self._file.bytes[self._start : stop].tobytes()
+        size = self._info.file_size
+        return read_head(lambda count: self._bytes(self._start, min(count, size)))
 
     @property
     def field(self) -> Field | None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import lzma
-import os
 import struct
 import weakref
 import zipfile
 import zlib
 from collections import OrderedDict
+from contextlib import ExitStack
 from threading import Lock
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, RecmapError
+from recmap.files.open_file import open_file
+from recmap.files.seekable import open_seekable
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
 __all__ = ["UnzippedMember", "ZipReader"]
@@ -32,10 +34,12 @@ class ZipReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._archive = zipfile.ZipFile(path)
-        self._descriptor = os.open(path, os.O_RDONLY)
+        file = open_seekable(path)
+        self._archive = zipfile.ZipFile(file)
+        self._opened = ExitStack()
+        self._file = self._opened.enter_context(open_file(path))
         self._members: OrderedDict[int, IO[bytes]] = OrderedDict()
-        weakref.finalize(self, _close, self._archive, self._members, self._descriptor)
+        weakref.finalize(self, _close, self._archive, self._members, file, self._opened)
         self._lock = Lock()
 
     def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
@@ -47,16 +51,18 @@ class ZipReader:
                 member = self._member(info)
                 member.seek(offset)
                 return member.read(size)
+        except RecmapError:
+            raise
         except _BROKEN as e:
             raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e
 
     def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
         # Not through zipfile, which would read all bytes before the offset.
-        local = os.pread(self._descriptor, _LOCAL_SIZE, info.header_offset)
+        local = self._file.pread(_LOCAL_SIZE, info.header_offset)
         name, extra = struct.unpack_from("<HH", local, 26)
         at = info.header_offset + _LOCAL_SIZE + name + extra + offset
         found = []
-        while size > 0 and (data := os.pread(self._descriptor, size, at)):
+        while size > 0 and (data := self._file.pread(size, at)):
             found.append(data)
             at, size = at + len(data), size - len(data)
         return b"".join(found)
@@ -71,11 +77,17 @@ class ZipReader:
         return member
 
 
-def _close(archive: zipfile.ZipFile, members: OrderedDict[int, IO[bytes]], file: int) -> None:
+def _close(
+    archive: zipfile.ZipFile,
+    members: OrderedDict[int, IO[bytes]],
+    file: BinaryIO,
+    opened: ExitStack,
+) -> None:
     for member in members.values():
         member.close()
     archive.close()
-    os.close(file)
+    file.close()
+    opened.close()
 
 
 class UnzippedMember:

@@ -7,7 +7,6 @@ as unsigned integers of the same size, or as bytes along an extra axis.
 from __future__ import annotations
 
 import math
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -18,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from recmap.errors import DataError
+from recmap.errors import DataError, OptionError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
+from recmap.formats.zarr.store import Place, place_of
 from recmap.model.field import Field
 
 __all__ = ["limit_threads", "open_zarr", "stored", "stored_as"]
@@ -42,7 +43,7 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
 
     A store that is a single array is one column, named after its attribute ``name``.
     """
-    packed = sniff(path) if os.path.isfile(path) else None
+    packed = None if is_folder(path) else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
     store = _Store(path)
@@ -124,46 +125,63 @@ class _Store:
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
-            # Use an absolute path: after a change of the working directory, no chunk would be
-            # found, and missing chunks read as zeros.
-            node = self._open(os.path.abspath(path))
+            node = self._open(path, place_of(path))
             self.attributes = dict(node.attrs)
+        except RecmapError:
+            raise
         except Exception as e:  # damaged metadata may raise anything
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
 
-    def _open(self, path: str) -> Any:
+    def _open(self, path: str, place: Place) -> Any:
         try:
-            node = zarr.open(path, mode="r")
+            node = place.open()
             if isinstance(node, zarr.Array):
                 self.arrays = {"": node}
+            elif not place.listed and node.metadata.consolidated_metadata is None:
+                self.arrays = {inner: node[inner] for inner in _written_arrays(path, node)}
             else:
                 members = node.members(max_depth=None)
                 self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
+        except RecmapError:
+            raise
         except Exception:
             # The consolidated metadata or the metadata of an array is damaged.
-            node = zarr.open(path, mode="r", use_consolidated=False)
+            node = place.open(use_consolidated=False)
             if isinstance(node, zarr.Array):
                 raise
-            self._walk(path, node, "", {os.path.realpath(path)})
+            self._walk(place, node, "", set())
         return node
 
-    def _walk(self, path: str, root: Any, group: str, seen: set[str]) -> None:
-        for entry in sorted(os.listdir(os.path.join(path, group))):
+    def _walk(self, place: Place, root: Any, group: str, seen: set[str]) -> None:
+        for entry, same in sorted(place.folders(group)):
             inner = f"{group}/{entry}" if group else entry
-            folder = os.path.join(path, inner)
-            real = os.path.realpath(folder)  # links may lead in circles
-            if real in seen or not any(os.path.exists(os.path.join(folder, n)) for n in _NODES):
+            if same in seen or place.names(inner).isdisjoint(_NODES):
                 continue
-            seen.add(real)
+            seen.add(same)
             try:
                 node = root[inner]
+            except RecmapError:
+                raise
             except Exception as e:  # damaged metadata may raise anything
                 self.broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
                 continue
             if isinstance(node, zarr.Array):
                 self.arrays[inner] = node
             else:
-                self._walk(path, root, inner, seen)
+                self._walk(place, root, inner, seen)
+
+
+def _written_arrays(path: str, group: Any) -> list[str]:
+    """Return the arrays that recmap wrote, for a store that cannot be listed."""
+    columns = read_columns(path, group.attrs)
+    if not columns:
+        raise OptionError(
+            f"{path}: an HTTP server does not list its files, so that only a Zarr store with "
+            "consolidated metadata can be read from it; zarr.consolidate_metadata adds it"
+        )
+    parts = {column.path: levels_of(column.field) for column in columns}
+    inside = [f"{inner}/{key}" for inner, keys in parts.items() if keys for key in (VALUES, *keys)]
+    return [inner for inner, keys in parts.items() if not keys] + inside
 
 
 class _ZarrArray:
@@ -257,6 +275,8 @@ class _ZarrArray:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
+        except RecmapError:
+            raise
         except Exception as e:  # codecs may raise anything
             raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
         read = read.astype(self.dtype, copy=False)

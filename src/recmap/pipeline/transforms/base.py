@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from recmap.model.batch import Positions, pick
+from recmap.model.fetching import Fetching
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows
 
@@ -147,6 +148,9 @@ class ReorderedRows(WrappedRows):
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
         return self._rows.gather(self.numbers(positions, epoch), epoch)
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        return self._rows.fetch_ahead(self.numbers(positions, epoch), epoch)
 
     def origin(self, position: int, epoch: int) -> str:
         return self._rows.origin(int(self.numbers(np.array([position]), epoch)[0]), epoch)

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, interleave
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Rows
 
@@ -109,6 +110,12 @@ class MixedRows:
             places.append(mine)
         return (
             interleave(branches, places) if branches else self._branches[0].gather(positions, epoch)
+        )
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        owner, inner = self._locate(positions, epoch)
+        return fetching_all(
+            self._branches[i].fetch_ahead(inner[owner == i], epoch) for i in np.unique(owner)
         )
 
     def select(self, columns: Sequence[str]) -> MixedRows:

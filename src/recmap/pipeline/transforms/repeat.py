@@ -8,6 +8,7 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, interleave
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.transforms.base import WrappedRows
@@ -40,6 +41,15 @@ class RepeatedRows(WrappedRows):
             parts.append(self._rows.gather(within, self._epoch(int(turn), epoch)))
             places.append(mine)
         return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        turns = positions // max(self._each, 1)
+        return fetching_all(
+            self._rows.fetch_ahead(
+                positions[turns == turn] - turn * self._each, self._epoch(int(turn), epoch)
+            )
+            for turn in np.unique(turns)
+        )
 
     def _epoch(self, turn: int, epoch: int) -> int:
         return epoch * (self._times or 1) + turn

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from threading import Lock
 from typing import Any
 
@@ -22,16 +23,21 @@ from recmap.errors import OptionError, SlowOrderWarning
 from recmap.files.cpus import thread_share
 from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, interleave, join, pick
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
+from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
+from recmap.pipeline.workers.pool import Request
 
 __all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
 
 # Blocks of a window.
 _BLOCKS = 8
+# Bytes of a window to fetch from a store before they are read.
+_AHEAD = 64 << 20
 
 
 class ShuffledRows(ReorderedRows):
@@ -96,8 +102,26 @@ class WindowShuffledRows(WrappedRows):
 
     def _read(self, window: int, epoch: int) -> Batch:
         numbers = self._numbers(window, np.arange(self._size(window)), epoch)
-        blocks = [numbers[i : i + self._block] for i in range(0, len(numbers), self._block)]
-        return join([self._rows.gather(block, epoch) for block in blocks])
+        blocks = [
+            Request(i, epoch, numbers[start : start + self._block])
+            for i, start in enumerate(range(0, len(numbers), self._block))
+        ]
+        with closing(Lookahead(self._rows, _AHEAD)) as lookahead:
+            read = lookahead.around(lambda block: self._rows.gather(block.positions, epoch))
+            return join([read(block) for block in lookahead.over(blocks)])
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        """Begin to fetch the first rows of the windows that come next."""
+        held = self._held
+        windows = np.unique(positions // self._window_rows).tolist()
+        count = max(1, _AHEAD // self._rows.row_bytes())
+        return fetching_all(
+            self._rows.fetch_ahead(
+                self._numbers(window, np.arange(min(count, self._size(window))), epoch), epoch
+            )
+            for window in windows
+            if held is None or held[0] != (self._seed.value, epoch, window)
+        )
 
     def _size(self, window: int) -> int:
         return min(self._window_rows, self._each - window * self._window_rows)

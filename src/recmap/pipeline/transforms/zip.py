@@ -7,6 +7,7 @@ from typing import Any
 
 from recmap.errors import DataError, FieldMismatchError
 from recmap.model.batch import Positions
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows
 
@@ -42,6 +43,9 @@ class ZippedRows:
         taken = (branch.gather(positions, epoch) for branch in self._read)
         batch = {name: column for branch in taken for name, column in branch.items()}
         return {name: batch[name] for name in self.schema}
+
+    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
+        return fetching_all(branch.fetch_ahead(positions, epoch) for branch in self._read)
 
     def select(self, columns: Sequence[str]) -> ZippedRows:
         # All branches are kept: states identify the pipeline by them.

@@ -8,8 +8,11 @@ from recmap.pipeline.workers.pool import Pool, SerialPool, Work
 __all__ = ["open_pool"]
 
 
-def open_pool(work: Work, workers: Workers) -> Pool:
-    """Open a pool that does ``work``. Close it, or use it as a context manager."""
+def open_pool(work: Work, workers: Workers, ahead: int = 0) -> Pool:
+    """Open a pool that does ``work``. Close it, or use it as a context manager.
+
+    ``ahead`` is how many requests are made in advance.
+    """
     if workers.kind == "serial":
         return SerialPool(work)
     if workers.kind == "threads":
@@ -19,4 +22,4 @@ def open_pool(work: Work, workers: Workers) -> Pool:
     # Imported late: it needs sockets and signals, which most programs do not use.
     from recmap.pipeline.workers.processes import ProcessPool
 
-    return ProcessPool(work, workers.count, workers.method or "spawn")
+    return ProcessPool(work, workers.count, workers.start_method, ahead)

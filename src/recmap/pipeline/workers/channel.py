@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import struct
 import sys
@@ -113,6 +114,12 @@ class Channel:
         sent = self._socket.sendmsg([data], ancillary, _NO_SIGNAL)
         if sent < len(data):
             self._socket.sendall(data[sent:], _NO_SIGNAL)
+
+    def has_message(self) -> bool:
+        """Return whether ``receive`` would not wait."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def receive(self) -> Message | None:
         """Wait for the next message. Return None if the other end is closed."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from recmap.model.schema import Batch
 from recmap.pipeline.workers.errors import map_error
 
 __all__ = [
+    "Ahead",
     "Answer",
     "OrderedPool",
     "Pool",
@@ -28,6 +29,7 @@ __all__ = [
     "SerialPool",
     "UnpicklableError",
     "Work",
+    "lookahead_of",
 ]
 
 
@@ -62,6 +64,24 @@ class Result:
 
 
 Work: TypeAlias = Callable[[Request], Result]
+
+
+class Ahead(Protocol):
+    """Fetches the rows of coming requests from a store."""
+
+    def begin(self, requests: list[Request]) -> None: ...
+
+    def done(self, request: Request) -> None: ...
+
+
+@runtime_checkable
+class _FetchesAhead(Protocol):
+    def lookahead(self) -> Ahead | None: ...
+
+
+def lookahead_of(work: object) -> Ahead | None:
+    """Return what fetches the rows of coming requests for this work, if anything does."""
+    return work.lookahead() if isinstance(work, _FetchesAhead) else None
 
 
 class Pool(Protocol):

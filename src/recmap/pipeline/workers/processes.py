@@ -35,7 +35,14 @@ from recmap.errors import OptionError, WorkerDiedError
 from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import death_error, rebuild
-from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
+from recmap.pipeline.workers.pool import (
+    Answer,
+    OrderedPool,
+    Request,
+    UnpicklableError,
+    Work,
+    lookahead_of,
+)
 from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import ProcessStack, StallTimer
 from recmap.pipeline.workers.worker_main import serve
@@ -102,7 +109,7 @@ class _Worker:
 class ProcessPool(OrderedPool):
     """Worker processes. Each request goes to the least busy one."""
 
-    def __init__(self, work: Work, count: int, method: str) -> None:
+    def __init__(self, work: Work, count: int, method: str, ahead: int = 0) -> None:
         if multiprocessing.current_process().daemon:
             raise OptionError(
                 f"workers={count}: this process is a daemon (as the workers of a PyTorch "
@@ -111,6 +118,9 @@ class ProcessPool(OrderedPool):
         # Kept alive: workers may share memory that the work holds without owning it.
         self._work = work
         self._queued: deque[tuple[Request, Answer]] = deque()
+        # A worker that fetches rows ahead has to know what comes.
+        fetches = lookahead_of(work) is not None
+        self._in_flight = max(_IN_FLIGHT, -(-(ahead + 1) // count) if fetches else 0)
         self._workers: list[_Worker] = []
         self._advice = _advice(count, method)
         super().__init__(_end, self._workers, os.getpid())
@@ -159,7 +169,7 @@ class ProcessPool(OrderedPool):
             # Of those with the fewest in flight, take the one that was given least: every
             # message also tells a worker which of its slots are free.
             worker = min(self._workers, key=lambda w: (len(w.in_flight), w.given))
-            if len(worker.in_flight) >= _IN_FLIGHT:
+            if len(worker.in_flight) >= self._in_flight:
                 return
             request, answer = self._queued.popleft()
             if answer.set_running_or_notify_cancel():

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,7 @@ from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, Message, MessageKind
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
-from recmap.pipeline.workers.pool import Request, Work
+from recmap.pipeline.workers.pool import Ahead, Request, Work, lookahead_of
 from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import show_stack_on_signal
 
@@ -42,9 +43,12 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | Sp
     end.set_inheritable(False)
     channel = Channel(end)
     busy = 0.0
-    while (message := channel.receive()) is not None:
+    requests = _Requests(channel, lookahead_of(work))
+    while (request := requests.next()) is not None:
         begin = time.perf_counter()
-        kind, columns = _answer(work, message)
+        kind, columns = _answer(work, request)
+        requests.done(request)
+        del request
         try:
             channel.send(kind, columns, busy=busy + time.perf_counter() - begin)
         except (BrokenPipeError, ConnectionResetError):
@@ -61,9 +65,33 @@ def _set_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _answer(work: Work, message: Message) -> tuple[MessageKind, PackedColumns]:
+class _Requests:
+    """The requests of the parent. While one is worked on, the rows of the others are fetched."""
+
+    def __init__(self, channel: Channel, ahead: Ahead | None) -> None:
+        self._channel, self._ahead = channel, ahead
+        self._waiting: deque[Request] = deque()
+
+    def next(self) -> Request | None:
+        """Wait for the next request; None if the other end is closed."""
+        while not self._waiting or (self._ahead is not None and self._channel.has_message()):
+            message = self._channel.receive()
+            if message is None:
+                return None
+            request = _request(message)
+            if self._ahead is not None and request.batch is None:
+                self._ahead.begin([request])
+            self._waiting.append(request)
+        return self._waiting.popleft()
+
+    def done(self, request: Request) -> None:
+        if self._ahead is not None:
+            self._ahead.done(request)
+
+
+def _answer(work: Work, request: Request) -> tuple[MessageKind, PackedColumns]:
     try:
-        return MessageKind.RESULT, pack_result(work(_request(message)))
+        return MessageKind.RESULT, pack_result(work(request))
     except BaseException as e:  # raised again in the consumer's process
         return MessageKind.ERROR, pack([[("error", np.frombuffer(describe(e), np.uint8))]])
 

@@ -1,0 +1,94 @@
+"""Files for libraries that seek and read: zipfile and h5py."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from threading import Lock
+from typing import Any, BinaryIO, cast
+
+from recmap.files.object_path import ObjectPath
+
+__all__ = ["SeekableObject", "open_seekable"]
+
+# What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
+# to each other.
+_BLOCK = 1 << 18
+_KEPT = 64
+# Blocks fetched at once.
+_AT_ONCE = 32
+
+
+def open_seekable(path: str) -> BinaryIO:
+    """Open a file for reading. Close it, or leave its context."""
+    if isinstance(path, ObjectPath):
+        return cast(BinaryIO, SeekableObject(path))
+    return open(path, "rb")
+
+
+class SeekableObject(io.RawIOBase):
+    """An object as a file. What was read last is kept in memory, at most 16 MiB.
+
+    ``error`` is what went wrong last, for libraries that hide it.
+    """
+
+    def __init__(self, path: ObjectPath) -> None:
+        super().__init__()
+        self.error: BaseException | None = None
+        self._info, self._store = path.info, path.store
+        self._at = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._info.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, or as much of it as the object has."""
+        view = memoryview(buffer).cast("B")
+        with self._lock:
+            end = min(self._at + len(view), self._info.size)
+            begin = self._at
+            try:
+                while self._at < end:
+                    number = self._at // _BLOCK
+                    within = self._at - number * _BLOCK
+                    part = self._block(number, end)[within : within + end - self._at]
+                    view[self._at - begin : self._at - begin + len(part)] = part
+                    self._at += len(part)
+            except BaseException as e:
+                self.error = e
+                raise
+        return max(0, end - begin)
+
+    def _block(self, number: int, end: int) -> bytes:
+        """Return a block. Those up to ``end`` are fetched with it."""
+        found = self._blocks.get(number)
+        if found is None:
+            last = min(-(-end // _BLOCK), number + _AT_ONCE)
+            stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
+            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._info.size)
+            # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
+            # they happen to collect garbage of h5py.
+            read = memoryview(self._store.get(self._info, begin, upto))
+            for i in range(number, stop):
+                at = (i - number) * _BLOCK
+                self._blocks[i] = bytes(read[at : at + _BLOCK])
+            while len(self._blocks) > _KEPT:
+                self._blocks.popitem(last=False)
+            found = self._blocks[number]
+        self._blocks.move_to_end(number)
+        return found

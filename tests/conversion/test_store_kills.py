@@ -1,0 +1,150 @@
+"""Conversions to a store that are killed at any moment, or run beside each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from tests.buckets import S3Bucket
+
+SHARDS = 4
+# Each shard has three parts of 5 MiB.
+_PROGRAM = """
+    import json, sys
+    import recmap as rm
+    from recmap.files import object_writer
+    parts = object_writer.Parts(5 << 20, 2)
+    for name in ("conversion.budget", "conversion.engine", "files.staging"):
+        module = __import__("recmap." + name, fromlist=["choose_parts"])
+        module.choose_parts = lambda *_: parts
+    source, dst, storage, seed = json.loads(sys.argv[1])
+    try:
+        order = {} if seed is None else {"shuffle": True, "seed": seed}
+        print(rm.convert(source, dst, shards=4, storage=storage, **order))
+    except rm.OutputExistsError as e:
+        print("refused:", e)
+        sys.exit(3)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(1300, 5000)))
+    return path
+
+
+def _start(
+    source: Path, bucket: S3Bucket, suffix: str, seed: int | None = None
+) -> subprocess.Popen[str]:
+    dst = f"{bucket.url}/d/x{suffix}"
+    given = json.dumps([str(source), dst, bucket.storage, seed])
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_PROGRAM), given],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _assert_complete(bucket: S3Bucket, folder: Path) -> None:
+    wanted = {path.name: path.read_bytes() for path in folder.iterdir()}
+    found = {key.removeprefix("d/"): bucket.get(key) for key in bucket.keys()}  # noqa: SIM118
+    assert sorted(found) == sorted(wanted)
+    for name, data in wanted.items():
+        if "manifest" not in name:
+            assert found[name] == data, name
+    manifest = next(data for name, data in found.items() if "manifest" in name)
+    assert json.loads(manifest)["complete"] is True
+    assert bucket.uploads() == []
+
+
+def _kill_at(process: subprocess.Popen[str], bucket: S3Bucket, requests: int) -> None:
+    """Kill a process once it has made this many requests, unless it ends before."""
+    while process.poll() is None:
+        if len(bucket.proxy.requests) >= requests:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("suffix", [".tfrecord", ".h5"])
+def test_a_killed_conversion_is_completed_by_the_next(
+    bucket: S3Bucket, source: Path, tmp_path: Path, suffix: str
+) -> None:
+    rng = random.Random(suffix)
+    (tmp_path / "d").mkdir()
+    rm.convert(source, tmp_path / "d" / f"x{suffix}", shards=SHARDS)
+    for _ in range(4):
+        bucket.proxy.requests.clear()
+        _kill_at(_start(source, bucket, suffix), bucket, rng.randrange(1, 60))
+        shards = [key for key in bucket.keys() if key.endswith(suffix)]  # noqa: SIM118
+        for key in shards:  # none is half written
+            assert bucket.get(key) == (tmp_path / key).read_bytes()
+    process = _start(source, bucket, suffix)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    _assert_complete(bucket, tmp_path / "d")
+
+
+def test_parts_of_a_killed_conversion_are_aborted_by_the_next(
+    bucket: S3Bucket, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    rm.convert(source, tmp_path / "d/x.tfrecord", shards=SHARDS)
+    process = _start(source, bucket, ".tfrecord")
+    while process.poll() is None and not bucket.uploads():
+        continue
+    process.kill()
+    process.communicate()
+    assert bucket.uploads() != []
+    rm.convert(source, f"{bucket.url}/d/x.tfrecord", shards=SHARDS, storage=bucket.storage)
+    _assert_complete(bucket, tmp_path / "d")
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_of_two_conversions_at_once_exactly_one_wins(
+    bucket: S3Bucket, source: Path, tmp_path: Path, seed: int | None
+) -> None:
+    """The second makes the same shards, or shards with the same names and other rows."""
+    (tmp_path / "d").mkdir()
+    processes = [_start(source, bucket, ".tfrecord", s) for s in (None, seed)]
+    outputs = [""] * 2
+
+    def wait(number: int) -> None:
+        outputs[number] = processes[number].communicate(timeout=300)[0]
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    codes = [process.returncode for process in processes]
+    # If one ends before the other begins, that finds the output of the first.
+    same = seed is None and codes == [0, 0] and "finished already" in "".join(outputs)
+    assert same or sorted(codes) == [0, 3], outputs
+    winner_seed = (None, seed)[codes.index(0)]
+    rm.convert(
+        source,
+        tmp_path / "d/x.tfrecord",
+        shards=SHARDS,
+        shuffle=winner_seed is not None,
+        seed=winner_seed,
+    )
+    _assert_complete(bucket, tmp_path / "d")
+    if not same:
+        refused = outputs[codes.index(3)]
+        assert "is being written by process" in refused or "exists already" in refused
