@@ -276,7 +276,7 @@ def test_a_failed_write_leaves_the_old_objects_and_nothing_else(
     for options in ({"overwrite": True}, {"overwrite": True, "options": {"level": 1}}):
         rows = ray.data.range(20, override_num_blocks=4).map(fail)
         with pytest.raises((ValueError, ray.exceptions.RayTaskError)):
-            rm.ray.write(rows, url, storage=bucket.storage, **options)  # type: ignore[arg-type]
+            rm.ray.write(rows, url, storage=bucket.storage, **options)
         assert objects_in(bucket, "out") == before
     assert bucket.uploads() == []
     assert [path for folder in nodes for path in (folder / "tmp").glob(".recmap*")] == []

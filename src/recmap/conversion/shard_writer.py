@@ -52,7 +52,12 @@ class ShardWriter:
 
         If that fails, or ``stopped`` returns True, no file is left behind.
         """
-        with within(self.budget.thread_limit), sending(self.budget.parts or choose_parts(None)):
+        budget = self.budget
+        with (
+            within(budget.thread_limit),
+            sending(budget.parts or choose_parts(None)),
+            budget.fetching(),
+        ):
             self._write(shard, count, stopped)
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:

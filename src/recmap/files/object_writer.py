@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Condition, Thread
 from typing import Any
 from weakref import WeakSet
@@ -230,9 +230,10 @@ def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
         raise
 
 
-def put_file(path: ObjectPath, file: str, parts: Parts | None = None) -> Version:
-    """Write an object with the content of a local file."""
-    upload = Upload(path, parts or choose_parts(os.path.getsize(file)))
+def put_file(path: ObjectPath, file: str, parts: Parts) -> Version:
+    """Write an object with the content of a local file, in these parts, or larger ones."""
+    least = -(-os.path.getsize(file) // _MOST_PARTS)
+    upload = Upload(path, replace(parts, size=max(parts.size, least)))
     try:
         with open(file, "rb", buffering=0) as source:
             while data := source.read(_READ_SIZE):

@@ -119,8 +119,8 @@ def _anew(path: str) -> str:
 def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern. ``storage`` has the
-    options for URLs. Objects that were found before stay as they were then.
+    A path that exists is used literally, even if it looks like a pattern. Objects that were found
+    before stay as they were then. ``storage`` has the options for URLs.
     """
     given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
