@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
 from recmap.tfrecord.plain_file import PlainFile
 from tests.buckets import HttpFolder, S3Bucket
-from tests.jobs import deadline
+from tests.jobs import alive, deadline, meanwhile
 
 pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.
@@ -237,6 +238,69 @@ def test_one_of_input_and_output_may_be_a_file(bucket: S3Bucket) -> None:
     rm.convert(f"{bucket.url}/out/", "back/", shards=2, storage=bucket.storage, engine="ray")
     assert_same(bucket, "out", "back")
     assert np.array_equal(rm.open("back/")["x"][:], data["x"])
+
+
+def tasks(nodes: list[Path], name: str) -> list[int]:
+    """Return the processes of these nodes that run a task."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = any(os.fsencode(node) in (process / "environ").read_bytes() for node in nodes)
+            if ours and (process / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                found.append(int(process.name))
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue  # it is gone, or not ours
+    return found
+
+
+def test_a_killed_worker_does_not_change_the_objects(nodes: list[Path], bucket: S3Bucket) -> None:
+    src = put(bucket, "x.npy", numbers())
+    rm.convert(src, "local/", shards=2, storage=bucket.storage)
+    bucket.proxy.delay = 0.15
+    killed: list[int] = []
+
+    def found() -> bool:
+        killed.extend(tasks(nodes, "_write_shard"))
+        return bool(killed)
+
+    def kill() -> None:
+        os.kill(killed[0], signal.SIGKILL)
+        bucket.proxy.delay = 0
+
+    with meanwhile(found, kill):
+        rm.convert(src, f"{bucket.url}/out/", shards=2, storage=bucket.storage, engine="ray")
+    assert not alive(killed[0])
+    assert_same(bucket, "out", "local")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_failed_task_stops_the_others_and_aborts_its_upload(bucket: S3Bucket) -> None:
+    rm.from_arrays(numbers()).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[-8] ^= 1
+    bucket.put("x.tfrecord", bytes(data))
+    url = f"{bucket.url}/x.tfrecord"
+    for engine in ("local", "ray"):
+        with pytest.raises(rm.CorruptRecordError, match=f"^{url}: .*record {ROWS - 1:,} ") as e:
+            rm.convert(url, f"{bucket.url}/{engine}.npy", storage=bucket.storage, engine=engine)
+        assert (e.value.file, e.value.record) == (url, ROWS - 1)
+    assert bucket.keys() == ["x.tfrecord"]
+    assert bucket.uploads() == []
+
+
+@pytest.mark.usefixtures("nodes")
+def test_rows_are_shuffled_if_tasks_can_gather_them(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src = put(bucket, "x.npy", numbers(200))
+    options: dict[str, Any] = {"shards": 2, "shuffle": True, "seed": 3, "storage": bucket.storage}
+    rm.convert(src, "local/", **options)
+    rm.convert(src, f"{bucket.url}/out/", engine="ray", **options)
+    assert_same(bucket, "out", "local")
+    monkeypatch.setattr("recmap.conversion.external_shuffle._physical_memory", lambda: 1000)
+    with pytest.raises(rm.OptionError, match="needs a folder that all nodes of the cluster see"):
+        rm.convert(src, f"{bucket.url}/more/", engine="ray", **options)
+    assert objects_in(bucket, "more") == {}
 
 
 # rm.ray.write
