@@ -27,7 +27,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let objects above 5 MiB be sent in parts, which is the least that S3 takes."""
     parts = object_writer.Parts(5 << 20, 2)
     monkeypatch.setattr(object_writer, "choose_parts", lambda *_: parts)
-    for name in ("recmap.conversion.budget", "recmap.conversion.engine", "recmap.files.staging"):
+    for name in ("recmap.conversion.budget", "recmap.conversion.engine"):
         monkeypatch.setattr(f"{name}.choose_parts", lambda *_: parts)
 
 
@@ -292,7 +292,8 @@ def test_an_interrupted_conversion_resumes(bucket: S3Bucket, tmp_path: Path, suf
 def test_a_shard_that_changed_is_written_again(bucket: S3Bucket, tmp_path: Path) -> None:
     source = tmp_path / "in.npy"
     np.save(source, np.zeros((100, 5)))
-    dst, options = f"{bucket.url}/d/x.npy", {"shards": 3, "storage": bucket.storage}
+    dst = f"{bucket.url}/d/x.npy"
+    options: dict[str, Any] = {"shards": 3, "storage": bucket.storage}
     rm.convert(source, dst, **options)
     bucket.put("d/x-00001-of-00003.npy", bucket.get("d/x-00001-of-00003.npy") + b"x")
     with pytest.raises(OutputExistsError, match="exists already"):

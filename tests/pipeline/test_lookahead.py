@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.errors import StoreError
-from recmap.files.fetched_file import FetchedFile
 from recmap.model.batch import Positions
 from recmap.model.fetching import Fetching
 from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.workers.pool import Request
 from tests.buckets import Bucket
+from tests.fetched import drop_ahead, held_bytes
 from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
@@ -226,15 +225,6 @@ PIPELINES: dict[str, Callable[[rm.Dataset], rm.Pipeline]] = {
 }
 
 
-def held_bytes() -> int:
-    """Return what is held of all objects, besides what was read ahead in order."""
-    gc.collect()
-    files = [each for each in gc.get_objects() if isinstance(each, FetchedFile)]
-    for file in files:
-        file._ahead.drop()
-    return sum(int(np.count_nonzero(file._users)) for file in files) * 4096
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 def test_batches_are_those_of_the_same_rows_in_memory(
     ds: rm.Dataset, local: rm.Dataset, name: str
@@ -249,7 +239,7 @@ def test_batches_are_those_of_the_same_rows_in_memory(
 def test_coming_batches_are_fetched_without_being_asked_for(ds: rm.Dataset, bucket: Bucket) -> None:
     pipeline = ds.shuffle(seed=1).batch(4)
     len(pipeline)
-    held_bytes()  # gives up what was read to open it
+    drop_ahead()
     bucket.proxy.reset()
     batches = iter(pipeline.prefetch(0))
     for _ in range(10):
@@ -275,7 +265,7 @@ def test_an_error_of_the_store_comes_in_its_turn(ds: rm.Dataset, bucket: Bucket)
     gone = bucket.keys()[-2]
     data = bucket.get(gone)
     bucket.delete(gone)
-    held_bytes()  # gives up what was read to open it
+    drop_ahead()
     batches = iter(pipeline)
     for shard in range(SHARDS - 2):
         assert next(batches)["id"].tolist() == list(range(shard * ROWS, shard * ROWS + ROWS))

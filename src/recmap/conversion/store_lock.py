@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -70,19 +71,30 @@ class StoreLock(RunLock):
             raise OutputExistsError(f"{self._output}: several conversions want to write there")
         self._held, self._renewed = True, time.monotonic()
         self._known = None
-        self.since = self._object.anew().info.modified
-        if start_thread(self._renew, name="recmap-lock") is None:
+        try:
+            self.since = self._object.anew().info.modified
+            if start_thread(self._renew, name="recmap-lock") is None:
+                raise OutputError(f"{self._output}: the system starts no thread to renew a lock")
+        except BaseException:
             self.release()
-            raise OutputError(f"{self._output}: the system starts no thread to renew its run lock")
+            raise
 
     def release(self) -> None:
         """Delete the object, unless another conversion has taken it over."""
         self._lost = self.lost
         self._stop.set()
         with self._mutex:
-            if self._is_ours():
-                delete_object(self._object)
             self._held = False
+            try:
+                if self._is_ours():
+                    delete_object(self._object)
+            except StoreError as e:
+                # The conversion has succeeded, or has failed with an error that tells more.
+                warnings.warn(
+                    f"the run lock was not deleted, and expires in {_EXPIRES / 60:.0f} minutes: "
+                    f"{e}",
+                    stacklevel=2,
+                )
 
     @property
     def exists(self) -> bool:

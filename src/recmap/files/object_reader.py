@@ -55,7 +55,9 @@ class ObjectReader:
             return
         with self._open_entry() as entry:
             first, stop = part.begin // BLOCK, -(-part.end // BLOCK)
+            had = 0 if entry is None else int(entry.present(first, stop).sum()) * BLOCK
             if entry is not None and self._have_blocks(entry, first, stop):
+                self._store.counter.hit(min(had, part.end - part.begin))
                 part.fill(entry.fd)
                 return
         part.put(self._store.get(self.info, part.begin, part.end))

@@ -4,9 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-__all__ = ["Fetching", "fetching_all"]
+__all__ = ["FetchCounts", "Fetching", "fetching_all"]
+
+
+class FetchCounts(NamedTuple):
+    """What reading from stores took: bytes ``fetched``, and those of them that were ``used``.
+
+    ``cache_hits`` are bytes that the disk cache had, and ``waited`` the seconds that threads
+    waited for bytes.
+    """
+
+    requests: int = 0
+    fetched: int = 0
+    used: int = 0
+    cache_hits: int = 0
+    waited: float = 0.0
+
+    def plus(self, other: FetchCounts) -> FetchCounts:
+        return FetchCounts(
+            self.requests + other.requests,
+            self.fetched + other.fetched,
+            self.used + other.used,
+            self.cache_hits + other.cache_hits,
+            self.waited + other.waited,
+        )
+
+    def minus(self, other: FetchCounts) -> FetchCounts:
+        return FetchCounts(
+            self.requests - other.requests,
+            self.fetched - other.fetched,
+            self.used - other.used,
+            self.cache_hits - other.cache_hits,
+            self.waited - other.waited,
+        )
 
 
 class _Hold(Protocol):

@@ -311,6 +311,8 @@ class Blocks:
         request, result = answer
         span = self._waiting.pop(request.number)
         self._meter.spend(result.seconds)
+        if result.fetched is not None:
+            self._meter.fetch(result.fetched)
         if self._plan.mask is not None:
             _, real = span.share.positions(span.start, span.stop)
             _add_mask(result.batches[0], self._plan.mask, real)

@@ -226,7 +226,8 @@ class PipelineFeed:
     def _new_meter(self) -> Meter:
         transforms = (*self.ready.transforms, *self.ready.batch_transforms)
         names = ["read", *(transform.name for transform in transforms)]
-        return Meter(names, self._plan.pool.count)
+        counters = {id(c): c for source in self._plan.sources for c in source.counters}
+        return Meter(names, self._plan.pool.count, tuple(counters.values()))
 
     def rows(self) -> Rows:
         """Return the rows by position; raise OptionError if they have none."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from recmap.files.cpus import thread_count
+from recmap.files.fetch_counts import FetchCounter, counted
 from recmap.model.arguments import size_text
+from recmap.model.fetching import FetchCounts
 from recmap.model.schema import Batch
 
 __all__ = ["Meter", "Stage", "Timings"]
@@ -33,6 +35,11 @@ class Timings:
 
     ``waiting`` is the time the loop waited for batches. ``elapsed`` is all the time from the
     first request for a batch to the last batch received.
+
+    The rest is about rows in object stores, in all workers together: ``requests``, bytes
+    ``fetched`` and ``used``, bytes that were copied from the disk cache (``cache_hits``), and
+    the seconds that threads waited for the store (``store_waiting``). Objects that the cache
+    has completely are mapped like files, and not counted.
     """
 
     stages: tuple[Stage, ...]
@@ -42,6 +49,16 @@ class Timings:
     elapsed: float
     waiting: float
     workers: int
+    requests: int = 0
+    fetched: int = 0
+    used: int = 0
+    cache_hits: int = 0
+    store_waiting: float = 0.0
+
+    @property
+    def amplification(self) -> float:
+        """Bytes fetched for each byte used; 0 if nothing was fetched."""
+        return self.fetched / self.used if self.used else 0.0
 
     @property
     def waited(self) -> float:
@@ -84,6 +101,12 @@ class Timings:
             f"  {size_text(int(stage.bytes_per_second)):>8}/s"
             for stage in self.stages
         ]
+        if self.requests or self.cache_hits:
+            lines.append(
+                f"  {self.requests:,} requests, {size_text(self.fetched)} fetched "
+                f"({self.amplification:.2f} times what was used), {size_text(self.cache_hits)} "
+                f"from the cache, {self.store_waiting:.3f} s waited for the store"
+            )
         return "\n".join([*lines, self.verdict])
 
 
@@ -93,7 +116,11 @@ class Meter:
 
     names: Sequence[str]
     workers: int
+    counters: Sequence[FetchCounter] = ()
     _seconds: list[float] = field(init=False)
+    _fetched: FetchCounts = field(init=False)
+    _fetched_before: FetchCounts = field(init=False)
+    _fetched_elsewhere: FetchCounts = field(default_factory=FetchCounts)
     _rows: int = 0
     _batches: int = 0
     _bytes: int = 0
@@ -104,12 +131,18 @@ class Meter:
 
     def __post_init__(self) -> None:
         self._seconds = [0.0] * len(self.names)
+        self._fetched = self._fetched_before = counted(self.counters)
 
     def spend(self, seconds: Sequence[float], first: int = 0) -> None:
         """Add the seconds of the stages from ``first`` on."""
         with self._lock:
             for stage, each in enumerate(seconds, first):
                 self._seconds[stage] += each
+
+    def fetch(self, counts: FetchCounts) -> None:
+        """Add what another process has fetched."""
+        with self._lock:
+            self._fetched_elsewhere = self._fetched_elsewhere.plus(counts)
 
     def got(self, batch: Batch, rows: int, asked: float) -> None:
         """Count a batch that the loop asked for at time ``asked`` and has just received."""
@@ -123,6 +156,8 @@ class Meter:
         self._rows += rows
         for column in batch.values():
             self._bytes += getattr(column, "nbytes", 0)
+        if self.counters:
+            self._fetched = counted(self.counters)
 
     def timings(self) -> Timings:
         """Return the timings so far."""
@@ -132,6 +167,7 @@ class Meter:
                 for name, seconds in zip(self.names, self._seconds, strict=True)
             ]
             elapsed = self._ended - self._begun if self._begun is not None else 0.0
+            fetched = self._fetched.minus(self._fetched_before).plus(self._fetched_elsewhere)
             return Timings(
                 tuple(stages),
                 self._batches,
@@ -140,6 +176,7 @@ class Meter:
                 elapsed,
                 self._waiting,
                 self.workers,
+                *fetched,
             )
 
 

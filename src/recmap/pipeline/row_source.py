@@ -16,6 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
+from recmap.files.fetch_counts import FetchCounter
+from recmap.files.object_path import ObjectPath
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
@@ -156,6 +158,12 @@ class SourceRows:
         """Whether rows may be padded while they are read."""
         return self._can_pad and not self.in_order
 
+    @cached_property
+    def counters(self) -> list[FetchCounter]:
+        """The counters of the stores that the rows are fetched from."""
+        objects = [path for path in self._files if isinstance(path, ObjectPath)]
+        return list({id(path.store): path.store.counter for path in objects}.values())
+
     @property
     def source(self) -> Source:
         """The source, opened by this process."""
@@ -253,6 +261,7 @@ class SourceRows:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
+        state.pop("counters", None)
         if self._reopen is not None and not self.remote:
             state["_source"] = None
             state["_process"] = 0

@@ -5,12 +5,14 @@ A partition names the files that a task opens. It never holds rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from recmap.errors import ObjectChangedError
+from recmap.files.object_path import ObjectPath
+from recmap.files.paths import absolute_path
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
@@ -101,8 +103,7 @@ class _FilesPartition:
 
     @classmethod
     def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        files = [os.path.abspath(file) for file in source.files]
-        return cls(reopen, files, len(source), source.chunk_rows)
+        return cls(reopen, list(map(absolute_path, source.files)), len(source), source.chunk_rows)
 
     def part(self, start: int, stop: int) -> Partition:
         return self
@@ -110,4 +111,10 @@ class _FilesPartition:
     def open(self, columns: Sequence[str]) -> RowReader:
         if isinstance(self.reopen, Opening):
             return self.reopen.only(self.files, columns)()
-        return select(self.reopen(), columns, self.files[0])
+        source = self.reopen()
+        for old, new in zip(self.files, source.files, strict=True):
+            if isinstance(old, ObjectPath) and isinstance(new, ObjectPath) and old.info != new.info:
+                raise ObjectChangedError(
+                    f"{old}: changed while it was open; open it again", url=str(old)
+                )
+        return select(source, columns, self.files[0])

@@ -134,9 +134,8 @@ class Hdf5File:
             self._raise_request_error()
 
     def _raise_request_error(self) -> None:
-        if self._object is not None and self._object.error is not None:
-            error, self._object.error = self._object.error, None
-            raise error from None
+        if self._object is not None:
+            self._object.raise_error()
 
     def dataset(self, path: str) -> Any:
         """Return the dataset at a path, opening it if needed. Call only while locked.

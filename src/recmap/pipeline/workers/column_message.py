@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
+from recmap.model.fetching import FetchCounts
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.pipeline.workers.pool import Result
@@ -72,6 +73,7 @@ def pack_result(result: Result) -> PackedColumns:
     about: Section = [("seconds", np.array(result.seconds, np.float64))]
     about += [("reached", each) for each in result.reached]
     about += [] if result.kept is None else [("kept", result.kept)]
+    about += [] if result.fetched is None else [("fetched", np.array(result.fetched, np.float64))]
     return pack([about, *(batch.items() for batch in result.batches)])
 
 
@@ -82,7 +84,19 @@ def unpack_result(sections: list[Section]) -> Result:
     kept = [array for name, array in arrays if name == "kept"]
     reached = [array for name, array in arrays if name == "reached"]
     seconds: list[float] = arrays[0][1].tolist()
-    return Result([dict(batch) for batch in batches], kept[0] if kept else None, reached, seconds)
+    fetched = [_fetched(array.tolist()) for name, array in arrays if name == "fetched"]
+    return Result(
+        [dict(batch) for batch in batches],
+        kept[0] if kept else None,
+        reached,
+        seconds,
+        fetched[0] if fetched else None,
+    )
+
+
+def _fetched(values: list[float]) -> FetchCounts:
+    *counts, waited = values
+    return FetchCounts(*map(int, counts), waited=waited)
 
 
 def copied(column: Column) -> Column:

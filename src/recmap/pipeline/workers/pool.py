@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
+from recmap.model.fetching import FetchCounts
 from recmap.model.schema import Batch
 from recmap.pipeline.workers.errors import map_error
 
@@ -54,13 +55,15 @@ class Result:
     ``batches`` is empty if they were too large to make together and have to be made one by
     one. Taking a batch removes it from the list. ``kept`` tells which rows were kept, None if
     all were. ``reached`` tells which rows reached each ``take`` or ``skip`` between
-    transforms. ``seconds`` is the time each stage took.
+    transforms. ``seconds`` is the time each stage took. ``fetched`` is what another process
+    has fetched from stores since its last result.
     """
 
     batches: list[Batch]
     kept: npt.NDArray[np.int64] | None = None
     reached: Sequence[npt.NDArray[np.int64]] = ()
     seconds: Sequence[float] = ()
+    fetched: FetchCounts | None = None
 
 
 Work: TypeAlias = Callable[[Request], Result]

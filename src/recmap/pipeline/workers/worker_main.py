@@ -10,15 +10,18 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from recmap.files.fetch_counts import counted_here
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, Message, MessageKind
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
-from recmap.pipeline.workers.pool import Ahead, Request, Work, lookahead_of
+from recmap.pipeline.workers.pool import Ahead, Request, Result, Work, lookahead_of
 from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import show_stack_on_signal
 
@@ -46,7 +49,7 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | Sp
     requests = _Requests(channel, lookahead_of(work))
     while (request := requests.next()) is not None:
         begin = time.perf_counter()
-        kind, columns = _answer(work, request)
+        kind, columns = _answer(requests.counting(work), request)
         requests.done(request)
         del request
         try:
@@ -71,6 +74,7 @@ class _Requests:
     def __init__(self, channel: Channel, ahead: Ahead | None) -> None:
         self._channel, self._ahead = channel, ahead
         self._waiting: deque[Request] = deque()
+        self._counted = counted_here()
 
     def next(self) -> Request | None:
         """Wait for the next request; None if the other end is closed."""
@@ -87,6 +91,15 @@ class _Requests:
     def done(self, request: Request) -> None:
         if self._ahead is not None:
             self._ahead.done(request)
+
+    def counting(self, work: Work) -> Work:
+        """Return work that also tells what was fetched since the last result."""
+        return work if self._ahead is None else partial(self._counted_work, work)
+
+    def _counted_work(self, work: Work, request: Request) -> Result:
+        result, before = work(request), self._counted
+        self._counted = counted_here()
+        return replace(result, fetched=self._counted.minus(before))
 
 
 def _answer(work: Work, request: Request) -> tuple[MessageKind, PackedColumns]:
