@@ -95,8 +95,8 @@ def unpack_result(sections: list[Section]) -> Result:
 
 
 def _fetched(values: list[float]) -> FetchCounts:
-    *counts, waited = values
-    return FetchCounts(*map(int, counts), waited=waited)
+    requests, fetched, used, cache_hits, waited = values
+    return FetchCounts(int(requests), int(fetched), int(used), int(cache_hits), waited)
 
 
 def copied(column: Column) -> Column:
